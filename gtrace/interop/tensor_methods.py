@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
 from gtrace.core.base.errors import ImmutableAttributeError, ShapeError, message, user_location
-from gtrace.core.ops import activations, create, elementwise, floats, linalg, logic, normalize, shape
-from gtrace.core.ops import complex_parts as components
+from gtrace.core.ops import create, floats, shape
 from gtrace.core.ops.methods import ArrayMethods
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -38,33 +38,33 @@ class TensorMethods(ArrayMethods):
 
     __slots__ = ()
 
-    abs = absolute = elementwise.absolute
-    neg = negative = elementwise.negative
-    sign = elementwise.sign
-    floor, ceil, trunc = elementwise.floor, elementwise.ceil, elementwise.trunc
-    exp, expm1, exp2 = elementwise.exp, elementwise.expm1, floats.exp2
-    log, log2, log10, log1p = elementwise.log, elementwise.log2, elementwise.log10, elementwise.log1p
-    sqrt, rsqrt, square, reciprocal = elementwise.sqrt, elementwise.rsqrt, elementwise.square, elementwise.reciprocal
-    sin, cos, tan = elementwise.sin, elementwise.cos, elementwise.tan
-    asin = arcsin = elementwise.asin
-    acos = arccos = elementwise.acos
-    atan = arctan = elementwise.atan
-    sinh, cosh, tanh = elementwise.sinh, elementwise.cosh, elementwise.tanh
-    asinh = arcsinh = elementwise.asinh
-    acosh = arccosh = elementwise.acosh
-    atanh = arctanh = elementwise.atanh
-    sigmoid, relu, erf = activations.sigmoid, activations.relu, activations.erf
-    isnan, isinf, isfinite = logic.isnan, logic.isinf, logic.isfinite
-    matmul = linalg.matmul
-    detach = elementwise.stop_gradient
+    abs = absolute = ops.absolute
+    neg = negative = ops.negative
+    sign = ops.sign
+    floor, ceil, trunc = ops.floor, ops.ceil, ops.trunc
+    exp, expm1, exp2 = ops.exp, ops.expm1, floats.exp2
+    log, log2, log10, log1p = ops.log, ops.log2, ops.log10, ops.log1p
+    sqrt, rsqrt, square, reciprocal = ops.sqrt, ops.rsqrt, ops.square, ops.reciprocal
+    sin, cos, tan = ops.sin, ops.cos, ops.tan
+    asin = arcsin = ops.asin
+    acos = arccos = ops.acos
+    atan = arctan = ops.atan
+    sinh, cosh, tanh = ops.sinh, ops.cosh, ops.tanh
+    asinh = arcsinh = ops.asinh
+    acosh = arccosh = ops.acosh
+    atanh = arctanh = ops.atanh
+    sigmoid, relu, erf = ops.sigmoid, ops.relu, ops.erf
+    isnan, isinf, isfinite = ops.isnan, ops.isinf, ops.isfinite
+    matmul = ops.matmul
+    detach = ops.stop_gradient
 
     def softmax(self: Any, dim: Any, dtype: Any = None) -> Array:
         """Return the softmax over axis `dim`."""
-        return normalize.softmax(self if dtype is None else create.astype(self, dtype), dim)
+        return ops.softmax(self if dtype is None else ops.astype(self, dtype), dim)
 
     def log_softmax(self: Any, dim: Any, dtype: Any = None) -> Array:
         """Return the logarithm of the softmax over axis `dim`."""
-        return normalize.log_softmax(self if dtype is None else create.astype(self, dtype), dim)
+        return ops.log_softmax(self if dtype is None else ops.astype(self, dtype), dim)
 
     # shapes
 
@@ -73,12 +73,12 @@ class TensorMethods(ArrayMethods):
         if dtype is None and len(shape_or_dtype) == 1 and _names_dtype(shape_or_dtype[0]):
             dtype = shape_or_dtype[0]
         if dtype is None:
-            return shape.reshape(self, _listed(shape_or_dtype)) if shape_or_dtype else self
+            return ops.reshape(self, _listed(shape_or_dtype)) if shape_or_dtype else self
         return call_torch("view", torch.Tensor.view, self, as_dtype(dtype))
 
     def view_as(self: Any, other: Any) -> Array:
         """Return the array with the shape of `other`."""
-        return shape.reshape(self, lift("view_as", other).shape)
+        return ops.reshape(self, lift("view_as", other).shape)
 
     reshape_as = view_as
 
@@ -88,30 +88,30 @@ class TensorMethods(ArrayMethods):
         if first > last:
             raise ShapeError(message("flatten", "start_dim before end_dim", f"{first} and {last}", "Exchange them."))
         sizes = self.shape
-        return shape.reshape(self, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
+        return ops.reshape(self, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
 
     def expand(self: Any, *sizes: Any) -> Array:
         """Return the array broadcast to a shape, in which -1 keeps a size."""
         wanted = tuple(_listed(sizes))
         first = len(wanted) - len(self.shape)
         kept = [self.shape[k - first] if n == -1 and k >= first else n for k, n in enumerate(wanted)]
-        return shape.broadcast_to(self, tuple(kept))
+        return ops.broadcast_to(self, tuple(kept))
 
     def expand_as(self: Any, other: Any) -> Array:
         """Return the array broadcast to the shape of `other`."""
-        return shape.broadcast_to(self, lift("expand_as", other).shape)
+        return ops.broadcast_to(self, lift("expand_as", other).shape)
 
     def broadcast_to(self: Any, size: Any) -> Array:
         """Return the array broadcast to a shape."""
-        return shape.broadcast_to(self, size)
+        return ops.broadcast_to(self, size)
 
     def permute(self: Any, *dims: Any) -> Array:
         """Return the array with its axes in another order."""
-        return shape.permute_dims(self, tuple(_listed(dims)))
+        return ops.permute_dims(self, tuple(_listed(dims)))
 
     def unsqueeze(self: Any, dim: Any) -> Array:
         """Return the array with a new axis of size 1."""
-        return shape.expand_dims(self, dim)
+        return ops.expand_dims(self, dim)
 
     def t(self: Any) -> Array:
         """Return the transpose of a matrix; anything smaller is returned as it is."""
@@ -120,12 +120,12 @@ class TensorMethods(ArrayMethods):
     @property
     def H(self: Any) -> Array:  # noqa: N802 - torch's name
         """The conjugate transpose of a matrix."""
-        return components.conj(self.t())
+        return ops.conj(self.t())
 
     @property
     def mH(self: Any) -> Array:  # noqa: N802 - torch's name
         """The array with its last two axes exchanged, conjugated."""
-        return components.conj(self.mT)
+        return ops.conj(self.mT)
 
     # dtypes and devices
 
@@ -146,12 +146,12 @@ class TensorMethods(ArrayMethods):
                 dtype = arg
             elif arg is not None:
                 device = arg
-        out = self if dtype is None else create.astype(self, dtype)
+        out = self if dtype is None else ops.astype(self, dtype)
         return out if device is None else create.to_device(out, device)
 
     def type_as(self: Any, other: Any) -> Array:
         """Return the array with the dtype of `other`."""
-        return create.astype(self, lift("type_as", other).dtype)
+        return ops.astype(self, lift("type_as", other).dtype)
 
     def cpu(self: Any, memory_format: Any = None) -> Array:
         """Return the array on the CPU."""
@@ -242,7 +242,7 @@ def _names_dtype(x: Any) -> bool:
 
 def _cast(name: str, dtype: torch.dtype) -> Callable[..., Array]:
     def cast_to(self: Array, memory_format: Any = None) -> Array:
-        return create.astype(self, dtype)
+        return ops.astype(self, dtype)
 
     cast_to.__doc__ = f"Return the array as {LONG[dtype]}."
     return _named(cast_to, name)

@@ -11,7 +11,6 @@ from gtrace import lax as our_lax
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.config import config
-from gtrace.core.ops import elementwise
 from gtrace.core.ops.promote import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.record import thread
@@ -53,8 +52,8 @@ def _total(
     return call
 
 
-floor_divide = _total("floor_divide", elementwise.floor_divide, _rounded_down, "-2, and -1 for 0")
-remainder = _total("remainder", elementwise.remainder, lambda zero, x, found: found, "0")
+floor_divide = _total("floor_divide", ops.floor_divide, _rounded_down, "-2, and -1 for 0")
+remainder = _total("remainder", ops.remainder, lambda zero, x, found: found, "0")
 fmod = _total("fmod", ours.fmod, lambda zero, x, found: found, "0")
 div = _total("div", our_lax.div, _rounded_to_zero, "-1")
 rem = _total("rem", our_lax.rem, lambda zero, x, found: ops.where(zero, x, found), "the dividend")

@@ -10,9 +10,6 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops import create
-from gtrace.core.ops import join_split as parts
-from gtrace.core.ops import pad_tile as arrange
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.core.trace.array import Array
@@ -24,8 +21,8 @@ __all__ = [
     "reduce", "split", "stack", "tile", "unstack",
 ]  # fmt: skip
 
-broadcast_shapes, empty, stack = ops.broadcast_shapes, create.empty, parts.stack
-tile, unstack = arrange.tile, parts.unstack
+broadcast_shapes, empty, stack = ops.broadcast_shapes, ops.empty, ops.stack
+tile, unstack = ops.tile, ops.unstack
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> tuple[Array, Array]:
@@ -82,7 +79,7 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     [(2,), (3,)]
     """
     bounds = numpy.cumsum(as_shape("split", sizes)).tolist()
-    return list(parts.split(lift("split", operand), bounds[:-1], axis))
+    return list(ops.split(lift("split", operand), bounds[:-1], axis))
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
@@ -111,10 +108,9 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
         found = tree.leaves(computation(structure.unflatten(first), structure.unflatten(second)))
         odd = count - 2 * half
         flat = [
-            parts.concat([y, getitem(x, slice(count - 1, count))]) if odd else y
-            for x, y in zip(flat, found, strict=True)
+            ops.concat([y, getitem(x, slice(count - 1, count))]) if odd else y for x, y in zip(flat, found, strict=True)
         ]
         count = half + odd
     if not count:
-        return tree.map(lambda v: create.full(kept, v), init_values)
+        return tree.map(lambda v: ops.full(kept, v), init_values)
     return computation(init_values, structure.unflatten([ops.reshape(x, kept) for x in flat]))

@@ -13,7 +13,6 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops import elementwise, logic
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import numbers_only
 from gtrace.core.ops.declare import ORDER, Sample, define
@@ -35,23 +34,23 @@ __all__ = [
     "tan", "tanh",
 ]  # fmt: skip
 
-abs, max, min, pow = elementwise.abs, elementwise.maximum, elementwise.minimum, elementwise.power  # noqa: A001
-add, sub, mul, neg = elementwise.add, elementwise.subtract, elementwise.multiply, elementwise.negative
-acos, acosh, asin, asinh = elementwise.acos, elementwise.acosh, elementwise.asin, elementwise.asinh
-atan, atan2, atanh = elementwise.atan, elementwise.atan2, elementwise.atanh
+abs, max, min, pow = ops.abs, ops.maximum, ops.minimum, ops.power  # noqa: A001
+add, sub, mul, neg = ops.add, ops.subtract, ops.multiply, ops.negative
+acos, acosh, asin, asinh = ops.acos, ops.acosh, ops.asin, ops.asinh
+atan, atan2, atanh = ops.atan, ops.atan2, ops.atanh
 cos, cosh, sin, sinh, tan, tanh = (
-    elementwise.cos, elementwise.cosh, elementwise.sin, elementwise.sinh, elementwise.tan, elementwise.tanh,
+    ops.cos, ops.cosh, ops.sin, ops.sinh, ops.tan, ops.tanh,
 )  # fmt: skip
-ceil, floor, sign = elementwise.ceil, elementwise.floor, elementwise.sign
-exp, expm1, log, log1p = elementwise.exp, elementwise.expm1, elementwise.log, elementwise.log1p
-sqrt, rsqrt, square, reciprocal = elementwise.sqrt, elementwise.rsqrt, elementwise.square, elementwise.reciprocal
-stop_gradient = elementwise.stop_gradient
+ceil, floor, sign = ops.ceil, ops.floor, ops.sign
+exp, expm1, log, log1p = ops.exp, ops.expm1, ops.log, ops.log1p
+sqrt, rsqrt, square, reciprocal = ops.sqrt, ops.rsqrt, ops.square, ops.reciprocal
+stop_gradient = ops.stop_gradient
 eq, ne, lt, le, gt, ge = (
-    logic.equal, logic.not_equal, logic.less, logic.less_equal, logic.greater, logic.greater_equal,
+    ops.equal, ops.not_equal, ops.less, ops.less_equal, ops.greater, ops.greater_equal,
 )  # fmt: skip
-bitwise_and, bitwise_or, bitwise_xor = logic.bitwise_and, logic.bitwise_or, logic.bitwise_xor
-bitwise_not, is_finite = logic.bitwise_invert, logic.isfinite
-shift_left, shift_right_arithmetic = logic.bitwise_left_shift, logic.bitwise_right_shift
+bitwise_and, bitwise_or, bitwise_xor = ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor
+bitwise_not, is_finite = ops.bitwise_invert, ops.isfinite
+shift_left, shift_right_arithmetic = ops.bitwise_left_shift, ops.bitwise_right_shift
 logistic = ops.sigmoid
 rem = fmod
 convert_element_type = ops.astype
@@ -73,8 +72,8 @@ def div(x: Any, y: Any) -> Array:
     """
     a, b = promote_arrays("div", x, y)
     if a.aval.floating:
-        return elementwise.divide(x, y)
-    return elementwise.floor_divide(a - rem(a, b), b)
+        return ops.divide(x, y)
+    return ops.floor_divide(a - rem(a, b), b)
 
 
 def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FROM_ZERO) -> Array:  # noqa: A001
@@ -96,9 +95,9 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
     if rounding_method not in tuple(RoundingMethod):
         raise ArgumentError(message("round", "a RoundingMethod", repr(rounding_method), "Pass one of them."))
     if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
-        return elementwise.round(x)
-    whole = elementwise.trunc(x)
-    return logic.where(elementwise.absolute(x - whole) >= 0.5, whole + elementwise.sign(x), whole)
+        return ops.round(x)
+    whole = ops.trunc(x)
+    return ops.where(ops.absolute(x - whole) >= 0.5, whole + ops.sign(x), whole)
 
 
 def integer_pow(x: Any, y: int) -> Array:
@@ -111,22 +110,22 @@ def integer_pow(x: Any, y: int) -> Array:
     >>> gt.lax.integer_pow(gt.array([2., 3.]), 3)
     Array([ 8., 27.], dtype=float32)
     """
-    return elementwise.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
+    return ops.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
 
 
 # how the result varies with each operand; at a bound it varies with none, as in JAX
 
 
 def _with_low(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return ops.astype(logic.logical_and(logic.less(x, low), logic.less(low, high)), out.aval.dtype)
+    return ops.astype(ops.logical_and(ops.less(x, low), ops.less(low, high)), out.aval.dtype)
 
 
 def _with_operand(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return ops.astype(logic.logical_and(logic.less(low, x), logic.less(x, high)), out.aval.dtype)
+    return ops.astype(ops.logical_and(ops.less(low, x), ops.less(x, high)), out.aval.dtype)
 
 
 def _with_high(low: Any, x: Any, high: Any, out: Array) -> Array:
-    return ops.astype(logic.less(high, x), out.aval.dtype)
+    return ops.astype(ops.less(high, x), out.aval.dtype)
 
 
 def _clamp_samples() -> list[Sample]:
@@ -160,7 +159,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     >>> gt.lax.select(gt.array([True, False]), gt.array([1, 2]), gt.array([3, 4]))
     Array([1, 4], dtype=int64)
     """
-    return logic.where(pred, on_true, on_false)
+    return ops.where(pred, on_true, on_false)
 
 
 def select_n(which: Any, *cases: Any) -> Array:
@@ -186,5 +185,5 @@ def select_n(which: Any, *cases: Any) -> Array:
         raise ArgumentError(message("select_n", expected, str(len(cases)), "Use integers to choose among more."))
     out = promote_arrays("select_n", *cases)[0]
     for k, case in enumerate(cases[1:], 1):
-        out = logic.where(index if boolean else index >= k, case, out)
+        out = ops.where(index if boolean else index >= k, case, out)
     return out

@@ -9,9 +9,6 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops import arg_reduce as places
-from gtrace.core.ops import reduce, scans
-from gtrace.core.ops import sorting as sorting
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.promote import cast, counting
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
@@ -35,7 +32,7 @@ def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
     Array([2, 2, 2], dtype=int32)
     """
     x = _number("reduce_sum", operand)
-    return cast(reduce.sum(x, as_shape("reduce_sum", axes)), x.aval.dtype)
+    return cast(ops.sum(x, as_shape("reduce_sum", axes)), x.aval.dtype)
 
 
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
@@ -63,7 +60,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_max(gt.array([[1, 5], [3, 2]]), (0,))
     Array([3, 5], dtype=int64)
     """
-    return reduce.max(operand, as_shape("reduce_max", axes))
+    return ops.max(operand, as_shape("reduce_max", axes))
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
@@ -73,7 +70,7 @@ def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_min(gt.array([[1, 5], [3, 2]]), (0,))
     Array([1, 2], dtype=int64)
     """
-    return reduce.min(operand, as_shape("reduce_min", axes))
+    return ops.min(operand, as_shape("reduce_min", axes))
 
 
 def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
@@ -86,7 +83,7 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
     Array(False, dtype=bool)
     """
-    return reduce.all(_boolean("reduce_and", operand), as_shape("reduce_and", axes))
+    return ops.all(_boolean("reduce_and", operand), as_shape("reduce_and", axes))
 
 
 def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
@@ -99,7 +96,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
     Array(True, dtype=bool)
     """
-    return reduce.any(_boolean("reduce_or", operand), as_shape("reduce_or", axes))
+    return ops.any(_boolean("reduce_or", operand), as_shape("reduce_or", axes))
 
 
 def _boolean(name: str, operand: Any) -> Array:
@@ -116,7 +113,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     >>> gt.lax.argmax(gt.array([1., 3., 2.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
-    return cast(places.argmax(operand, as_int("argmax", "axis", axis)), as_dtype(index_dtype))
+    return cast(ops.argmax(operand, as_int("argmax", "axis", axis)), as_dtype(index_dtype))
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
@@ -126,7 +123,7 @@ def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     >>> gt.lax.argmin(gt.array([2., 1., 3.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
-    return cast(places.argmin(operand, as_int("argmin", "axis", axis)), as_dtype(index_dtype))
+    return cast(ops.argmin(operand, as_int("argmin", "axis", axis)), as_dtype(index_dtype))
 
 
 # -- running reductions
@@ -139,7 +136,7 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cumsum(gt.array([1., 2., 3.]), reverse=True)
     Array([6., 5., 3.], dtype=float32)
     """
-    return _running(scans.cumsum, _number("cumsum", operand), axis, reverse)
+    return _running(ops.cumsum, _number("cumsum", operand), axis, reverse)
 
 
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -149,7 +146,7 @@ def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
-    return _running(scans.cumprod, _number("cumprod", operand), axis, reverse)
+    return _running(ops.cumprod, _number("cumprod", operand), axis, reverse)
 
 
 def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool) -> Array:
@@ -166,7 +163,7 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cummax(gt.array([1., 3., 2.]))
     Array([1., 3., 3.], dtype=float32)
     """
-    return scans.cummax(operand, axis, reverse=bool(reverse))
+    return ops.cummax(operand, axis, reverse=bool(reverse))
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -176,7 +173,7 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.lax.cummin(gt.array([2., 3., 1.]))
     Array([2., 2., 1.], dtype=float32)
     """
-    return scans.cummin(operand, axis, reverse=bool(reverse))
+    return ops.cummin(operand, axis, reverse=bool(reverse))
 
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
@@ -186,7 +183,7 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     >>> gt.round(gt.lax.cumlogsumexp(gt.array([1000., 1000.])), 2)
     Array([1000.  , 1000.69], dtype=float32)
     """
-    return scans.cumlogsumexp(operand, axis, reverse=bool(reverse))
+    return ops.cumlogsumexp(operand, axis, reverse=bool(reverse))
 
 
 # -- order
@@ -210,7 +207,7 @@ def top_k(operand: Any, k: int) -> tuple[Array, Array]:
         raise ShapeError(
             message("top_k", "a k of at most the last size", f"{count} for {x.aval!r}", "Pass a smaller k.")
         )
-    places = slice_axis(sorting.argsort(x, -1, descending=True), x.ndim - 1, 0, count)
+    places = slice_axis(ops.argsort(x, -1, descending=True), x.ndim - 1, 0, count)
     return ops.take_along_axis(x, places, -1), places
 
 
@@ -235,7 +232,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     (Array([1, 2, 2], dtype=int64), Array([4, 1, 3], dtype=int64))
     """
     if not isinstance(operand, (tuple, list)):
-        return sorting.sort(operand, as_int("sort", "dimension", dimension))
+        return ops.sort(operand, as_int("sort", "dimension", dimension))
     arrays = [lift("sort", x) for x in operand]
     count = as_int("sort", "num_keys", num_keys)
     if not 1 <= count <= len(arrays):
@@ -246,9 +243,9 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         raise ShapeError(message("sort", "arrays of one shape", got, "Broadcast them first."))
     axis = normalize_axis("sort", dimension, arrays[0].ndim)
     # sorting is stable: sort by the last key first
-    order = sorting.argsort(arrays[count - 1], axis)
+    order = ops.argsort(arrays[count - 1], axis)
     for key in reversed(arrays[: count - 1]):
-        order = ops.take_along_axis(order, sorting.argsort(ops.take_along_axis(key, order, axis), axis), axis)
+        order = ops.take_along_axis(order, ops.argsort(ops.take_along_axis(key, order, axis), axis), axis)
     return tuple(ops.take_along_axis(x, order, axis) for x in arrays)
 
 

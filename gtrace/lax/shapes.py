@@ -8,8 +8,6 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops import create
-from gtrace.core.ops import shape as shaping
 from gtrace.core.ops.join_split import slice_axis, slice_bounds
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
@@ -20,7 +18,7 @@ __all__ = [
     "iota", "pad", "reshape", "rev", "squeeze", "transpose",
 ]  # fmt: skip
 
-full = create.full
+full = ops.full
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
@@ -31,7 +29,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     Array([7., 7., 7.], dtype=float32)
     """
     x = lift("full_like", x)
-    return create.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, device=x.device)
+    return ops.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, device=x.device)
 
 
 def iota(dtype: Any, size: int) -> Array:
@@ -64,7 +62,7 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
     >>> gt.lax.reshape(gt.array([[1, 2], [3, 4]]), (4,), (1, 0))
     Array([1, 3, 2, 4], dtype=int64)
     """
-    return shaping.reshape(operand if dimensions is None else ops.permute_dims(operand, dimensions), new_sizes)
+    return ops.reshape(operand if dimensions is None else ops.permute_dims(operand, dimensions), new_sizes)
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
@@ -84,7 +82,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     >>> gt.lax.squeeze(gt.zeros((1, 3, 1)), (0,)).shape
     (3, 1)
     """
-    return shaping.squeeze(array, tuple(dimensions))
+    return ops.squeeze(array, tuple(dimensions))
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
@@ -94,7 +92,7 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     >>> gt.lax.expand_dims(gt.zeros(3), (0, 2)).shape
     (1, 3, 1)
     """
-    return shaping.expand_dims(array, tuple(dimensions))
+    return ops.expand_dims(array, tuple(dimensions))
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
@@ -132,7 +130,7 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     if start >= stop:
         got = f"{start_dimension} and {stop_dimension} for {x.aval!r}"
         raise ShapeError(message("collapse", "a start before the stop", got, "Name at least one axis."))
-    return shaping.reshape(x, (*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
+    return ops.reshape(x, (*x.shape[:start], math.prod(x.shape[start:stop]), *x.shape[stop:]))
 
 
 def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
@@ -165,7 +163,7 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     sizes = [1] * len(target)
     for axis, size in zip(axes, x.shape, strict=True):
         sizes[axis] = size
-    return ops.broadcast_to(shaping.reshape(x, tuple(sizes)), target)
+    return ops.broadcast_to(ops.reshape(x, tuple(sizes)), target)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
@@ -198,10 +196,10 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
         size = x.shape[axis]
         if interior and size > 1:
             # each element followed by its padding, as a row; the last row's is dropped
-            spread = shaping.expand_dims(x, axis + 1)
+            spread = ops.expand_dims(x, axis + 1)
             widths = [(0, interior if k == axis + 1 else 0) for k in range(spread.ndim)]
             spread = ops.pad(spread, widths, constant_values=padding_value)
-            flat = shaping.reshape(spread, (*x.shape[:axis], size * (interior + 1), *x.shape[axis + 1 :]))
+            flat = ops.reshape(spread, (*x.shape[:axis], size * (interior + 1), *x.shape[axis + 1 :]))
             x = slice_axis(flat, axis, 0, size * (interior + 1) - interior)
     widths = [(max(low, 0), max(high, 0)) for low, high, _ in config]
     if any(low or high for low, high in widths):

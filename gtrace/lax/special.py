@@ -10,8 +10,6 @@ from gtrace import special
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS, LONG
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ops import complex_numbers as complexes
-from gtrace.core.ops import complex_parts as components
 from gtrace.core.ops import floats
 from gtrace.core.ops.promote import cast, promote_arrays
 from gtrace.core.trace.array import Array
@@ -27,11 +25,11 @@ __all__ = [
 ]  # fmt: skip
 
 bessel_i0e, bessel_i1e, betainc = special.i0e, special.i1e, special.betainc
-cbrt, complex, conj = floats.cbrt, complexes.complex, components.conj  # noqa: A001 - JAX's names
+cbrt, complex, conj = floats.cbrt, ops.complex, ops.conj  # noqa: A001 - JAX's names
 digamma, erf_inv, erfc = special.digamma, special.erfinv, special.erfc
-igamma, igammac, imag = special.gammainc, special.gammaincc, components.imag
+igamma, igammac, imag = special.gammainc, special.gammaincc, ops.imag
 lgamma, polygamma = special.gammaln, special.polygamma
-real, zeta = components.real, special.zeta
+real, zeta = ops.real, special.zeta
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:

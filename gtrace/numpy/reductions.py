@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.ops import arg_reduce as places
-from gtrace.core.ops import log_sums, reduce
-from gtrace.core.ops import sorting as sorting
+from gtrace.core import ops
 from gtrace.core.trace.array import Array
 
 __all__ = [
@@ -18,9 +16,9 @@ __all__ = [
     "min", "prod", "searchsorted", "sort", "std", "sum", "var",
 ]  # fmt: skip
 
-count_nonzero, logsumexp = reduce.count_nonzero, log_sums.logsumexp
-prod, sum = reduce.prod, reduce.sum  # noqa: A001 - the standard's names
-searchsorted = sorting.searchsorted
+count_nonzero, logsumexp = ops.count_nonzero, ops.logsumexp
+prod, sum = ops.prod, ops.sum  # noqa: A001 - the standard's names
+searchsorted = ops.searchsorted
 
 
 def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:  # noqa: A001
@@ -30,7 +28,7 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) 
     >>> gnp.all(gnp.asarray([[True, False], [True, True]]), 1)
     Array([False,  True], dtype=bool)
     """
-    return reduce.all(x, axis, keepdims, where=where)
+    return ops.all(x, axis, keepdims, where=where)
 
 
 def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:  # noqa: A001
@@ -40,7 +38,7 @@ def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) 
     >>> gnp.any(gnp.asarray([[True, False], [False, False]]), 1)
     Array([ True, False], dtype=bool)
     """
-    return reduce.any(x, axis, keepdims, where=where)
+    return ops.any(x, axis, keepdims, where=where)
 
 
 def max(  # noqa: A001
@@ -52,7 +50,7 @@ def max(  # noqa: A001
     >>> gnp.max(gnp.asarray([[1., 5.], [3., 2.]]), 0)
     Array([3., 5.], dtype=float32)
     """
-    return reduce.max(x, axis, keepdims, initial=initial, where=where)
+    return ops.max(x, axis, keepdims, initial=initial, where=where)
 
 
 def min(  # noqa: A001
@@ -64,7 +62,7 @@ def min(  # noqa: A001
     >>> gnp.min(gnp.asarray([[1., 5.], [3., 2.]]), 0)
     Array([1., 2.], dtype=float32)
     """
-    return reduce.min(x, axis, keepdims, initial=initial, where=where)
+    return ops.min(x, axis, keepdims, initial=initial, where=where)
 
 
 amax, amin = max, min
@@ -77,7 +75,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False,
     >>> gnp.mean(gnp.asarray([[1., 3.], [5., 7.]]), 0, gnp.float64)
     Array([3., 5.], dtype=float64)
     """
-    return reduce.mean(x, axis, keepdims, dtype=dtype, where=where)
+    return ops.mean(x, axis, keepdims, dtype=dtype, where=where)
 
 
 def var(
@@ -90,7 +88,7 @@ def var(
     >>> gnp.var(gnp.asarray([1., 2., 3.]), 0, gnp.float64, ddof=1)
     Array(1., dtype=float64)
     """
-    return reduce.var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
+    return ops.var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
 
 
 def std(
@@ -103,7 +101,7 @@ def std(
     >>> gnp.std(gnp.asarray([1., 3.]), 0, gnp.float64)
     Array(1., dtype=float64)
     """
-    return reduce.std(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
+    return ops.std(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
 
 
 def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -113,7 +111,7 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     >>> gnp.argmax(gnp.asarray([1., 3., 2.]))
     Array(1, dtype=int64)
     """
-    return places.argmax(x, axis, keepdims)
+    return ops.argmax(x, axis, keepdims)
 
 
 def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -123,7 +121,7 @@ def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     >>> gnp.argmin(gnp.asarray([2., 1., 3.]))
     Array(1, dtype=int64)
     """
-    return places.argmin(x, axis, keepdims)
+    return ops.argmin(x, axis, keepdims)
 
 
 def sort(
@@ -135,7 +133,7 @@ def sort(
     >>> gnp.sort(gnp.asarray([3., 1., 2.]), -1, "stable")
     Array([1., 2., 3.], dtype=float32)
     """
-    return sorting.sort(x, axis, descending, stable, kind=kind)
+    return ops.sort(x, axis, descending, stable, kind=kind)
 
 
 def argsort(
@@ -147,4 +145,4 @@ def argsort(
     >>> gnp.argsort(gnp.asarray([3., 1., 2.]), -1, "stable")
     Array([1, 2, 0], dtype=int64)
     """
-    return sorting.argsort(x, axis, descending, stable, kind=kind)
+    return ops.argsort(x, axis, descending, stable, kind=kind)

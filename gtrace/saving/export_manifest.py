@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base import json_fields as fields
+from gtrace.core.base import json_fields
 from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.ir.aval import Aval, parse_aval
 
@@ -78,11 +78,11 @@ class CaseManifest:
             ValueError: it is none; says what was expected.
         """
         return cls(
-            frozenset(fields.items(data, "ones")),
-            fields.text(data, "file"),
-            fields.text(data, "sha256"),
-            tuple(fields.items(data, "guards")),
-            fields.text(data, "text"),
+            frozenset(json_fields.items(data, "ones")),
+            json_fields.text(data, "file"),
+            json_fields.text(data, "sha256"),
+            tuple(json_fields.items(data, "guards")),
+            json_fields.text(data, "text"),
         )
 
 
@@ -129,13 +129,13 @@ class ExportManifest:
             got = data.get("format") if isinstance(data, dict) else data
             raise ValueError(f"its format is {got!r}, this gtrace reads {FORMAT}")
         return cls(
-            name=fields.text(data, "name"),
-            inputs=fields.field(data, "inputs", "a list of inputs", _inputs),
-            out_avals=fields.field(data, "out_avals", "a list of types", _avals),
-            in_tree=fields.field(data, "in_tree", "a tree", lambda tree: tree),
-            out_tree=fields.field(data, "out_tree", "a tree", lambda tree: tree),
-            toolchain=fields.texts(data, "toolchain"),
-            cases=tuple(CaseManifest.from_json(case) for case in fields.items(data, "cases")),
+            name=json_fields.text(data, "name"),
+            inputs=json_fields.field(data, "inputs", "a list of inputs", _inputs),
+            out_avals=json_fields.field(data, "out_avals", "a list of types", _avals),
+            in_tree=json_fields.field(data, "in_tree", "a tree", lambda tree: tree),
+            out_tree=json_fields.field(data, "out_tree", "a tree", lambda tree: tree),
+            toolchain=json_fields.texts(data, "toolchain"),
+            cases=tuple(CaseManifest.from_json(case) for case in json_fields.items(data, "cases")),
         )
 
 

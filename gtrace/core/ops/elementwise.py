@@ -13,7 +13,7 @@ import torch
 
 from gtrace.core.base import tree
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import REGISTRY, define
@@ -96,14 +96,14 @@ floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
     check=numbers_only, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
-    errors=shapes_differ, reference=numpy.floor_divide, unsigned=unsigned.quotient,
+    errors=shapes_differ, reference=numpy.floor_divide, unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
     "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)",
     check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.remainder,
-    unsigned=unsigned.remainder,
+    unsigned=wide_unsigned.remainder,
 )  # fmt: skip
 
 
@@ -156,7 +156,7 @@ maximum = binary(
     direct=_extreme_direct(torch.maximum, torch.bitwise_and), commutative=True, check=broadcasts,
     partials=(lambda x, y, out: _wins(x, y, out, greater), lambda x, y, out: _wins(y, x, out, greater)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.maximum,
-    unsigned=unsigned.ORDER,
+    unsigned=wide_unsigned.ORDER,
 )  # fmt: skip
 minimum = binary(
     "minimum", _minimum, "Return the smaller of x and y; NaN if either is NaN.",
@@ -164,7 +164,7 @@ minimum = binary(
     direct=_extreme_direct(torch.minimum, torch.bitwise_or), commutative=True, check=broadcasts,
     partials=(lambda x, y, out: _wins(x, y, out, less), lambda x, y, out: _wins(y, x, out, less)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.minimum,
-    unsigned=unsigned.ORDER,
+    unsigned=wide_unsigned.ORDER,
 )  # fmt: skip
 
 
@@ -255,13 +255,13 @@ absolute = unary(
     "abs", torch.abs, "Return |x|, which is real for complex x too.",
     "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
     floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=numbers_only,
-    partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs, unsigned=unsigned.itself,
+    partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs, unsigned=wide_unsigned.itself,
 )  # fmt: skip
 sign = unary(
     "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN. For complex x: x / abs(x), and 0 for 0.",
     "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)",
     floating=False, of_complex=lambda x: _direction(x), check=numbers_only, nondiff=_STEP,
-    samples=unary_floats(), reference=numpy.sign, unsigned=unsigned.positive,
+    samples=unary_floats(), reference=numpy.sign, unsigned=wide_unsigned.positive,
 )  # fmt: skip
 _modulus = define(
     "modulus", torch.abs, elementwise=True, complex=True, check=complex_only,

@@ -8,7 +8,7 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only, real_only
 from gtrace.core.ops.draw_functions import nextafter
@@ -101,7 +101,7 @@ fmod = binary(
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)",
     check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.fmod,
-    unsigned=unsigned.remainder,
+    unsigned=wide_unsigned.remainder,
 )  # fmt: skip
 
 

@@ -16,13 +16,13 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
+from gtrace.core.ops import reduce
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.complex_parts import conj
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.promote import cast, promote_arrays
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import (
     as_int,
@@ -131,7 +131,7 @@ def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:
     if not batched[0] and xn == 2 and yn == 1:
         return matmul(y, matrix_transpose(x))
     if xn == 1 and yn == 1:
-        return sum_over(multiply(x, y), -1)
+        return reduce.sum(multiply(x, y), -1)
     if not batched[0] and xn == 2:
         # the transposed product has the shared matrix on the right, and is one product
         return matrix_transpose(matmul(matrix_transpose(y), matrix_transpose(x)))
@@ -211,7 +211,7 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     Array([3., 3.], dtype=float32)
     """
     products = multiply(conj(x), y)
-    return cast(sum_over(products, axis), products.aval.dtype)
+    return cast(reduce.sum(products, axis), products.aval.dtype)
 
 
 @replayable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gtrace.core.ops import logic, reduce
 from gtrace.core.ops.elementwise import (
     absolute,
     add,
@@ -19,11 +20,8 @@ from gtrace.core.ops.elementwise import (
     subtract,
 )
 from gtrace.core.ops.logic import isfinite, less, not_equal
-from gtrace.core.ops.logic import where as select
 from gtrace.core.ops.promote import promote
 from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -57,14 +55,14 @@ def logsumexp(
         (x,) = promote("logsumexp", lift("logsumexp", x), floating=True)
     else:
         x, factors = promote("logsumexp", lift("logsumexp", x), lift("logsumexp", b), floating=True)
-        x = select(not_equal(factors, 0), x, -math.inf)
+        x = logic.where(not_equal(factors, 0), x, -math.inf)
     if where is not None:
-        x = select(where, x, -math.inf)
+        x = logic.where(where, x, -math.inf)
     axes = normalize_axes("logsumexp", axis, x.ndim)
-    most = max_over(x, axes, True)
-    most = stop_gradient(select(isfinite(most), most, 0.0))
+    most = reduce.max(x, axes, True)
+    most = stop_gradient(logic.where(isfinite(most), most, 0.0))
     terms = exp(subtract(x, most))
-    total = sum_over(terms if b is None else multiply(factors, terms), axes, keepdims=True)
+    total = reduce.sum(terms if b is None else multiply(factors, terms), axes, keepdims=True)
     out = add(log(absolute(total) if return_sign else total), most)
     results = [out, sign(total)] if return_sign else [out]
     if not keepdims:
@@ -97,4 +95,6 @@ def log1mexp(x: Any) -> Array:
     (x,) = promote("log1mexp", lift("log1mexp", x), floating=True)
     near = less(x, math.log(2))
     # each side of the choice gets only values that it is made for, so that derivatives are finite
-    return select(near, log(neg(expm1(neg(select(near, x, 1.0))))), log1p(neg(exp(neg(select(near, 1.0, x))))))
+    return logic.where(
+        near, log(neg(expm1(neg(logic.where(near, x, 1.0))))), log1p(neg(exp(neg(logic.where(near, 1.0, x)))))
+    )

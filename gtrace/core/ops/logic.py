@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir import wide_unsigned as unsigned
+from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
@@ -133,7 +133,7 @@ bitwise_right_shift = binary(
     "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
     "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
     check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
-    unsigned=unsigned.shifted_right, reference=numpy.right_shift,
+    unsigned=wide_unsigned.shifted_right, reference=numpy.right_shift,
 )  # fmt: skip
 bitwise_invert = unary(
     "bitwise_not", torch.bitwise_not, "Return ~x.",

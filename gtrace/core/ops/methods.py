@@ -7,14 +7,23 @@ from typing import Any
 
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops import arg_reduce as places
-from gtrace.core.ops import complex_parts as components
-from gtrace.core.ops import create, elementwise, index, linalg, logic, reduce, scans, unique
-from gtrace.core.ops import indexed_updates as updates
-from gtrace.core.ops import ndarray_methods as extracts
-from gtrace.core.ops import pad_tile as arrange
+from gtrace.core.ops import (
+    arg_reduce,
+    complex_parts,
+    create,
+    elementwise,
+    index,
+    indexed_updates,
+    linalg,
+    logic,
+    ndarray_methods,
+    pad_tile,
+    reduce,
+    scans,
+    sorting,
+    unique,
+)
 from gtrace.core.ops import shape as shapes
-from gtrace.core.ops import sorting as sort
 from gtrace.core.trace.array import Array
 
 namespace: types.ModuleType | None = None
@@ -94,18 +103,18 @@ class ArrayMethods:
     all = reduce.all
     var = reduce.var
     std = reduce.std
-    argmax = places.argmax
-    argmin = places.argmin
+    argmax = arg_reduce.argmax
+    argmin = arg_reduce.argmin
     cumsum = scans.cumsum
     cumprod = scans.cumprod
-    argsort = sort.argsort
-    searchsorted = sort.searchsorted
-    sort = sort.sort
+    argsort = sorting.argsort
+    searchsorted = sorting.searchsorted
+    sort = sorting.sort
     nonzero = unique.nonzero
-    repeat = arrange.repeat
-    diagonal = extracts.diagonal
-    trace = extracts.trace
-    ptp = extracts.ptp
+    repeat = pad_tile.repeat
+    diagonal = ndarray_methods.diagonal
+    trace = ndarray_methods.trace
+    ptp = ndarray_methods.ptp
 
     def reshape(self: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Array:
         """Return the elements with another shape, passed as sizes or as one tuple; see `gt.reshape`."""
@@ -123,7 +132,7 @@ class ArrayMethods:
 
     def compress(self: Any, condition: Any, axis: int | None = None, *, size: int | None = None) -> Array:
         """Return the slices along `axis` (None: the elements) where `condition` holds."""
-        return extracts.compress(condition, self, axis, size=size)
+        return ndarray_methods.compress(condition, self, axis, size=size)
 
     def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
         """Return the array on `device`; there are no streams to choose from."""
@@ -131,17 +140,17 @@ class ArrayMethods:
             raise ArgumentError(message("to_device", "no stream", repr(stream), "Leave it out."))
         return create.to_device(self, device)
 
-    conj = conjugate = components.conj
+    conj = conjugate = complex_parts.conj
 
     @property
     def real(self: Any) -> Array:
         """The real part; of a real array, the array itself."""
-        return components.real(self)
+        return complex_parts.real(self)
 
     @property
     def imag(self: Any) -> Array:
         """The imaginary part; of a real array, zeros."""
-        return components.imag(self)
+        return complex_parts.imag(self)
 
     def copy(self: Any) -> Array:
         """Return the array itself: Arrays never change."""
@@ -168,9 +177,9 @@ class ArrayMethods:
         return namespace
 
     @property
-    def at(self: Any) -> updates.At:
+    def at(self: Any) -> indexed_updates.At:
         """Functional updates: ``x.at[index].set(values)`` and others, see `gtrace.core.ops.indexed_updates.AtIndex`."""
-        return updates.At(self)
+        return indexed_updates.At(self)
 
 
 def install() -> None:

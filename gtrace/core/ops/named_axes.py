@@ -15,6 +15,7 @@ import torch
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, define
+from gtrace.core.ops import reduce
 from gtrace.core.ops.batching import places, spread, unchanged
 from gtrace.core.ops.checks import same_kind
 from gtrace.core.ops.elementwise import divide, multiply
@@ -22,9 +23,6 @@ from gtrace.core.ops.gather import index_op
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import equal
 from gtrace.core.ops.promote import cast
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import constant, moveaxis
 from gtrace.core.trace.array import Array
@@ -48,7 +46,7 @@ def _psum_named(
     size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
 ) -> tuple[Array, bool]:
     (x,) = operands
-    return (sum_over(x, 0, dtype=x.aval.dtype) if batched[0] else multiply(x, size)), False
+    return (reduce.sum(x, 0, dtype=x.aval.dtype) if batched[0] else multiply(x, size)), False
 
 
 psum_op = define(
@@ -80,8 +78,8 @@ def _extreme(name: str, reduce: Any) -> Op:
     return op
 
 
-pmax_op = _extreme("pmax", max_over)
-pmin_op = _extreme("pmin", min_over)
+pmax_op = _extreme("pmax", reduce.max)
+pmin_op = _extreme("pmin", reduce.min)
 
 # -- places and elements of other examples
 

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops import reduce
 from gtrace.core.ops.create import asarray
 from gtrace.core.ops.elementwise import subtract
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis, slice_bounds
 from gtrace.core.ops.logic import not_equal
-from gtrace.core.ops.reduce import max as max_over
-from gtrace.core.ops.reduce import min as min_over
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
 from gtrace.core.ops.unique import filled, places_where
 from gtrace.core.trace.array import Array
@@ -62,7 +60,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
     >>> gnp.trace(gnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int64)
     """
-    return sum_over(diagonal(x, offset, axis1, axis2), -1, dtype)
+    return reduce.sum(diagonal(x, offset, axis1, axis2), -1, dtype)
 
 
 def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
@@ -72,7 +70,7 @@ def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     >>> gnp.ptp(gnp.array([3., 1., 2.]))
     Array(2., dtype=float32)
     """
-    return subtract(max_over(x, axis, keepdims), min_over(x, axis, keepdims))
+    return subtract(reduce.max(x, axis, keepdims), reduce.min(x, axis, keepdims))
 
 
 def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0) -> Array:

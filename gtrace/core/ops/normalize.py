@@ -11,13 +11,12 @@ import torch
 
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ops import logic, reduce
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_shape
 from gtrace.core.ops.elementwise import exp, multiply, neg, subtract
 from gtrace.core.ops.logic import not_equal
-from gtrace.core.ops.logic import where as select
 from gtrace.core.ops.promote import promote_arrays
-from gtrace.core.ops.reduce import any as any_over
 from gtrace.core.ops.reduce import bad_axis, sum_op
 from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
@@ -116,8 +115,8 @@ def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> A
     keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
     # where nothing is kept, zeros are normalized: a row of -inf would give NaN
     least = full_like_scalar(-math.inf, x.aval.dtype, (), x.device)
-    filler = select(any_over(keep, axis, keepdims=True), least, 0.0)
-    return select(keep, _normalize(op, select(keep, x, filler), axis), outside)
+    filler = logic.where(reduce.any(keep, axis, keepdims=True), least, 0.0)
+    return logic.where(keep, _normalize(op, logic.where(keep, x, filler), axis), outside)
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:

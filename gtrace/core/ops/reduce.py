@@ -18,6 +18,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.ops import logic
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
 from gtrace.core.ops.elementwise import (
@@ -33,7 +34,6 @@ from gtrace.core.ops.elementwise import (
 )
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import equal, logical_not, not_equal
-from gtrace.core.ops.logic import where as select
 from gtrace.core.ops.promote import accumulating, cast, counted, promote, promote_arrays
 from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.ops.shape import (
@@ -177,7 +177,7 @@ def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool
     weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
     total = bind(sum_op, (weights,), (axes, True))
     # beside an infinite element, whose weight is NaN, the others have none
-    return divide(weights, select(equal(total, total), total, 1.0))
+    return divide(weights, logic.where(equal(total, total), total, 1.0))
 
 
 def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
@@ -215,7 +215,7 @@ def _kept(op: str, x: Array, where: Any, otherwise: Any) -> Array:
     if len(padded) != x.ndim or builtins.any(m not in (1, n) for m, n in zip(padded, x.shape, strict=True)):
         got = f"{mask.aval!r} for {x.aval!r}"
         raise ShapeError(message(op, "a mask `where` that broadcasts to the array", got, "Check its shape."))
-    return _joined(functools.partial(select, mask), x, otherwise)
+    return _joined(functools.partial(logic.where, mask), x, otherwise)
 
 
 def _joined(combine: Callable[[Any, Any], Array], x: Array, number: Any) -> Array:

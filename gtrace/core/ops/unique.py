@@ -13,6 +13,7 @@ import torch
 
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ops import reduce
 from gtrace.core.ops.complex_parts import imag, real
 from gtrace.core.ops.create import arange, full
 from gtrace.core.ops.elementwise import floor_divide, minimum, remainder, subtract
@@ -20,8 +21,6 @@ from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
 from gtrace.core.ops.promote import cast, counting
-from gtrace.core.ops.reduce import any as any_of
-from gtrace.core.ops.reduce import sum as sum_over
 from gtrace.core.ops.scans import cumsum
 from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
 from gtrace.core.ops.sorting import argsort
@@ -60,7 +59,7 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
 
 def filled(x: Array, mask: Array, fill: Any) -> Array:
     """Return x, taken from the places where `mask` holds, with `fill` (an array or a number) beyond their count."""
-    present = less(arange(x.shape[0], device=x.device), sum_over(mask))
+    present = less(arange(x.shape[0], device=x.device), reduce.sum(mask))
     present = reshape(present, (x.shape[0], *(1,) * (x.ndim - 1)))
     return where(present, x, cast(lift("fill_value", fill), x.aval.dtype))
 
@@ -141,7 +140,7 @@ def first_of_runs(rows: Array, equal_nan: bool) -> Array:
     if equal_nan and rows.aval.floating:
         changed = logical_and(changed, logical_not(logical_and(isnan(after), isnan(before))))
     if rows.ndim > 1:
-        changed = any_of(changed, 1)
+        changed = reduce.any(changed, 1)
     return concat([full((1,), True, torch.bool, device=rows.device), changed])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.base import json_fields as fields
+from gtrace.core.base import json_fields
 
 FORMAT = 1
 """Of the JSON; files of another format are not read."""
@@ -49,7 +49,7 @@ class DividedRecord:
     def to_json(self) -> str:
         """Return the text of the file; it states its own checksum."""
         data = {"format": FORMAT, **attrs.asdict(self)}
-        return json.dumps(fields.with_checksum(data))
+        return json.dumps(json_fields.with_checksum(data))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> DividedRecord:
@@ -58,33 +58,33 @@ class DividedRecord:
         Raises:
             ValueError: it is none, of another format, or not what was written; says what was expected.
         """
-        data = fields.checked(text, FORMAT)
+        data = json_fields.checked(text, FORMAT)
         return cls(
-            name=fields.text(data, "name"),
-            mesh=fields.text(data, "mesh"),
-            graph=fields.text(data, "graph"),
-            inputs=tuple(map(fields.exactly(str), fields.items(data, "inputs"))),
-            avals=tuple(map(fields.exactly(str), fields.items(data, "avals"))),
-            transfers=tuple(map(_sent, fields.items(data, "transfers"))),
-            gathered=fields.field(data, "gathered", "a list of [name, line]", _gathered),
+            name=json_fields.text(data, "name"),
+            mesh=json_fields.text(data, "mesh"),
+            graph=json_fields.text(data, "graph"),
+            inputs=tuple(map(json_fields.exactly(str), json_fields.items(data, "inputs"))),
+            avals=tuple(map(json_fields.exactly(str), json_fields.items(data, "avals"))),
+            transfers=tuple(map(_sent, json_fields.items(data, "transfers"))),
+            gathered=json_fields.field(data, "gathered", "a list of [name, line]", _gathered),
         )
 
 
 def _sent(data: Any) -> SentRecord:
     return SentRecord(
-        fields.text(data, "kind"),
-        tuple(map(fields.exactly(str), fields.items(data, "axes"))),
-        fields.integer(data, "parts"),
-        fields.integer(data, "nbytes"),
-        fields.field(data, "location", "null or a text", _line),
-        fields.integer(data, "arrays"),
-        fields.integer(data, "times"),
+        json_fields.text(data, "kind"),
+        tuple(map(json_fields.exactly(str), json_fields.items(data, "axes"))),
+        json_fields.integer(data, "parts"),
+        json_fields.integer(data, "nbytes"),
+        json_fields.field(data, "location", "null or a text", _line),
+        json_fields.integer(data, "arrays"),
+        json_fields.integer(data, "times"),
     )
 
 
 def _line(value: Any) -> str | None:
-    return None if value is None else fields.exactly(str)(value)
+    return None if value is None else json_fields.exactly(str)(value)
 
 
 def _gathered(value: Any) -> tuple[tuple[str, str | None], ...]:
-    return tuple((fields.exactly(str)(name), _line(line)) for name, line in value)
+    return tuple((json_fields.exactly(str)(name), _line(line)) for name, line in value)

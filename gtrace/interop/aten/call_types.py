@@ -14,14 +14,13 @@ import optree
 import torch
 
 from gtrace.core.ir.aval import Bundle, aval
-from gtrace.interop.aten import elementwise_types as types
-from gtrace.interop.aten import layer_types
+from gtrace.interop.aten import elementwise_types, layer_types
 from gtrace.interop.aten.elementwise_types import Rule, Tensor, new
 from gtrace.interop.aten.overloads import NOT_ON_META, template
 from gtrace.interop.aten.rule_tables import TYPES
 from gtrace.interop.aten.types_by_trial import is_tried, tried
 
-WRITTEN: dict[str, Rule] = {**types.RULES, **layer_types.RULES}
+WRITTEN: dict[str, Rule] = {**elementwise_types.RULES, **layer_types.RULES}
 """By overload, or by operator for all of its overloads: what returns the results of a call on ``meta``."""
 
 

@@ -8,8 +8,15 @@ from typing import Any
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.trace.array import Array
-from gtrace.interop.aten import batch_norms, batched_windows, factorizations, fourier, linear_systems, matrix_functions
-from gtrace.interop.aten import handwritten_layers as written
+from gtrace.interop.aten import (
+    batch_norms,
+    batched_windows,
+    factorizations,
+    fourier,
+    handwritten_layers,
+    linear_systems,
+    matrix_functions,
+)
 from gtrace.interop.aten.handwritten_layers import Pullback, Tangent
 from gtrace.interop.aten.matrix_common import REAL
 
@@ -74,22 +81,27 @@ def _are_matrices(operands: Sequence[Array]) -> bool:
 
 _MATRICES = linear_systems, factorizations, matrix_functions
 
-TYPES: dict[str, Type] = {**written.TYPES, **batch_norms.TYPES, **fourier.TYPES}
+TYPES: dict[str, Type] = {**handwritten_layers.TYPES, **batch_norms.TYPES, **fourier.TYPES}
 
 PULLBACKS: dict[str, Pullback] = {
-    **{name: _pullback_of_floats(rule) for name, rule in {**written.PULLBACKS, **batch_norms.PULLBACKS}.items()},
+    **{
+        name: _pullback_of_floats(rule)
+        for name, rule in {**handwritten_layers.PULLBACKS, **batch_norms.PULLBACKS}.items()
+    },
     **fourier.PULLBACKS,
 }
 
 TANGENTS: dict[str, Tangent] = {
-    **{name: _tangent_of_floats(rule) for name, rule in {**written.TANGENTS, **batch_norms.TANGENTS}.items()},
+    **{
+        name: _tangent_of_floats(rule) for name, rule in {**handwritten_layers.TANGENTS, **batch_norms.TANGENTS}.items()
+    },
     **fourier.TANGENTS,
 }
 
 BATCHES: dict[str, Batch] = {
     **{
         name: _batch_of_floats(rule)
-        for name, rule in {**written.BATCHES, **batched_windows.BATCHES, **batch_norms.BATCHES}.items()
+        for name, rule in {**handwritten_layers.BATCHES, **batched_windows.BATCHES, **batch_norms.BATCHES}.items()
     },
     **fourier.BATCHES,
 }

@@ -15,7 +15,6 @@ from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops import create, elementwise, index, logic, scans
 from gtrace.core.ops.promote import promote_arrays, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -44,7 +43,7 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
-    out = create.array(object, dtype, device) if copy else create.asarray(object, dtype, device=device)
+    out = ops.array(object, dtype, device) if copy else ops.asarray(object, dtype, device=device)
     return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
@@ -58,7 +57,7 @@ def full(
     >>> (jnp.ones(2, "bfloat16") * jnp.full(2, 0.5)).dtype == "bfloat16"
     True
     """
-    out = create.full(shape, fill_value, dtype, device=device)
+    out = ops.full(shape, fill_value, dtype, device=device)
     return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
 
 
@@ -69,9 +68,7 @@ def asarray(
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
     return (
-        create.asarray(a, dtype, device=device)
-        if copy is False or isinstance(a, Array)
-        else create.array(a, dtype, device)
+        ops.asarray(a, dtype, device=device) if copy is False or isinstance(a, Array) else ops.array(a, dtype, device)
     )
 
 
@@ -93,7 +90,7 @@ atleast_1d, atleast_2d, atleast_3d = _listed("atleast_1d"), _listed("atleast_2d"
 def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
     """``gt.where``, or, with a condition alone, the places where it holds: one array an axis."""
     if x is not None and y is not None:
-        return logic.where(condition, x, y)
+        return ops.where(condition, x, y)
     if x is not None or y is not None:
         raise ArgumentError(message("where", "both x and y, or neither", "one of them", "Pass both."))
     return ops.nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
@@ -116,7 +113,7 @@ def arange(
     given = [x for x in (start, stop, step) if x is not None]
     if dtype is None and not all(type(x) in _WEAK for x in given):
         dtype = ours.result_type(*given)
-    return create.arange(start, stop, 1 if step is None else step, dtype, device)
+    return ops.arange(start, stop, 1 if step is None else step, dtype, device)
 
 
 def iterable(y: Any) -> bool:
@@ -143,11 +140,11 @@ def transpose(a: Any, axes: Any = None) -> Array:
 def _by_parts(name: str, x: Any, y: Any, wins: Callable[[Any, Any], Any]) -> Array:
     """Return of two complex numbers the one whose real part, and then imaginary part, wins; NaN wins always."""
     x, y = promote_arrays(name, x, y)
-    first = logic.logical_or(
+    first = ops.logical_or(
         wins(ops.real(x), ops.real(y)),
-        logic.logical_and(logic.equal(ops.real(x), ops.real(y)), wins(ops.imag(x), ops.imag(y))),
+        ops.logical_and(ops.equal(ops.real(x), ops.real(y)), wins(ops.imag(x), ops.imag(y))),
     )
-    return logic.where(logic.logical_or(first, logic.isnan(x)), x, y)
+    return ops.where(ops.logical_or(first, ops.isnan(x)), x, y)
 
 
 def _is_complex(*operands: Any) -> bool:
@@ -156,12 +153,12 @@ def _is_complex(*operands: Any) -> bool:
 
 def maximum(x: Any, y: Any, /) -> Array:
     """``gt.maximum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
-    return _by_parts("maximum", x, y, logic.greater) if _is_complex(x, y) else elementwise.maximum(x, y)
+    return _by_parts("maximum", x, y, ops.greater) if _is_complex(x, y) else ops.maximum(x, y)
 
 
 def minimum(x: Any, y: Any, /) -> Array:
     """``gt.minimum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
-    return _by_parts("minimum", x, y, logic.less) if _is_complex(x, y) else elementwise.minimum(x, y)
+    return _by_parts("minimum", x, y, ops.less) if _is_complex(x, y) else ops.minimum(x, y)
 
 
 def array_repr(
@@ -200,9 +197,9 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
         raise ArgumentError(message("place", "inplace=False", "True: Arrays never change", fix))
     x, values = lift("place", arr), ops.reshape(lift("place", vals), (-1,))
     kept = ops.reshape(lift("place", mask), (-1,))
-    order = ops.subtract(scans.cumsum(kept.astype("int32")), 1)
-    chosen = values[elementwise.remainder(order, values.size)].astype(x.dtype)
-    return ops.reshape(logic.where(kept, chosen, ops.reshape(x, (-1,))), x.shape)
+    order = ops.subtract(ops.cumsum(kept.astype("int32")), 1)
+    chosen = values[ops.remainder(order, values.size)].astype(x.dtype)
+    return ops.reshape(ops.where(kept, chosen, ops.reshape(x, (-1,))), x.shape)
 
 
 def _from_numpy(name: str) -> Callable[..., Array]:
@@ -210,7 +207,7 @@ def _from_numpy(name: str) -> Callable[..., Array]:
 
     @functools.wraps(function)
     def made(*args: Any, **kwargs: Any) -> Array:
-        return create.array(function(*args, **kwargs))
+        return ops.array(function(*args, **kwargs))
 
     made.__doc__ = f"Return what ``numpy.{name}`` returns, as an Array."
     return made
@@ -224,7 +221,7 @@ ComplexWarning = numpy.exceptions.ComplexWarning
 def load(file: Any, *args: Any, **options: Any) -> Any:
     """Return what ``numpy.load`` returns, an array as an Array."""
     found = numpy.load(file, *args, **options)
-    return create.array(found) if isinstance(found, numpy.ndarray) else found
+    return ops.array(found) if isinstance(found, numpy.ndarray) else found
 
 
 @functools.partial(taking_keys, "jax.numpy.take")
@@ -233,7 +230,7 @@ def take(
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise."""
-    return index.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
+    return ops.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
 @functools.partial(taking_keys, "jax.numpy.take_along_axis")
@@ -241,7 +238,7 @@ def take_along_axis(
     arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
 ) -> Array:
     """``gt.take_along_axis``; places outside the axis give `fill_value`, as with `take`."""
-    return index.take_along_axis(arr, indices, axis, mode=mode or "fill", fill_value=fill_value)
+    return ops.take_along_axis(arr, indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
 def searchsorted(
@@ -281,7 +278,7 @@ def _extreme(name: str, far: float) -> Callable[..., Array]:
         if not ops.iscomplexobj(x) or args or options.keys() - {"keepdims"}:
             return function(a, axis, *args, **options)
         best = function(ops.real(x), axis, keepdims=True)
-        other = function(logic.where(logic.equal(ops.real(x), best), ops.imag(x), far), axis, keepdims=True)
+        other = function(ops.where(ops.equal(ops.real(x), best), ops.imag(x), far), axis, keepdims=True)
         out = ops.complex(best, other)
         return out if options.get("keepdims") else ours.squeeze(out, axis)
 
@@ -373,13 +370,13 @@ def _deviation(name: str) -> Callable[..., Any]:
         own = ours.nanmean if name.startswith("nan") else ours.mean
         x = lift(name, a)
         apart = ops.subtract(own(x, axis, keepdims=True, **keep), mean)
-        shift = elementwise.square(elementwise.absolute(apart))
+        shift = ops.square(ops.absolute(apart))
         if not (options.get("keepdims") or (len(args) > 3 and args[3])):
             shift = ops.reshape(shift, out.shape)
         if options.get("ddof") or options.get("correction") or (len(args) > 2 and args[2]):
             fix = "Leave ddof and correction at 0."
             raise ArgumentError(message(name, "mean= without ddof", "both", fix))
-        return elementwise.sqrt(elementwise.square(out) + shift) if name.endswith("std") else out + shift
+        return ops.sqrt(ops.square(out) + shift) if name.endswith("std") else out + shift
 
     del call.__wrapped__  # its parameters are not those of this one
     call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`."
@@ -405,7 +402,7 @@ def _unique_part(name: str) -> Callable[..., Any]:
         values, *rest = found
         if flags["return_inverse"]:
             rest[int(flags["return_index"])] = ops.reshape(rest[int(flags["return_index"])], lift(name, x).shape)
-        kind = type(plain(create.zeros(1)))
+        kind = type(plain(ops.zeros(1)))
         return kind(values, *rest)
 
     del call.__wrapped__  # its parameters are not those of this one

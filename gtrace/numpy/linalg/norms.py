@@ -20,8 +20,7 @@ from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar
 from gtrace.core.trace.replayable import replayable
-from gtrace.interop.aten import handwritten_layers as written
-from gtrace.interop.aten import linear_systems, matrix_functions
+from gtrace.interop.aten import handwritten_layers, linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy.linalg.arguments import matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
@@ -266,7 +265,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if order is None:
         raise ArgumentError(message("vector_norm", "a number as ord", repr(ord), "See gt.linalg.matrix_norm."))
     axes = None if axis is None else normalize_axes("vector_norm", axis, x.ndim)
-    found = written.vector_norm(x, order, axes, keepdims)
+    found = handwritten_layers.vector_norm(x, order, axes, keepdims)
     if found is not None:
         return found
     return call_torch(

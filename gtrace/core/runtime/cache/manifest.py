@@ -11,7 +11,7 @@ import attrs
 
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
-from gtrace.core.base import json_fields as fields
+from gtrace.core.base import json_fields
 from gtrace.core.ir.aliasing import Pairs
 from gtrace.core.ir.aval import parse_aval
 from gtrace.core.ir.graph import Scalar, print_graph
@@ -66,7 +66,7 @@ class Verdict:
         Raises:
             ValueError: it is none; says what was expected.
         """
-        return cls(fields.field(data, "kind", "a verdict", VerdictKind), fields.text(data, "reason"))
+        return cls(json_fields.field(data, "kind", "a verdict", VerdictKind), json_fields.text(data, "reason"))
 
 
 @attrs.frozen
@@ -94,7 +94,7 @@ class Code:
         Raises:
             ValueError: it is none; says what was expected.
         """
-        return cls(fields.text(data, "file"), fields.text(data, "sha256"), fields.integer(data, "size"))
+        return cls(json_fields.text(data, "file"), json_fields.text(data, "sha256"), json_fields.integer(data, "size"))
 
 
 @attrs.frozen
@@ -177,7 +177,7 @@ class Manifest:
         data["toolchain"] = dict(self.toolchain)
         data["code"] = None if self.code is None else self.code.to_json()
         data["verdict"] = None if self.verdict is None else self.verdict.to_json()
-        return json.dumps(fields.with_checksum(data), indent=1)
+        return json.dumps(json_fields.with_checksum(data), indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Manifest:
@@ -186,45 +186,45 @@ class Manifest:
         Raises:
             ValueError: it is none, of another format, or not what was written; says what was expected.
         """
-        data = fields.checked(text, FORMAT)
-        code, verdict = (fields.field(data, name, "null or an object", _object) for name in ("code", "verdict"))
+        data = json_fields.checked(text, FORMAT)
+        code, verdict = (json_fields.field(data, name, "null or an object", _object) for name in ("code", "verdict"))
         return cls(
-            name=fields.text(data, "name"),
-            program=fields.text(data, "program"),
-            structural=fields.text(data, "structural"),
-            ops=fields.integer(data, "ops"),
-            graph=fields.text(data, "graph"),
-            strides=fields.field(data, "strides", "lists of integers", _strides),
-            mode=fields.text(data, "mode"),
-            relations=fields.field(data, "relations", "null or a list of relations", _relations),
-            threads=fields.integer(data, "threads"),
-            native=fields.field(data, "native", "true or false", fields.exactly(bool)),
-            device=fields.text(data, "device"),
-            toolchain=fields.texts(data, "toolchain"),
-            created=fields.number(data, "created"),
-            constants=fields.field(data, "constants", "a list of null or [value, type]", _constants),
-            guards=tuple(fields.items(data, "guards")),
-            donated=fields.field(data, "donated", "pairs of integers", _pairs),
-            compile_seconds=fields.number(data, "compile_seconds"),
+            name=json_fields.text(data, "name"),
+            program=json_fields.text(data, "program"),
+            structural=json_fields.text(data, "structural"),
+            ops=json_fields.integer(data, "ops"),
+            graph=json_fields.text(data, "graph"),
+            strides=json_fields.field(data, "strides", "lists of integers", _strides),
+            mode=json_fields.text(data, "mode"),
+            relations=json_fields.field(data, "relations", "null or a list of relations", _relations),
+            threads=json_fields.integer(data, "threads"),
+            native=json_fields.field(data, "native", "true or false", json_fields.exactly(bool)),
+            device=json_fields.text(data, "device"),
+            toolchain=json_fields.texts(data, "toolchain"),
+            created=json_fields.number(data, "created"),
+            constants=json_fields.field(data, "constants", "a list of null or [value, type]", _constants),
+            guards=tuple(json_fields.items(data, "guards")),
+            donated=json_fields.field(data, "donated", "pairs of integers", _pairs),
+            compile_seconds=json_fields.number(data, "compile_seconds"),
             code=None if code is None else Code.from_json(code),
             verdict=None if verdict is None else Verdict.from_json(verdict),
         )
 
 
-_list = fields.exactly(list)
+_list = json_fields.exactly(list)
 
 
 def _object(value: Any) -> dict[str, Any] | None:
-    return None if value is None else fields.exactly(dict)(value)
+    return None if value is None else json_fields.exactly(dict)(value)
 
 
 def _strides(value: Any) -> tuple[tuple[int, ...], ...]:
-    integer = fields.exactly(int)
+    integer = json_fields.exactly(int)
     return tuple(tuple(integer(n) for n in _list(strides)) for strides in _list(value))
 
 
 def _pairs(value: Any) -> Pairs:
-    integer = fields.exactly(int)
+    integer = json_fields.exactly(int)
     return tuple((integer(k), integer(j)) for k, j in map(_list, _list(value)))
 
 
