@@ -64,11 +64,11 @@ def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, a
     return (multiply(hit, divide(bind(psum_op, (ct,), params), bind(psum_op, (hit,), params))),)
 
 
-def _extreme(name: str, reduce: Any) -> Op:
+def _extreme(name: str, over: Any) -> Op:
     def named(
         size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
     ) -> tuple[Array, bool]:
-        return (reduce(operands[0], 0) if batched[0] else operands[0]), False
+        return (over(operands[0], 0) if batched[0] else operands[0]), False
 
     op: Op = define(
         name, lambda x, axis_name, axis_size: x.clone(), params=_PARAMS, shape=same_kind, vjp=_extreme_vjp,
