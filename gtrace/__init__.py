@@ -19,6 +19,7 @@ try:
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
+    from gtrace import numpy as numpy
     from gtrace import optim as optim
     from gtrace import random as random
     from gtrace import segments as segments
@@ -30,6 +31,7 @@ try:
     from gtrace.core.base import forks as _forks
     from gtrace.core.base.config import *
     from gtrace.core.base.dtypes import *
+    from gtrace.core.base.public_names import publish as _publish
     from gtrace.core.base.suggestions import suggesting as _suggesting
     from gtrace.core.ops import methods as _methods
     from gtrace.core.ops.activations import *
@@ -112,3 +114,8 @@ finally:
 
 tree_map = tree.map
 __getattr__ = _suggesting("gtrace")
+_publish(globals(), "gtrace")
+_publish(vars(nn), "gtrace")
+_publish(vars(lax), "gtrace")
+_publish(vars(numpy), "gtrace")
+_publish(vars(special), "gtrace")

@@ -2,3 +2,6 @@
 
 from gtrace.core.base.dtypes import *
 from gtrace.core.base.dtypes import DType as DType
+from gtrace.core.base.public_names import publish as _publish
+
+_publish(globals(), "gtrace.core.base.dtypes")

@@ -5,6 +5,7 @@
 """
 
 from gtrace.core.base.dtypes import DTYPES
+from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ir.build import Builder, Value, ops
 from gtrace.core.ir.difference import difference, differences
@@ -30,3 +31,5 @@ from gtrace.core.ir.verify import verify
 from gtrace.core.passes.canonical import CANONICAL, Canonical, canonicalize
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.passes.user_passes import Registration, register_pass, unregister_pass
+
+_publish(globals(), "gtrace.core.ir", "gtrace.core.passes")

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
+import pickletools
 import types
 from pathlib import Path
 
@@ -16,6 +18,8 @@ import pytest
 
 import gtrace as gt
 import gtrace.numpy
+import gtrace.testing
+from gtrace.core.base.public_names import defined_in
 from gtrace.numpy import reductions
 
 DATA = Path(__file__).parent / "data"
@@ -69,7 +73,7 @@ FAMILIES = [
 ]
 
 
-NUMPY_ORDER = [name for name in reductions.__all__ if getattr(reductions, name).__module__ == reductions.__name__
+NUMPY_ORDER = [name for name in reductions.__all__ if defined_in(getattr(reductions, name)) == reductions.__name__
                and hasattr(gt, name)]  # fmt: skip
 
 
@@ -80,24 +84,19 @@ PACKAGES = {
     "nn": "nn",
     "lax": "lax",
     "random": "random",
+    "special": "special",
 }
 """Folders of families, and the namespace of gt that has what they publish."""
 
-SPECIAL = {"bessel_functions", "combinatorics", "entropies", "error_functions", "gamma_functions",
-           "hypergeometric", "oscillating_integrals", "special_integrals"}  # fmt: skip
-"""The families of gtrace.core.ops that gt.special publishes; gt and gt.numpy publish the others."""
-
-APART = {"gtrace.nn.initializers": gt.nn.initializers, "gtrace.lax.linalg": gt.lax.linalg}
-"""Families that are a namespace of their own."""
+APART = {
+    "gtrace.nn.initializers": gt.nn.initializers, "gtrace.lax.linalg": gt.lax.linalg,
+    "gtrace.random.seeding": gt, "gtrace.nn.torch_modules": gt,
+}  # fmt: skip
+"""Families that are a namespace of their own, or that gt itself publishes."""
 
 INNER = {
-    "gtrace.random.seeding",
-    "gtrace.nn.torch_modules",
-    "gtrace.numpy.linalg.arguments",
-    "gtrace.nn.common",
-    "gtrace.core.ops.key_arrays",
-    "gtrace.random.reuse",
-}
+    "gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse", "gtrace.special.quadrature"
+}  # fmt: skip
 """Modules in those folders that publish nothing."""
 
 
@@ -105,8 +104,7 @@ def published() -> list[tuple[str, list[types.ModuleType]]]:
     """Each family with the namespaces that have what it publishes."""
     found: list[tuple[str, list[types.ModuleType]]] = []
     for family in FAMILIES:
-        special = family.rpartition(".")[2] in SPECIAL
-        found.append((family, [gt.special] if special else [gt, gtrace.numpy]))
+        found.append((family, [gt, gtrace.numpy]))
     for folder, name in PACKAGES.items():
         for path in sorted((Path(gt.__file__).parent / folder.replace(".", "/")).glob("[!_]*.py")):
             family = f"gtrace.{folder}.{path.stem}"
@@ -163,6 +161,39 @@ def test_type_checkers_take_public_names_for_public(file):
             for alias in node.names:
                 private = (alias.asname or "").startswith("_") and alias.asname != alias.name
                 assert alias.name == "*" or private or alias.asname == alias.name, ast.unparse(node)
+
+
+PUBLIC = [
+    gt, gt.nn, gt.optim, gt.random, gt.lax, gt.numpy, gt.linalg, gt.fft, gt.special, gt.tree, gt.ir, gt.errors,
+    gt.dtypes, gt.sharding, gt.signal, gt.hotpath, gt.image, gt.segments, gt.testing, gt.nn.initializers,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("namespace", PUBLIC, ids=lambda n: n.__name__)
+def test_public_classes_and_functions_bear_a_public_module(namespace):
+    places = {public.__name__: public for public in PUBLIC}
+    for name in getattr(namespace, "__all__", vars(namespace)):
+        value = getattr(namespace, name)
+        ours = isinstance(value, type | types.FunctionType) and value.__module__.split(".")[0] == "gtrace"
+        if ours and not name.startswith("_") and value.__name__ == name:
+            place = places.get(value.__module__)
+            assert place is not None and getattr(place, name) is value, f"{value.__module__}.{name}"
+
+
+def test_pickles_name_public_modules_alone():
+    model = gt.nn.Sequential(gt.nn.Linear(2, 3, key=gt.random.key(0)), gt.relu)
+    values = [
+        model,
+        gt.float32,
+        gt.ones(2, gt.bfloat16),
+        gt.tree.Partial(gt.sum, 1),
+        gt.ShapeError("x"),
+        gt.sharding.P("x"),
+    ]
+    for value in values:
+        named = {text for op, text, _ in pickletools.genops(pickle.dumps(value)) if isinstance(text, str)}
+        inner = {text for text in named if text.startswith("gtrace.")} - {public.__name__ for public in PUBLIC}
+        assert not inner and any(text.startswith("gtrace") for text in named), value
 
 
 if __name__ == "__main__":

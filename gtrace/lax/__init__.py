@@ -1,5 +1,6 @@
 """The functions of jax.lax under their names there: what NumPy has not, or means otherwise."""
 
+from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.core.transform.control.branches import *
 from gtrace.core.transform.control.loops import *
@@ -19,3 +20,4 @@ from gtrace.lax.window_shapes import *
 from gtrace.lax.windows import *
 
 __getattr__ = _suggesting("gtrace.lax")
+_publish(globals())

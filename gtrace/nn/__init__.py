@@ -1,5 +1,6 @@
 """Neural networks: the functions of jax.nn and torch.nn.functional, and modules with the weights of torch.nn."""
 
+from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.core.ops.activations import gelu as gelu
 from gtrace.core.ops.activations import relu as relu
@@ -38,3 +39,4 @@ from gtrace.nn.sequence_losses import *
 from gtrace.nn.softmax_family import *
 
 __getattr__ = _suggesting("gtrace.nn")
+_publish(globals())

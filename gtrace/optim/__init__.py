@@ -1,5 +1,6 @@
 """Optimizers under optax's contract and names: gradient transformations, chained, with explicit state."""
 
+from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.optim.accumulation import *
 from gtrace.optim.base import *
@@ -14,3 +15,4 @@ from gtrace.optim.scaling import *
 from gtrace.optim.schedules import *
 
 __getattr__ = _suggesting("gtrace.optim")
+_publish(globals())

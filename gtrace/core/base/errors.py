@@ -236,10 +236,6 @@ class ConfigWarning(UserWarning):
     """An environment variable that looks like one of gtrace's but is not."""
 
 
-for _name in __all__:
-    globals()[_name].__module__ = "gtrace.errors"  # where users find them
-
-
 def user_location() -> str:
     """Return ``file:line`` of the innermost frame outside gtrace and the libraries it calls through.
 

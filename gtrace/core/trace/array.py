@@ -268,12 +268,16 @@ class Array(ArrayBase):
     def __deepcopy__(self, memo: Any) -> Array:
         return self
 
+    @classmethod
+    def _from_pickle(cls, value: np.ndarray, dtype: str | None, device: str | None) -> Array:
+        return wrap(_from_numpy(value, dtype, device))
+
     def __reduce__(self) -> Any:
         tensor = whole(self, "pickle")
         device = None if self.aval.device.type == "cpu" else str(self.aval.device)
         bits = tensor.dtype in BIT_DTYPES
         name = LONG[tensor.dtype] if bits else None
-        return _unpickle, (_to_numpy(_bits(tensor) if bits else tensor), name, device)
+        return Array._from_pickle, (_to_numpy(_bits(tensor) if bits else tensor), name, device)
 
 
 _new = object.__new__
@@ -293,18 +297,18 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(BIT_DTYPES[tensor.dtype])
 
 
+@without_modes
+def _from_numpy(value: np.ndarray, dtype: str | None, device: str | None) -> torch.Tensor:
+    tensor = torch.from_numpy(value.copy())
+    if dtype is not None:
+        tensor = tensor.view(getattr(torch, dtype))
+    return tensor if device is None else tensor.to(device)
+
+
 _to_list = without_modes(torch.Tensor.tolist)
 _to_item = without_modes(torch.Tensor.item)
 _clone = without_modes(torch.Tensor.clone)
 _detach = without_modes(torch.Tensor.detach)
-
-
-@without_modes
-def _unpickle(value: np.ndarray, dtype: str | None, device: str | None) -> Array:
-    tensor = torch.from_numpy(value.copy())
-    if dtype is not None:
-        tensor = tensor.view(getattr(torch, dtype))
-    return wrap(tensor if device is None else tensor.to(device))
 
 
 def wrap(tensor: torch.Tensor, weak: bool = False) -> Array:

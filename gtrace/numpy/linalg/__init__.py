@@ -5,6 +5,7 @@ matrix that has no inverse or no Cholesky factor gives infinities, NaN or roundi
 at values would end what is being recorded.
 """
 
+from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.ops.linalg import matmul as matmul
 from gtrace.core.ops.linalg import outer as outer
 from gtrace.core.ops.linalg import tensordot as tensordot
@@ -14,3 +15,5 @@ from gtrace.numpy.linalg.decompositions import *
 from gtrace.numpy.linalg.norms import *
 from gtrace.numpy.linalg.solving import *
 from gtrace.numpy.products import cross as cross
+
+_publish(globals())
