@@ -19,7 +19,6 @@ try:
     from gtrace import ir as ir
     from gtrace import lax as lax
     from gtrace import nn as nn
-    from gtrace import numpy as numpy
     from gtrace import optim as optim
     from gtrace import random as random
     from gtrace import segments as segments
@@ -115,7 +114,3 @@ finally:
 tree_map = tree.map
 __getattr__ = _suggesting("gtrace")
 _publish(globals(), "gtrace")
-_publish(vars(nn), "gtrace")
-_publish(vars(lax), "gtrace")
-_publish(vars(numpy), "gtrace")
-_publish(vars(special), "gtrace")

@@ -6,7 +6,6 @@
 import sys as _sys
 
 from gtrace.core.base.dtypes import *
-from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.core.ops import methods as _methods
 from gtrace.core.ops.activations import *
@@ -64,4 +63,3 @@ __array_api_version__ = "2024.12"
 
 __getattr__ = _suggesting("gtrace.numpy")
 _methods.namespace = _sys.modules[__name__]
-_publish(globals())

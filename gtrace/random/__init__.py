@@ -1,6 +1,5 @@
 """Random draws as functions of a key: threefry-2x32, with the bits that jax.random gives for the same key."""
 
-from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.random.continuous import *
 from gtrace.random.counts import *
@@ -12,4 +11,3 @@ from gtrace.random.matrices import *
 from gtrace.random.transformed import *
 
 __getattr__ = _suggesting("gtrace.random")
-_publish(globals())

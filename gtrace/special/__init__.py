@@ -1,6 +1,5 @@
 """Special functions, under the names of jax.scipy.special and torch.special."""
 
-from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.ops.activations import erf as erf
 from gtrace.core.ops.activations import sigmoid as _sigmoid
 from gtrace.core.ops.draw_functions import erfinv as erfinv
@@ -17,5 +16,3 @@ from gtrace.special.oscillating_integrals import *
 from gtrace.special.special_integrals import *
 
 expit = _sigmoid
-
-_publish(globals())

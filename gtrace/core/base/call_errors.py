@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.base.public_names import publisher
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +45,10 @@ _UNKNOWN = re.compile(r"got an unexpected keyword argument '(.+?)'")
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)")
 _TOO_MANY = re.compile(r"takes .*positional arguments? but (\d+) ")
 _TWICE = re.compile(r"got multiple values for argument '(.+)'")
+
+
+_PREFIXES = {"nn.initializers": "nn.initializers.", "nn": "nn.", "optim": "optim."}
+"""What messages put before the names of functions, by where those are defined."""
 
 
 def constructor(function: F) -> F:
@@ -101,8 +104,9 @@ def _refused(function: Callable[..., Any], text: str, name: str) -> ArgumentErro
 
 def _name(called: Callable[..., Any]) -> str:
     """Return how messages name a function or a class."""
-    place = publisher(called.__module__).partition("gtrace.")[2]  # empty for what users define
-    return f"{place}.{called.__qualname__.rpartition('.')[2]}".removeprefix(".")
+    module = called.__module__.removeprefix("gtrace.") + "."
+    prefix = next((p for room, p in _PREFIXES.items() if module.startswith(f"{room}.")), "")
+    return prefix + called.__qualname__.rpartition(".")[2]
 
 
 def _listed(parameters: list[inspect.Parameter]) -> str:

@@ -92,6 +92,7 @@ class DType:
         is_floating_point, is_complex, is_signed: as of torch's dtypes.
         char, num, str, byteorder, names, ...: as of NumPy's dtypes.
 
+    >>> import numpy, torch
     >>> import gtrace as gt
     >>> x = gt.ones(2)
     >>> x.dtype == numpy.float32, x.dtype == torch.float32, x.dtype == "float32"

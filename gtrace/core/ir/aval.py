@@ -26,7 +26,8 @@ class Aval:
         sharding: which part of it each process holds; None: this process has all of it, whatever others have. Only
             values and inputs have one: results of operations get theirs when their program is partitioned.
 
-    >>> aval((2, 3), torch.float32)
+    >>> import gtrace as gt
+    >>> gt.ir.aval((2, 3), gt.float32)
     f32[2,3]
     """
 
@@ -117,7 +118,8 @@ class Bundle:
 
     Only ``project`` takes a bundle as its operand: it returns one of the arrays. Make one with `bundle`.
 
-    >>> bundle((aval((2,), torch.float32), aval((), torch.int64)))
+    >>> import gtrace as gt
+    >>> gt.ir.bundle((gt.ir.aval((2,), gt.float32), gt.ir.aval((), gt.int64)))
     (f32[2], i64[])
     """
 

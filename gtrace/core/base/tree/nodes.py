@@ -381,8 +381,9 @@ def register_static(cls: T) -> T:
 class Partial(functools.partial[Any]):
     """``functools.partial`` as a pytree: its arguments are children, its function is part of the structure.
 
-    >>> add = Partial(max, 1)
-    >>> optree.tree_leaves(add, namespace="gtrace"), add(5)
+    >>> import gtrace as gt
+    >>> add = gt.tree.Partial(max, 1)
+    >>> gt.tree.leaves(add), add(5)
     ([1], 5)
     """
 
