@@ -1,122 +1,77 @@
-"""The house: which room may look into which, and how large a module may grow."""
+"""The walls of the house: which room may import which, and what else a reader may rely on when looking for something.
+
+``python tests/test_architecture.py`` draws the picture of docs/architecture.md anew, from the table `ROOMS`.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
+import graphlib
+import importlib
 import re
+import types
 from pathlib import Path
+
+import pytest
 
 import gtrace
 
 PACKAGE = Path(gtrace.__file__).parent
+PAGE = PACKAGE.parent / "docs" / "architecture.md"
 MAX_LINES = 500
 
-# each room imports from rooms before it; files of one room may import one another, without a cycle
-ROOMS = [
-    {"allocator", "call_errors", "docstrings", "errors", "forks", "locks", "suggestions", "tables", "units", "version"},
-    {"torch_internals"},
-    {"config", "events", "ambient", "exact"},
-    {"dtypes"},
-    {"tree", "ir.interning", "ir.sharding", "ir.factors"},
-    {"ir.aval"},
-    {"ir.sizes"},
-    {"ir.cases", "ir.rules"},
-    {"ir.unsigned"},
-    {"ir.infer"},
-    {"ir.op"},
-    {"ir.graph"},
-    {"ir.aliasing", "ir.derived", "ir.edit", "ir.simplify", "ir.partial_eval", "ir.split", "ir.verify", "ir.evaluate"},
-    {"ir.views"},
-    {"ir.passes", "ir.repeats", "ir.draws"},
-    {"ir.subgraph"},
-    {"ir.text", "ir.calls", "ir.build"},
-    {"ir.canonical", "ir.user_passes", "ir.signature", "ir.difference"},
-    {"ir.values"},
-    {"ir.rows"},
-    {"ir.norm_operators", "ir.contractions", "ir.masks"},
-    {"ir.norms"},
-    {"ir.attention"},
-    {"ir.simplified"},
-    {"ir"},
-    {"interp"},
-    {"compile.guards", "compile.toolchain"},
-    {"compile.executable"},
-    {"compile.symbolic"},
-    {"compile.request", "compile.aoti", "compile.work", "compile.parts", "compile.faster", "compile.inductor.failures"},
-    {"compile.native"},
-    {"compile.fx"},
-    {"compile.inductor"},
-    {"compile.schedule", "compile.artifact"},
-    {"compile.backend", "compile.partition"},
-    {"cache.fields"},
-    {"cache.manifest", "cache.ledger", "cache.divided"},
-    {"cache.store"},
-    {"worker.pauses"},
-    {"worker.lane"},
-    {"worker.client"},
-    {"worker.sharing"},
-    {"cache.artifacts"},
-    {"shard.workers", "shard.layouts", "shard.partitioned"},
-    {"shard.local_program"},
-    {"shard.conversion", "shard.bodies"},
-    {"shard.partition"},
-    {"shard.stages"},
-    {"engine.policy", "engine.audit", "engine.clock", "engine.sharded"},
-    {"engine.program"},
-    {"engine.compilation", "engine.ledger", "engine.instruments", "engine.programs"},
-    {"engine.derived", "engine.judging", "engine.scalars"},
-    {"engine.sizes"},
-    {"engine.routes"},
-    {"engine.tiering"},
-    {"engine.engine"},
-    {"trace.segmentation"},
-    {"trace.record", "trace.text"},
-    {"trace.derived", "trace.no_value"},
-    {"trace.completion"},
-    {"trace.promotion"},
-    {"trace.array"},
-    {"trace.bind", "trace.convert", "trace.donation"},
-    {"trace.fast"},
-    {"trace.capture", "trace.ranges"},
-    {"trace.replayable"},
-    {"trace.numbers"},
-    {"ops"},
-    {"aten"},
-    {"torch_functions", "tensor_methods"},
-    {"transform.arguments", "transform.tape"},
-    {"transform"},
-    {"control"},
-    {"random"},
-    {"seeding"},
-    {"abstract", "jit_arguments", "jit_options", "stages"},
-    {"jit", "modules", "define_op"},
-    {"torch_autograd"},
-    {"export_manifest"},
-    {"nn", "optim"},
-    {
-        "observe",
-        "shard",
-        "sharding",
-        "signal",
-        "hotpath",
-        "numpy",
-        "lax",
-        "special",
-        "export",
-        "segments",
-        "image",
-        "flattening",
-        "callbacks",
-    },
-    {"saving"},
-    {"scipy"},
-    {""},
-    {"bench"},
-    {"commands", "worker.server", "testing"},
-    {"jax"},
-    {"cli", "__main__"},
-]
+ROOMS = {
+    "core/base": "What knows nothing of programs: errors, settings, events, dtypes, locks, pytrees, torch's names.",
+    "core/ir": "What a program is: operations, types, graphs, their text, verifier, signature, simplifications.",
+    "core/passes": "What a whole program is rewritten to: canonical form, fusions, layouts, where a program is cut.",
+    "core/backends": "What runs a program: the interpreter, Inductor, C++ of our own, and the schedule of their calls.",
+    "core/partitioner": "From the program of all processes to the program of one.",
+    "core/runtime": "Programs, the policy that compiles them, their tiers; the cache on disk; the worker.",
+    "core/trace": "Array, recording, capture, forcing.",
+    "core/ops": "The primitives, and the functions made of them.",
+    "core/transform": "jit, grad, jvp, vmap, custom rules, checkpoint, scan, cond, while.",
+    "interop": "torch's functions and modules on Arrays, and functions of gtrace in torch.",
+    "special": "Special functions.",
+    "random": "Draws from keys, and the global stream.",
+    "numpy": "Array functions under the names of the array API and NumPy.",
+    "nn": "Functions and modules of neural networks.",
+    "optim": "Optimizers under optax's contract.",
+    "lax": "The names of jax.lax.",
+    "image": "Images of other sizes.",
+    "segments": "Reductions over segments.",
+    "scipy": "Functions under SciPy's names.",
+    "distributed": "Meshes, shardings, signals, plans.",
+    "saving": "Arrays, checkpoints and exported functions as files.",
+    "observe": "Logs, timelines, profiles, statistics.",
+    "": "The root: what `import gtrace` publishes.",
+    "testing": "Strategies and checks for property tests.",
+    "bench": "What the programs in benchmarks/ share.",
+    "jax": "JAX's names over all of this.",
+    "commands": "The command gtrace: a file a command.",
+}
+"""Every room with a sentence, lowest first: a room imports only rooms above it in this table."""
+
+RANK = {name: k for k, name in enumerate(ROOMS)}
+CORE = [name for name in ROOMS if name.startswith("core/")]
+VOCABULARY = ["special", "random", "numpy", "nn", "optim", "lax", "image", "segments", "scipy"]
+MACHINE = ["core/ir", "core/passes", "core/backends", "core/partitioner", "core/runtime"]
+"""What the vocabulary reaches only through core/trace, core/ops and core/transform."""
+
+BEYOND = ["testing", "bench", "jax", "commands"]
+"""What stands on the root."""
+
+ON_DEMAND = {"scipy", *BEYOND}
+"""What nothing else imports."""
+
+FACES = {"errors", "dtypes", "tree", "ir", "sharding", "signal", "hotpath"}
+"""Modules at the top that publish what lies deeper."""
+
+ENTRY = "core.runtime.worker.server"
+"""The program of the worker process: it imports the root, as every operation must be declared there."""
+
+SLOTS = {"_buf", "_trace", "_number", "_leaf"}
+"""What `ArrayBase` holds."""
 
 
 @functools.cache
@@ -128,93 +83,129 @@ def modules() -> dict[str, ast.Module]:
     return out
 
 
-PACKAGES = (
-    "interp",
-    "compile",
-    "compile.inductor",
-    "cache",
-    "worker",
-    "engine",
-    "trace",
-    "aten",
-    "transform",
-    "control",
-    "saving",
-    "bench",
-    "commands",
-)
+def is_package(name: str) -> bool:
+    return (PACKAGE / name.replace(".", "/") / "__init__.py").exists()
 
 
-def room(module: str) -> int:
-    for level, names in enumerate(ROOMS):
-        if names & {module, module.rpartition(".")[0] or module, module.split(".")[0]}:
-            return level
-    raise AssertionError(f"gtrace.{module} stands in no room: add it to the list, in its place")
+def room(module: str) -> str:
+    """Return the room of a module; a face, and what else stands at the top, is of the root."""
+    first, _, rest = module.partition(".")
+    name = f"core/{rest.partition('.')[0]}" if first == "core" and rest else first
+    return name if name in ROOMS else ""
 
 
-def imported(tree: ast.Module) -> set[str]:
-    """The modules of gtrace that a module imports when it is imported."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+@functools.cache
+def imported(name: str) -> frozenset[str]:
+    """Return the modules of gtrace that a module imports: also for type checkers, and by `import_module`."""
+    found = set()
+    for node in ast.walk(modules()[name]):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "gtrace":
             base = (node.module or "").removeprefix("gtrace").removeprefix(".")
             for alias in node.names:
                 inner = f"{base}.{alias.name}".removeprefix(".")
-                names.add(inner if inner in modules() else base)
+                found.add(inner if inner in modules() else base)
         elif isinstance(node, ast.Import):
-            names |= {
-                a.name.removeprefix("gtrace").removeprefix(".") for a in node.names if a.name.split(".")[0] == "gtrace"
-            }
-    return names
+            found |= {a.name for a in node.names if a.name.split(".")[0] == "gtrace"}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
+    plain = {other.removeprefix("gtrace").removeprefix(".") for other in found}
+    return frozenset(other for other in plain if other in modules() and other != name)
 
 
-def test_rooms_import_only_rooms_before_them():
-    for name, tree in modules().items():
-        if name in PACKAGES:
-            assert not imported(tree), f"gtrace/{name}/__init__.py only marks a package"
-            continue
-        for other in imported(tree):
-            assert room(other) <= room(name), f"gtrace.{name} imports gtrace.{other}, which stands above it"
+# -- the walls
 
 
-def test_the_public_surface_of_the_ir_is_made_of_ir_modules():
-    assert all(name.startswith("ir.") for name in imported(modules()["ir"]))
+def test_every_module_stands_in_a_room():
+    top = {name.partition(".")[0] for name in modules()} - {"core", "", "__main__", "version"}
+    assert top - FACES == {name for name in ROOMS if name and "/" not in name}
+    assert {name.split(".")[1] for name in modules() if name.startswith("core.")} == {r.split("/")[1] for r in CORE}
+
+
+def test_rooms_import_only_rooms_below_them():
     for name in modules():
-        if name.startswith("ir."):
-            assert any(name in names for names in ROOMS), f"gtrace.{name} stands in no room"
+        for other in imported(name) - ({""} if name == ENTRY else set()):
+            allowed = RANK[room(other)] <= RANK[room(name)] or other == "version"
+            assert allowed, f"gtrace.{name} imports gtrace.{other}, which stands above it"
 
 
-def test_no_cycle_within_a_room():
-    graph = {name: imported(tree) - {name} for name, tree in modules().items()}
-    done: set[str] = set()
-    while len(done) < len(graph):
-        ready = {name for name, others in graph.items() if name not in done and others <= done}
-        assert ready, f"a cycle of imports among {sorted(set(graph) - done)}"
-        done |= ready
+def test_nothing_below_the_root_imports_it_or_a_face():
+    for name in modules():
+        if room(name) and RANK[room(name)] < RANK[""] and name != ENTRY:
+            assert not [other for other in imported(name) if not room(other) and other != "version"], f"gtrace.{name}"
+
+
+@pytest.mark.parametrize("of", [lambda name: name, room], ids=["files", "rooms"])
+def test_no_circle(of):
+    graph: dict[str, set[str]] = {}
+    for name in modules():
+        others = {of(other) for other in imported(name) if name != ENTRY}
+        graph.setdefault(of(name), set()).update(others - {of(name)})
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_the_vocabulary_reaches_the_machine_by_its_functions():
+    for name in modules():
+        if room(name) in VOCABULARY:
+            inner = [other for other in imported(name) if room(other) in MACHINE]
+            assert not inner, (
+                f"gtrace.{name} imports {inner}: core/trace, core/ops and core/transform publish what it needs"
+            )
+
+
+def test_what_is_imported_on_demand_is_imported_by_nothing_below_it():
+    for name in modules():
+        for other in imported(name):
+            at_home = room(other) == room(name) or RANK[room(name)] > RANK[""]
+            assert room(other) not in ON_DEMAND or at_home, f"gtrace.{name} imports gtrace.{other}"
+
+
+def test_no_module_has_the_name_of_something_that_its_package_publishes():
+    for name in filter(is_package, modules()):
+        package = importlib.import_module(f"gtrace.{name}".removesuffix("."))
+        for inner in {other.rpartition(".")[2] for other in modules() if other.rpartition(".")[0] == name and other}:
+            found = getattr(package, inner, None)
+            assert found is None or isinstance(found, types.ModuleType), f"{package.__name__}.{inner} is two things"
+
+
+def test_slots_of_arrays_are_touched_in_the_trace_and_the_tape_alone():
+    for name, tree in modules().items():
+        if room(name) == "core/trace" or name == "core.transform.tape":
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr in SLOTS and ast.unparse(node.value) != "self":
+                raise AssertionError(f"gtrace.{name}, line {node.lineno}: core/trace/force has functions for that")
+
+
+# -- what a reader relies on
+
+
+def test_each_package_says_what_it_is():
+    for name in filter(is_package, modules()):
+        assert ast.get_docstring(modules()[name]), f"gtrace.{name}"
+    for name, sentence in ROOMS.items():
+        if "core" in name:
+            assert ast.get_docstring(modules()[name.replace("/", ".")], clean=False).startswith(sentence.rstrip("."))
 
 
 def test_imports_stand_at_the_top():
     for name, tree in modules().items():
         for function in ast.walk(tree):
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                inner = [n for n in ast.walk(function) if isinstance(n, (ast.Import, ast.ImportFrom))]
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = [n for n in ast.walk(function) if isinstance(n, ast.Import | ast.ImportFrom)]
                 assert not inner, f"gtrace.{name}.{function.name} imports inside a function"
 
 
-def test_package_files_only_re_export():
+def test_packages_and_faces_only_publish():
     for name, tree in modules().items():
-        if (PACKAGE / name.replace(".", "/") / "__init__.py").exists():
+        if is_package(name) or name in FACES:
             statements = tree.body
             if name == "":  # it pauses the garbage collector while it imports
                 statements = [n for node in tree.body for n in (node.body if isinstance(node, ast.Try) else [node])]
             for node in statements:
-                kind = isinstance(node, (ast.Import, ast.ImportFrom, ast.Assign)) or (
-                    isinstance(node, ast.Expr) and isinstance(node.value, (ast.Constant, ast.Call))
+                kind = isinstance(node, ast.Import | ast.ImportFrom | ast.Assign) or (
+                    isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Call)
                 )
-                assert kind, f"gtrace/{name}/__init__.py defines something: {ast.unparse(node)[:60]}"
+                assert kind, f"gtrace/{name} defines something: {ast.unparse(node)[:60]}"
 
 
 def test_module_size():
@@ -230,3 +221,33 @@ def test_only_one_file_uses_private_names_of_torch():
     text = (PACKAGE.parent / "docs" / "dependencies.md").read_text(encoding="utf-8")
     for name in users:
         assert f"`{name.replace('.', '/')}.py`" in text, "the page lists them"
+
+
+# -- the picture
+
+
+def picture() -> str:
+    """Return the rooms as the page shows them, those that stand on others first."""
+    width = max(len(name) for name in ROOMS) + 2
+    lines = []
+    for name in reversed(ROOMS):
+        if name == CORE[-1]:
+            lines.append("")
+        lines.append(f"{name or 'gtrace':{width}}{ROOMS[name]}")
+        if name in ("testing", ""):
+            lines.append("")
+    return "```text\n" + "\n".join(lines) + "\n```\n"
+
+
+BEGIN, END = "<!-- rooms -->\n", "<!-- end of rooms -->\n"
+
+
+def test_the_page_has_the_picture_of_the_rooms():
+    drawn = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert drawn == picture(), "run python tests/test_architecture.py"
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text(encoding="utf-8")
+    head, _, rest = text.partition(BEGIN)
+    PAGE.write_text(head + BEGIN + picture() + END + rest.partition(END)[2], encoding="utf-8")

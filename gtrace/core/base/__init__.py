@@ -1,1 +1,1 @@
-"""What knows nothing of programs: errors, settings, events, dtypes, locks, pytrees, private names of torch."""
+"""What knows nothing of programs: errors, settings, events, dtypes, locks, pytrees, torch's names."""

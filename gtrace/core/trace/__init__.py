@@ -1,1 +1,1 @@
-"""Array, recording, capture."""
+"""Array, recording, capture, forcing."""
