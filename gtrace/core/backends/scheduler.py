@@ -331,7 +331,7 @@ class Scheduler:
                 return Schedule(graph.inputs, graph.outputs, (Call(graph, graph.inputs, outs),))
             return attrs.evolve(self.schedule(graph, strides), dense=True)
 
-        return sub.derive(("schedule", self), make)
+        return sub.memo(("schedule", self), make)
 
 
 def _is_native(node: Node) -> bool:
@@ -363,7 +363,7 @@ def native_cost(node: Node, opened: Graph, text: str) -> int | None:
         except UnsupportedLoopError:
             return None
 
-    cost: int | None = subgraphs(node.params)[0].derive(("native", text), generated)
+    cost: int | None = subgraphs(node.params)[0].memo(("native", text), generated)
     return cost
 
 

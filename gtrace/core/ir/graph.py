@@ -169,29 +169,29 @@ class Subgraph:
         text: the graph, printed.
     """
 
-    __slots__ = ("graph", "text", "_plain", "_derived", "__weakref__")
+    __slots__ = ("graph", "text", "_plain", "_memo", "__weakref__")
 
     def __init__(self, graph: Graph, text: str, plain: Subgraph | None = None) -> None:
         self.graph = graph
         self.text = text
         self._plain = plain
-        self._derived: dict[Any, Any] = {}
+        self._memo: dict[Any, Any] = {}
 
     @property
     def plain(self) -> Subgraph:
         """This sub-graph without the user's derivative rules; itself if it has none. One with rules is not interned."""
         return self if self._plain is None else self._plain
 
-    def derive(self, key: Any, make: Callable[[], Any]) -> Any:
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the result of `make`, which is called once for each `key`: a derivative, a batched form, a program."""
-        if key not in self._derived:
-            self._derived[key] = make()
-        return self._derived[key]
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
 
     @property
     def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:
         """The result of `skeleton` for the graph."""
-        return self.derive("skeleton", lambda: skeleton(self.graph))
+        return self.memo("skeleton", lambda: skeleton(self.graph))
 
     def __repr__(self) -> str:
         return self.text

@@ -96,4 +96,4 @@ def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
         graph = sub.graph
         return subgraph(Graph(graph.inputs, graph.avals, graph.nodes, tuple(graph.outputs[k] for k in places)))
 
-    return sub.derive(("select", places), make)
+    return sub.memo(("select", places), make)

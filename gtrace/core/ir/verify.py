@@ -97,7 +97,7 @@ def _broken_by_node(node: Node, table: dict[int, Any]) -> str | None:
     if tuple(avals) != instr.ins:
         return f"expected operands {instr.ins} at %{out}, got {tuple(avals)}"
     for sub in subgraphs(node.params):
-        rule = sub.derive("broken rule", functools.partial(_broken_subgraph, sub))
+        rule = sub.memo("broken rule", functools.partial(_broken_subgraph, sub))
         if rule is not None:
             return f"in a sub-graph of %{out}: {rule}"
     if instr not in _inferred:

@@ -69,7 +69,7 @@ def _placements(graph: Graph) -> Iterator[Mesh]:
 
 
 def _named(sub: Subgraph) -> tuple[Mesh, ...]:
-    found: tuple[Mesh, ...] = sub.derive("meshes", lambda: tuple(_placements(sub.graph)))
+    found: tuple[Mesh, ...] = sub.memo("meshes", lambda: tuple(_placements(sub.graph)))
     return found
 
 

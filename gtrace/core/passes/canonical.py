@@ -99,7 +99,7 @@ def canonical_subgraph(sub: Subgraph) -> Subgraph:
         outputs = tuple(numbering[value] for value in graph.outputs)
         return subgraph(Graph(tuple(range(len(graph.inputs))), graph.avals, nodes, outputs))
 
-    return sub.derive("canonical", make)
+    return sub.memo("canonical", make)
 
 
 def _canonical_subgraphs(graph: Graph) -> Graph:

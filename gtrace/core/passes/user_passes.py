@@ -152,7 +152,7 @@ def rewritten(graph: Graph, passes: Passes) -> Graph:
 
 def _apply(user_pass: Pass, graph: Graph) -> Graph:
     def inside(sub: Subgraph) -> Subgraph:
-        return sub.derive(("user pass", user_pass), lambda: subgraph(_apply(user_pass, sub.graph)))
+        return sub.memo(("user pass", user_pass), lambda: subgraph(_apply(user_pass, sub.graph)))
 
     if has_calls(graph):
         nodes = tuple(map_subgraphs(node, inside) for node in graph.nodes)

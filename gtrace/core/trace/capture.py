@@ -34,14 +34,14 @@ class Captured:
         graph: its inputs are the arguments and then the constants.
         constants: Arrays from outside that the function used.
         result: what the function returned beside its outputs.
-        derived: what was made of the program, kept for the next capture of an equal one; None where this is the first.
+        memo: what was made of the program, kept for the next capture of an equal one; None where this is the first.
         token: the only output is that of calls that the function makes for their effect; it has none of its own.
     """
 
     graph: Graph
     constants: tuple[Array, ...]
     result: Any
-    derived: dict[Any, Any] | None = None
+    memo: dict[Any, Any] | None = None
     token: bool = False
 
 
@@ -100,9 +100,9 @@ def capture(
     leaves = trace.leaves
     constants = tuple([leaves[slot] for slot in stretch.slots[len(inputs) :]])
     leaves.clear()  # break the cycle: placeholders refer to their trace
-    derived = stretch.derived if stretch.captured else None
+    memo = stretch.memo if stretch.captured else None
     stretch.captured = True
-    return Captured(stretch.graph, constants, result, derived, token)
+    return Captured(stretch.graph, constants, result, memo, token)
 
 
 def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[Array]:
@@ -151,13 +151,13 @@ class Stretch:
         graph: the program, renumbered.
         slots: of its inputs, in the trace.
         captured: whether a capture returned it already.
-        derived: what was made of the program.
+        memo: what was made of the program.
     """
 
     graph: Graph
     slots: tuple[int, ...]
     captured: bool = False
-    derived: dict[Any, Any] = attrs.field(factory=dict)
+    memo: dict[Any, Any] = attrs.field(factory=dict)
 
 
 @functools.lru_cache(maxsize=MAX_STRETCHES)

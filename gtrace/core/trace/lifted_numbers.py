@@ -37,31 +37,31 @@ def lift_numbers(captured: Captured, what: str) -> Captured:
         what: the purpose of the body; the values are kept for each purpose by itself.
     """
     # the values of an equal capture are noted already, as long as they are remembered
-    noted = None if captured.derived is None else captured.derived.get(what)
+    noted = None if captured.memo is None else captured.memo.get(what)
     if noted is None or _seen.get(noted[0]) is not noted[1]:
         noted = _note(captured.graph, what)
-        if captured.derived is not None:
-            captured.derived[what] = noted
+        if captured.memo is not None:
+            captured.memo[what] = noted
     graph, numbers = _lifted(captured.graph, noted[1])
     if not numbers:
         return captured
     return attrs.evolve(captured, graph=graph, constants=(*captured.constants, *numbers))
 
 
-def lift_derived(
-    derived: Sequence[Subgraph], origins: Sequence[Subgraph], what: str
+def lift_rule_numbers(
+    rules: Sequence[Subgraph], origins: Sequence[Subgraph], what: str
 ) -> tuple[tuple[Subgraph, ...], list[Array]]:
-    """Return programs derived from others, with their numbers that change as common further inputs, and the numbers.
+    """Return the rules of sub-graphs, with their numbers that change as common further inputs, and the numbers.
 
     Only derivative rules of the user's add numbers that change while the original programs stay the same.
     """
     if all(sub.plain is sub for sub in origins):
-        return tuple(derived), []
-    lifted = [lift_numbers_of(sub.graph, f"{what} {k}") for k, sub in enumerate(derived)]
+        return tuple(rules), []
+    lifted = [lift_numbers_of(sub.graph, f"{what} {k}") for k, sub in enumerate(rules)]
     every = [x for _, numbers in lifted for x in numbers]
     programs = []
     before = 0
-    for sub, (graph, numbers) in zip(derived, lifted, strict=True):
+    for sub, (graph, numbers) in zip(rules, lifted, strict=True):
         count = len(sub.graph.inputs)
         fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes), -1])
         last = list(range(fresh, fresh + len(every)))

@@ -17,7 +17,7 @@ from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import capture
-from gtrace.core.trace.lifted_numbers import lift_derived, lift_numbers
+from gtrace.core.trace.lifted_numbers import lift_numbers, lift_rule_numbers
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import is_array, lift_outputs, named
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -73,7 +73,7 @@ def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list
         saved = bind_all(checkpoint_op, operands, (wide, policy))[len(cts) :]
     else:
         backward, saved = select(joint, range(len(cts), len(joint.graph.outputs))), []
-    (backward,), numbers = lift_derived([backward], [body], "the derivative of checkpoint")
+    (backward,), numbers = lift_rule_numbers([backward], [body], "the derivative of checkpoint")
     grads = iter(bind_all(rematerialize_op, [*operands, *saved, *present, *numbers], (backward, policy)))
     return [next(grads) if flag else None for flag in wanted]
 
@@ -106,7 +106,7 @@ def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgrap
         wide = Graph(inputs, tuple(table[v] for v in inputs), known.nodes, (*graph.outputs[:outputs], *kept))
         return subgraph(wide), subgraph(backward)
 
-    return joint.derive(("saving products", count, outputs), make)
+    return joint.memo(("saving products", count, outputs), make)
 
 
 def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
@@ -114,7 +114,7 @@ def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]
     wanted = floating(body.graph.out_avals)
     pushed = pushforward(body, tuple(t is not None for t in ts), wanted)
     tangents = select(pushed, range(len(wanted), len(pushed.graph.outputs)))
-    (tangents,), numbers = lift_derived([tangents], [body], "the tangents of checkpoint")
+    (tangents,), numbers = lift_rule_numbers([tangents], [body], "the tangents of checkpoint")
     given = [*operands, *[t for t in ts if t is not None], *numbers]
     moved = iter(bind_all(checkpoint_op, given, (tangents, policy)))
     return [next(moved) if flag else None for flag in wanted]

@@ -200,10 +200,10 @@ def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Gra
         "the linear part of linearize",
         repeated=True,
     )
-    derived = {} if captured.derived is None else captured.derived
-    halves = derived.get(("linearize", count))
+    memo = {} if captured.memo is None else captured.memo
+    halves = memo.get(("linearize", count))
     if halves is None:
-        halves = derived[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
+        halves = memo[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
     known, linear = halves
     if key is not None:
         places: dict[int, tuple[int, int]] = {}

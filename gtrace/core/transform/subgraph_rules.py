@@ -105,7 +105,7 @@ def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
 
         return captured_subgraph(run, [*graph.avals, *[a for a, flag in zip(outs, given, strict=True) if flag]])
 
-    return sub.derive(("pullback", needed, given), make)
+    return sub.memo(("pullback", needed, given), make)
 
 
 def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
@@ -133,7 +133,7 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
 
         return captured_subgraph(run, [*graph.avals, *[graph.avals[k] for k in chosen]])
 
-    return sub.derive(("pushforward", moved, wanted), make)
+    return sub.memo(("pushforward", moved, wanted), make)
 
 
 def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subgraph, Flags]:
@@ -161,7 +161,7 @@ def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subg
 
         return captured_subgraph(run, avals), tuple(out)
 
-    return sub.derive(("batched", size, flags, forced, thread.batched_axis), make)
+    return sub.memo(("batched", size, flags, forced, thread.batched_axis), make)
 
 
 def floating(avals: Sequence[Any]) -> Flags:

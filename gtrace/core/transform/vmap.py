@@ -257,12 +257,12 @@ def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags]
 
     None: the function is captured for the first time, or has rules of the user's, which are called each time.
     """
-    if captured.derived is None:
+    if captured.memo is None:
         return None
     key = size, flags
-    if key not in captured.derived:
-        captured.derived[key] = _batched_program(captured.graph, size, flags)
-    known: tuple[Graph, Flags] | None = captured.derived[key]
+    if key not in captured.memo:
+        captured.memo[key] = _batched_program(captured.graph, size, flags)
+    known: tuple[Graph, Flags] | None = captured.memo[key]
     return known
 
 

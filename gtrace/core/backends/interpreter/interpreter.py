@@ -61,7 +61,7 @@ def direct_impl(node: Node) -> Callable[..., Any]:
 
 def interpreted(sub: Subgraph) -> TensorFunction:
     """Return the interpreter of a sub-graph, which is made once."""
-    return sub.derive("interpreted", lambda: straight_line(sub.graph))
+    return sub.memo("interpreted", lambda: straight_line(sub.graph))
 
 
 def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., Any]:

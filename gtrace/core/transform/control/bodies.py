@@ -114,15 +114,15 @@ class Known:
 
     def keep(self, body: Captured) -> None:
         """Remember the instruction with a captured body, in place of that for another length."""
-        assert body.derived is not None, "a body with rules of the user's is its own each time"
-        body.derived["loop"] = self
+        assert body.memo is not None, "a body with rules of the user's is its own each time"
+        body.memo["loop"] = self
 
 
 def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...]) -> Known | None:
     """Return the loop that was recorded with this captured body, if it follows from the same objects and numbers."""
-    if body.derived is None:
+    if body.memo is None:
         return None
-    known: Known | None = body.derived.get("loop")
+    known: Known | None = body.memo.get("loop")
     if known is None or known.numbers != numbers or not all(map(operator.is_, known.objects, objects)):
         return None
     return known
@@ -158,13 +158,13 @@ class Closure:
         def make() -> Subgraph:
             return subgraph(_closed(captured.graph, len(have), places, avals, constants_first))
 
-        if captured.derived is None:
+        if captured.memo is None:
             return make()
         # kept as long as the capture is remembered, with all that is derived from it
         key = captured.graph, places, avals, constants_first
-        known: Subgraph | None = captured.derived.get(key)
+        known: Subgraph | None = captured.memo.get(key)
         if known is None:
-            known = captured.derived[key] = make()
+            known = captured.memo[key] = make()
         return known
 
 

@@ -20,7 +20,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.capture import NoOutputs
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, with_effects
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
@@ -46,7 +46,7 @@ def _vjp(cts: Any, needed: Any, index: Array, *rest: Any, branches: Branches) ->
     wanted, given = tuple(needed[1:]), tuple(ct is not None for ct in cts)
     count = len(cts)
     derived = [_outputs_from(pullback(b, wanted, given), count) for b in branches]
-    pulled, numbers = lift_derived(derived, branches, "the derivative of switch")
+    pulled, numbers = lift_rule_numbers(derived, branches, "the derivative of switch")
     present = [ct for ct in cts if ct is not None]
     grads = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pulled,)))
     return [None, *[next(grads) if flag else None for flag in wanted]]
@@ -57,7 +57,7 @@ def _jvp(ts: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | 
     moved = tuple(t is not None for t in ts[1:])
     wanted = floating(branches[0].graph.out_avals)
     derived = [_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches]
-    pushed, numbers = lift_derived(derived, branches, "the tangents of switch")
+    pushed, numbers = lift_rule_numbers(derived, branches, "the tangents of switch")
     present = [t for t in ts[1:] if t is not None]
     results = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pushed,)))
     return [next(results) if flag else None for flag in wanted]

@@ -71,7 +71,7 @@ def divided(loop: Loop) -> tuple[Graph, Graph] | None:
         early, _ = partial_eval(first, consts)
         return first, second, [n for n in first.nodes if n not in early.nodes]
 
-    first, second, moved = loop.body.derive(("divided", loop.consts, loop.carry), make)
+    first, second, moved = loop.body.memo(("divided", loop.consts, loop.carry), make)
     return (first, second) if first.nodes and _movable(moved, loop.length) else None
 
 
@@ -116,7 +116,7 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
 
     The remaining loop returns the carry, then one step of each value that the moved work needs.
     """
-    found = loop.body.derive(("sunk", loop.consts, loop.carry), lambda: _sunk(loop))
+    found = loop.body.memo(("sunk", loop.consts, loop.carry), lambda: _sunk(loop))
     if found is None:
         return loop, None
     body, sunk, kept_bytes = found
@@ -171,7 +171,7 @@ def prune(loop: Loop, operands: Sequence[T]) -> tuple[Loop, Sequence[T]]:
         body = subgraph(Graph(inputs, tuple(graph.avals[k] for k in chosen), graph.nodes, graph.outputs))
         return body, sum(k < loop.consts for k in chosen), chosen
 
-    found = loop.body.derive(("pruned", loop.consts, loop.carry), make)
+    found = loop.body.memo(("pruned", loop.consts, loop.carry), make)
     if found is None:
         return loop, operands
     body, consts, chosen = found

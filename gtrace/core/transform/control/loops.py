@@ -24,7 +24,7 @@ from gtrace.core.ops.shape import as_int, constant, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import replay
-from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.transform.control.bodies import (
     Closure,
@@ -69,7 +69,7 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
     start = cond_consts + body_consts
     consts_moved = tuple(t is not None for t in ts[cond_consts:start])
     pushed = pushforward(body, (*consts_moved, *moving), moving)
-    (pushed,), numbers = lift_derived([pushed], [body], "the tangents of while_loop")
+    (pushed,), numbers = lift_rule_numbers([pushed], [body], "the tangents of while_loop")
     # the pushforward takes (constants, state, tangents of constants, tangents of the state); a loop takes all
     # constants first
     graph, count, fixed = pushed.graph, len(body.graph.inputs), sum(consts_moved)
@@ -207,7 +207,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     )
     operands = [*first.constants, *second.constants, *start]
     results = bind_all(while_op, operands, params)
-    if step.derived is not None and test.derived is not None:
+    if step.memo is not None and test.memo is not None:
         instr = while_op.instr(params, tuple([x.aval for x in operands]))
         Known(*follows, instr, tuple(range(len(operands)))).keep(step)
     return structure.unflatten(with_effects(results, test, step))

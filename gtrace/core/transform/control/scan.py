@@ -19,7 +19,7 @@ from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import Captured, replay
-from gtrace.core.trace.lifted_numbers import lift_derived
+from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.control.bodies import (
     Closure,
     Known,
@@ -139,7 +139,7 @@ def _reached(graph: Graph, inputs: Sequence[int]) -> set[int]:
 
 def _lifted(loop: Loop, operands: Sequence[Array], origin: Subgraph) -> tuple[Loop, Sequence[Array]]:
     """Return a loop derived from one with body `origin`, with the numbers that change as additional constants."""
-    (body,), numbers = lift_derived([loop.body], [origin], "a loop derived from scan")
+    (body,), numbers = lift_rule_numbers([loop.body], [origin], "a loop derived from scan")
     if not numbers:
         return loop, operands
     graph, consts = body.graph, loop.consts
@@ -373,7 +373,7 @@ def scan(
         loop = Loop(body, len(closure.constants), len(start), steps)
         operands = [*closure.constants, *start, *inputs]
         results = scan_arrays(loop, operands, bool(reverse))
-        if captured is first and captured.derived is not None:
+        if captured is first and captured.memo is not None:
             _keep(captured, *follows, loop, operands, bool(reverse))
     return _packed(captured, results)
 

@@ -168,4 +168,4 @@ def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int
 
         return captured_subgraph(run, [*graph.avals[: consts + carry], *xs])
 
-    return body.derive(("unrolled", chunk, reverse, consts, carry), make)
+    return body.memo(("unrolled", chunk, reverse, consts, carry), make)
