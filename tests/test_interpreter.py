@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.interpreter import call_plan as schedules
-from gtrace.core.backends.interpreter.call_plan import reusable, schedule
+from gtrace.core.backends.interpreter.call_plan import plan_calls, reusable
 from gtrace.core.backends.interpreter.interpreter import bound_impl, interpreter
 from gtrace.core.ir.edit import lift_scalars
 from gtrace.core.ir.graph import Graph, Node
@@ -64,22 +64,22 @@ def test_memory_is_used_again():
     x = gt.ones((300, 300))
     graph = gt.make_graph(lambda x: ((x * 2 + 1) * 3 - 4) / 5)(x)
     (result,) = run(graph, [x.to_torch()], ALWAYS)
-    reused = reusable(graph, schedule(graph))
+    reused = reusable(graph, plan_calls(graph))
     assert list(reused) == [1, 2, 3, 4], "all but the first, whose operand is the caller's"
     np.testing.assert_allclose(result.numpy(), np.full((300, 300), 1.0))
     # a view, or another use later on, keeps it from being written over
     graph = gt.make_graph(lambda x: ((y := x * 2).T + 1, y * 3))(x)
-    assert reusable(graph, schedule(graph)) == {}
+    assert reusable(graph, plan_calls(graph)) == {}
 
 
 def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate_is_given():
     w, g = gt.random.normal(gt.random.key(0), (40, 30)), gt.random.normal(gt.random.key(1), (40, 30))
     form = canonicalize(gt.make_graph(lambda w, g: (w * 0.999 - g * 0.1, 0.2 * g + w))(w, g))
     graph, given = form.graph, [w, g]
-    assert {step.factor for step in schedule(graph)} == {None, 0.1, 0.2}
+    assert {step.factor for step in plan_calls(graph)} == {None, 0.1, 0.2}
     numbers = [x.value for node in graph.nodes for x in node.ins if not isinstance(x, int)]
     opened = lift_scalars(graph, [[0], [1], [2]])
-    assert sorted(len(step.ins) for step in schedule(opened)) == [2, 3, 3]
+    assert sorted(len(step.ins) for step in plan_calls(opened)) == [2, 3, 3]
     tensors = [given[k].to_torch() for k in form.inputs]
     rates = [torch.tensor(x) for x in numbers]
     merged = interpreter(graph)(tensors)
@@ -98,7 +98,7 @@ def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate
 
 def test_products_that_are_needed_otherwise_and_those_that_broadcast_stay():
     def names(f, *arrays):
-        return [step.node.op.name for step in schedule(canonicalize(gt.make_graph(f)(*arrays)).graph)]
+        return [step.node.op.name for step in plan_calls(canonicalize(gt.make_graph(f)(*arrays)).graph)]
 
     w, row = gt.ones((4, 3)), gt.ones(3)
     assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1 + 1), w, 2 * w)) == ["add", "mul", "sub"]

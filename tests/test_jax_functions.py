@@ -327,7 +327,7 @@ def test_differential_equations_and_their_adjoint(jax):
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_loops_with_keys_compile_as_a_whole(jax, typed):
-    from gtrace.core.backends.scheduler import Partitioner
+    from gtrace.core.backends.scheduler import Scheduler
     from gtrace.core.ir.aval import contiguous_strides
 
     random, jnp = jax.random, jax.numpy
@@ -345,7 +345,7 @@ def test_loops_with_keys_compile_as_a_whole(jax, typed):
 
     graph = gt.make_graph(walk)(key)
     strides = [contiguous_strides(a.shape) for a in graph.avals]
-    calls = Partitioner("inductor", "default", 1).schedule(graph, strides).calls
+    calls = Scheduler("inductor", "default", 1).schedule(graph, strides).calls
     assert any(request.native for call in calls for request in call.requests)
     assert jnp.allclose(walk(key)[0][1], jax.jit(walk, backend="eager")(key)[0][1])
     with gt.config(debug_key_reuse=True), pytest.raises(gt.errors.KeyReuseError):

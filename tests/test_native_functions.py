@@ -28,7 +28,7 @@ def program_of(function, tensors):
 def functions(graph):
     """Return how many functions the C++ of a program has for its loops, and how often they are called."""
     text = generate(graph).text
-    made, calls = (re.findall(rf"^{before}part\d+\(", text, re.MULTILINE) for before in ("static .* ", "  "))
+    made, calls = (re.findall(rf"^{before}loops\d+\(", text, re.MULTILINE) for before in ("static .* ", "  "))
     return len(made), len(calls)
 
 

@@ -18,7 +18,7 @@ import gtrace as gt
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.executable import interpreted as whole
 from gtrace.core.backends.native import library
-from gtrace.core.backends.scheduler import Partitioner
+from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.policy import CostModel
@@ -45,7 +45,7 @@ def natively(f, *args):
     form = canonicalize(traced.graph)
     given = [x.to_torch() for x in (*gt.tree.leaves(list(args)), *traced.constants)]
     tensors = [given[k] for k in form.inputs]
-    schedule = Partitioner("inductor", "default", 1).schedule(form.graph, [t.stride() for t in tensors])
+    schedule = Scheduler("inductor", "default", 1).schedule(form.graph, [t.stride() for t in tensors])
     with tempfile.TemporaryDirectory() as folder:
         results = {}
         for k, request in enumerate(schedule.requests):

@@ -71,7 +71,7 @@ def separated(writer: Writer) -> tuple[list[str], list[str]]:
             sizes = {writer.sizes.get(name) for name in column}
             if len(sizes) == 1 and None not in sizes:
                 known[k] = str(sizes.pop())
-        names[function] = f"function{len(names)}", known
+        names[function] = f"loops{len(names)}", known
         functions.append(function.written(names[function][0], known))
     lines: list[str] = []
     end = 0
