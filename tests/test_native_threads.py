@@ -177,7 +177,7 @@ def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, th
         assert "being timed" in str(gt.explain(f))
         program = f.programs()[-1]
         (loop,) = program.schedule.contested
-        loop.choice.first, loop.verdict.seconds = False, (2.0, 1.0)
+        loop.choice.first, loop.choice.seconds = False, (2.0, 1.0)
         assert "interpreted steps are faster: 2.0 s a call, interpreted 1.0 s" in str(gt.explain(f))
         assert program.loops_found == "1 interpreted"
         engine.save_ledger()
