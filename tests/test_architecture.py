@@ -184,6 +184,14 @@ def test_each_package_says_what_it_is():
             assert ast.get_docstring(modules()[name.replace("/", ".")], clean=False).startswith(sentence.rstrip("."))
 
 
+def test_each_rung_has_a_page_that_names_its_files():
+    for name in [*CORE, "interop", "distributed"]:
+        text = "".join(page.read_text(encoding="utf-8") for page in (PACKAGE / name).rglob("README.md"))
+        files = [path.name for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".h", ".pyi")]
+        missing = {file for file in files if f"{file})" not in text} - {"__init__.py"}
+        assert (PACKAGE / name / "README.md").exists() and not missing, f"{name}: {missing}"
+
+
 def test_imports_stand_at_the_top():
     for name, tree in modules().items():
         for function in ast.walk(tree):

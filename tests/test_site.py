@@ -23,8 +23,9 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("*.ipynb")),
+    *sources.ROOMS,
 ]
-MADE = {"playground", "examples/index", "reference/index", "changes"}
+MADE = {"playground", "examples/index", "reference/index", "rooms/index", "changes"}
 """Pages of the site that are made from something else."""
 
 
@@ -58,7 +59,7 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_relative_links_and_anchors_exist(path):
     assert broken_links(path) == []
 

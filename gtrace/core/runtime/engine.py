@@ -53,7 +53,7 @@ from gtrace.core.runtime.program import Instrument, Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
 from gtrace.core.runtime.routes import Parts, Recording, Route
 from gtrace.core.runtime.sharded import AgreedCalls, gathering, localize, placed
-from gtrace.core.runtime.tier_controller import Tiering
+from gtrace.core.runtime.tier_controller import TierController
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -75,7 +75,7 @@ class Engine:
     def __init__(self) -> None:
         self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(MAX_PROGRAMS)
         self.programs = ProgramTable()
-        self.tiering = Tiering(self.programs)
+        self.tiering = TierController(self.programs)
         self.sizes = NewSizes()
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
@@ -347,12 +347,12 @@ class Engine:
             return self.programs.enter(made)
 
     def compile(self, program: Program) -> None:
-        """Compile a program now, in this thread; see `Tiering.compile`. In deterministic mode none is."""
+        """Compile a program now, in this thread; see `TierController.compile`. In deterministic mode none is."""
         if not config.current.deterministic:
             self.tiering.compile(program)
 
     def compile_all(self, programs: Sequence[Program], wait: float) -> None:
-        """Have programs compiled, and wait for it; see `Tiering.compile_all`. In deterministic mode none is."""
+        """Have programs compiled, and wait for it; see `TierController.compile_all`. In deterministic mode none is."""
         if not config.current.deterministic:
             self.tiering.compile_all(programs, wait)
 

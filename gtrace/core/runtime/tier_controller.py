@@ -40,7 +40,7 @@ from gtrace.core.runtime.cache.artifacts import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.instruments import measure_library_share
 from gtrace.core.runtime.program import Partial, Program
-from gtrace.core.runtime.trials import Judging, new_trial
+from gtrace.core.runtime.trials import Trials, new_trial
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -51,7 +51,7 @@ MAX_LATEST = 4096
 """Structures of which the latest compiled program is remembered, to say what has changed."""
 
 
-class Tiering:
+class TierController:
     """Moves programs between tiers.
 
     Two locks: `lock` is held for a moment, to change tiers and ledgers. The other is held while this process compiles,
@@ -82,7 +82,7 @@ class Tiering:
         self._earlier_unknown = True
         self.lock = new_lock()
         self._compiler = ExclusiveLock()
-        self.judging = Judging(programs, self.lock)
+        self.judging = Trials(programs, self.lock)
 
     def forked(self) -> None:
         """Begin anew, as in a process that was forked.
@@ -286,7 +286,7 @@ class Tiering:
         end = perf_counter() + wait
         here, missing = [], []
         for program in programs:
-            # a loop takes the C++ compiler half a second, less than a worker takes to start
+            # a loop takes the C++ compiler a third of a second, less than a worker takes to start
             native = program.natively and program.native_seconds <= wait
             if not settings.background or native or not self._ahead_of_time(program):
                 here.append(program)

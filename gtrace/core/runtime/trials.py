@@ -44,7 +44,7 @@ def _interpreted_seconds(graph: Graph) -> float:
     return len(graph.nodes) * policies.OPERATION_SECONDS + moved * policies.BYTE_SECONDS
 
 
-class Judging:
+class Trials:
     """Puts compiled programs on trial, and has those that are slower, or wrong, interpreted again.
 
     Args:

@@ -2,7 +2,8 @@
 
 The stream of instructions of a long pending trace is searched for a period. Once it repeats, the trace is cut at the
 same place of every period, where the fewest values cross, so that each iteration is one program, the same one every
-time. A stream without a period is cut by the budget. Either way a cut depends on nothing but the stream.
+time. A stream without a period is cut by the budget. A cut depends on the stream and on settings: logs, `eager` and
+budgets move it.
 
 Layers and updates of parameters repeat too, within a step of training that ends in a look at its loss. A stretch from
 look to look that was cut as a loop, and did not go on as one, is therefore not cut when it begins again.

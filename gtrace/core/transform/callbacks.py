@@ -1,7 +1,7 @@
 """Calls of Python functions with values of arrays: at once where there are values, else as operations of the program.
 
-In a function that is being traced a call is recorded (`ops.host_calls`); the interpreter makes it, between the compiled
-parts of the program.
+In a function that is being traced a call is recorded (`gtrace.core.ops.host_calls`). The interpreter makes it, between
+the compiled parts of the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batch norms without tracing: calls of torch's kernels, and their rules, written out; see `written`.
+"""Batch norms without tracing: calls of torch's kernels, and their rules, written out; see `handwritten_layers`.
 
 The derivative of a normalized channel by the channel is a symmetric matrix. So the kernel of the gradient serves
 forward derivatives too.

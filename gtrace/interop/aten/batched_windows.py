@@ -1,4 +1,4 @@
-"""Convolution and pooling of batches of operands without tracing; see `written`.
+"""Convolution and pooling of batches of operands without tracing; see `handwritten_layers`.
 
 Examples become further images where they have the weights in common, and further groups of channels where they have
 not.

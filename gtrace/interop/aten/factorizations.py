@@ -1,4 +1,4 @@
-"""Factors of matrices and eigenvalues of Hermitian matrices without tracing; see `written`.
+"""Factors of matrices and eigenvalues of Hermitian matrices without tracing; see `handwritten_layers`.
 
 Formulas: I. Murray, Differentiation of the Cholesky decomposition, 2016; M. Giles, Collected matrix derivative results
 for forward and reverse mode algorithmic differentiation, 2008; S. Walter and L. Lehmann, Algorithmic differentiation of

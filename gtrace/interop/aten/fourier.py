@@ -1,4 +1,4 @@
-"""Fourier transforms without tracing; see `written`.
+"""Fourier transforms without tracing; see `handwritten_layers`.
 
 Cotangents of complex values are not conjugated, as in JAX: the cotangent of a linear function is its transposed one.
 With W = exp(-2 pi i / n), R2C gives the sums of x[j] W**(j k) for k from 0 to n / 2, and C2R the real parts of the sums

@@ -1,4 +1,4 @@
-"""Linear systems, inverses, determinants and triangular factors without tracing; see `written`.
+"""Linear systems, inverses, determinants and triangular factors without tracing; see `handwritten_layers`.
 
 Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation, 2008;
 of LU factors, M. Seeger et al., Auto-differentiating linear algebra, 2017, whose rules for other factors these follow.

@@ -1,4 +1,4 @@
-"""Exponentials, pseudo-inverses and eigenvalues of matrices without tracing; see `written`.
+"""Exponentials, pseudo-inverses and eigenvalues of matrices without tracing; see `handwritten_layers`.
 
 Formulas: of exponentials, I. Najfeld and T. Havel, Derivatives of the matrix exponential and their computation, 1995;
 of pseudo-inverses, G. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems
