@@ -17,7 +17,7 @@ from typing import Any
 
 import gtrace as gt
 from gtrace.bench.results import Figure, parser, report, rounds
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.core.partitioner.serialized import DividedRecord
 from gtrace.core.partitioner.stages import divide
@@ -113,7 +113,7 @@ def transformer_arguments(mesh: Mesh) -> tuple[Any, ...]:
 def divided(function: Any, args: tuple[Any, ...], count: int) -> tuple[list[float], list[float]]:
     """Return the processor seconds of dividing a captured step, and of reading what an earlier run has kept of it."""
     mesh = args[2].sharding.mesh
-    with workers.pretend(mesh.size):
+    with processes.pretend(mesh.size):
         graph = CANONICAL.run(capture_like("plan", function, args, {}).graph)
     first, again = [], []
     for _ in range(count):

@@ -38,6 +38,7 @@ try:
     from gtrace.core.ops.complex_numbers import *
     from gtrace.core.ops.complex_parts import *
     from gtrace.core.ops.create import *
+    from gtrace.core.ops.cumulative import *
     from gtrace.core.ops.dtype_info import *
     from gtrace.core.ops.elementwise import *
     from gtrace.core.ops.floats import *
@@ -46,12 +47,11 @@ try:
     from gtrace.core.ops.linalg import *
     from gtrace.core.ops.log_sums import *
     from gtrace.core.ops.logic import *
-    from gtrace.core.ops.normalize import *
     from gtrace.core.ops.one_hot_vectors import *
     from gtrace.core.ops.pad_tile import *
     from gtrace.core.ops.reduce import *
-    from gtrace.core.ops.scans import *
     from gtrace.core.ops.shape import *
+    from gtrace.core.ops.softmax_functions import *
     from gtrace.core.ops.sorting import *
     from gtrace.core.ops.unique import *
     from gtrace.core.trace.array import *

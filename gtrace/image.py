@@ -9,7 +9,7 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.promote import as_arrays, cast
+from gtrace.core.ops.operands import as_arrays, cast
 from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

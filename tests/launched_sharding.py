@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import gtrace as gt
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.runtime.engine import engine
 from gtrace.sharding import NamedSharding, P, make_mesh
 
@@ -128,7 +128,7 @@ def check_equal_programs():
     x = gt.device_put(gt.ones((8, 5)), NamedSharding(LINE, P("data")))
     float((gt.sin(x) @ gt.ones((5, 2))).sum())
     own = sorted(key.signature for key in set(engine.programs) - before)
-    everyone = workers.exchange(own)
+    everyone = processes.exchange(own)
     assert own and all(other == own for other in everyone), everyone
 
 

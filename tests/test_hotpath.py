@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.core.runtime import policy as policy_module
 from gtrace.core.runtime import programs
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.first_calls import CALLS, EVERY, PREPARED

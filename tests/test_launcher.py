@@ -11,7 +11,7 @@ import torch
 import gtrace as gt
 from gtrace.core.backends.inductor import instructions, launcher
 from gtrace.core.base import torch_internals as internals
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.policy import CostModel
 

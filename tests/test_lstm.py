@@ -135,7 +135,7 @@ def test_other_layers_are_loops(change):
 
 
 def test_programs_of_several_processes_have_loops_which_are_divided(monkeypatch):
-    monkeypatch.setattr("gtrace.core.partitioner.workers.count", lambda: 2)
+    monkeypatch.setattr("gtrace.core.partitioner.processes.count", lambda: 2)
     params, apply = gt.from_module(torch.nn.LSTM(5, 7))
     found, loops = called(gt.grad(loss_of(apply)), params, gt.ones((4, 3, 5)))
     assert not {FORWARD, BACKWARD} & set(found) and loops >= 2

@@ -17,7 +17,7 @@ from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.graph import Node
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 
 START = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)

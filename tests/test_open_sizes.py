@@ -15,7 +15,7 @@ from gtrace.core.backends.executable import Compiled, Executable, interpreted
 from gtrace.core.backends.fx import lower
 from gtrace.core.backends.symbolic import Relation, fit
 from gtrace.core.ir.aval import layout
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.tier_controller import MAX_VERSIONS
 from gtrace.errors import CompileError, CompileWarning

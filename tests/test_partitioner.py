@@ -13,7 +13,7 @@ from gtrace import testing
 from gtrace.core.ir.graph import subgraphs
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import print_dims
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.passes.subgraph_calls import communicates
 from gtrace.core.trace.bind import bind
 from gtrace.distributed.collectives import placed_op
@@ -111,7 +111,7 @@ def test_a_pipeline_of_two_stages_learns_the_same(meshes):
 
     def step(w1, w2, x, y):
         def loss(w1, w2):
-            with workers.pretend(4):
+            with processes.pretend(4):
                 h = gt.tanh(x @ w1)
                 h = bind(placed_op, (h,), (str(first), *[print_dims(((first.axis_names[0],), ()))] * 2))
                 h = bind(placed_op, (h,), (str(second), *[print_dims(((second.axis_names[0],), ()))] * 2))
@@ -263,7 +263,7 @@ def test_a_layout_asked_for_in_a_loop_holds_there():
     layout = NamedSharding(mesh, P("a"))
 
     def f(x):
-        with workers.pretend(4):
+        with processes.pretend(4):
             return gt.scan(lambda c, _: (gt.sin(gt.with_sharding(c @ c.T, layout)) @ c, None), x, None, length=3)[0]
 
     made = check(gt.make_graph(f)(draw(1, 8, 4)), mesh, [NamedSharding(mesh, P())], tensors_of([draw(1, 8, 4)]))

@@ -20,7 +20,7 @@ import torch
 import gtrace as gt
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.base.torch_internals import COMPILE_EVENTS
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker import client as clients
 

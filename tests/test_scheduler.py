@@ -24,7 +24,7 @@ from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.verify import verify
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.split import is_constant
-from gtrace.core.runtime.cache import artifacts as artifact_caches
+from gtrace.core.runtime.cache import artifact_cache as artifact_caches
 from gtrace.testing import arguments, graphs
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import gtrace as gt
 from gtrace.core.ir.graph import print_graph
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.runtime import sharded
 from gtrace.distributed.estimate import Speeds, work
 from gtrace.sharding import Mesh, NamedSharding, P, make_mesh, visualize
@@ -226,7 +226,7 @@ def test_a_second_run_divides_nothing(tmp_path, monkeypatch):
     original = sharded.divide
     monkeypatch.setattr(sharded, "divide", lambda *args: divided.append(args) or original(*args))
     monkeypatch.setattr(sharded, "LEAST_KEPT", 1)
-    with gt.config(background=True, cache_dir=str(tmp_path)), workers.pretend(4):
+    with gt.config(background=True, cache_dir=str(tmp_path)), processes.pretend(4):
         first = sharded.localize(graph)
         again = sharded.localize(graph)
         assert len(divided) == 1 and first is not again

@@ -26,7 +26,7 @@ from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.torch_internals import INTERNALS, SUPPORTED, Internal, known
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.text import parse_graph
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker.client import worker
 
@@ -136,7 +136,7 @@ SCRIPT = """
     import json, os, sys, warnings
     import torch
     import gtrace as gt
-    from gtrace.core.runtime.cache.artifacts import artifacts
+    from gtrace.core.runtime.cache.artifact_cache import artifacts
     from gtrace.core.runtime.worker.client import worker
 
     x = gt.eval(gt.linspace(-1, 1, 61))

@@ -31,8 +31,8 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.ir.text import parse_graph
-from gtrace.core.runtime.cache import artifacts as artifact_caches
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache import artifact_cache as artifact_caches
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker import client as clients
@@ -178,7 +178,7 @@ def test_artifacts_of_another_toolchain_are_not_used(warmed, field):
     patch = f"""
         from gtrace.core.backends import toolchain as tools, request
         from gtrace.core.runtime import program
-        from gtrace.core.runtime.cache import artifacts
+        from gtrace.core.runtime.cache import artifact_cache as artifacts
         real = tools.toolchain()
         other = lambda: {{**real, {field!r}: "another"}}
         request.toolchain = program.toolchain = artifacts.toolchain = other

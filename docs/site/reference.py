@@ -79,8 +79,8 @@ PAGES = (
     ),
     _page(
         "reductions", "Reductions, sorting and products", "gtrace", "Functions of whole axes.",
-        ("Reductions", "core.ops.reduce core.ops.arg_reduce core.ops.normalize"),
-        ("Along an axis", "core.ops.scans core.ops.sorting"),
+        ("Reductions", "core.ops.reduce core.ops.arg_reduce core.ops.softmax_functions"),
+        ("Along an axis", "core.ops.cumulative core.ops.sorting"),
         ("Products", "core.ops.linalg"),
     ),
     _page(

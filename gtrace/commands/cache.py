@@ -22,7 +22,7 @@ from gtrace.core.base.config import Config
 from gtrace.core.base.errors import ConfigError, GtraceError
 from gtrace.core.base.units import bytes_text, duration_text
 from gtrace.core.ir.signature import matching, short
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest
 from gtrace.core.runtime.cache.store import Store

@@ -25,7 +25,7 @@ from gtrace.core.base.units import bytes_text, duration_text
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.worker.client import WorkerClient
 from gtrace.core.runtime.worker.lane import Outcome
 from gtrace.version import __version__

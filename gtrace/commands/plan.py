@@ -12,7 +12,6 @@ from gtrace.core.base.errors import ConfigError
 from gtrace.core.base.events import Divided, bus
 from gtrace.core.base.units import duration_text
 from gtrace.core.ir.sharding import parse_mesh
-from gtrace.core.partitioner import workers
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.distributed.estimate import Speeds
 from gtrace.distributed.plan import plan_of
@@ -35,7 +34,7 @@ def plan(
         2 if there is no such mesh or script, 1 if the script raised, else 0.
     """
     try:
-        processes = parse_mesh(mesh).size
+        size = parse_mesh(mesh).size
     except ValueError as error:
         print(f"gtrace plan: expected a mesh such as data=64,model=16, got {mesh!r}: {error}", file=sys.stderr)
         return 2
@@ -51,7 +50,7 @@ def plan(
         calls[event.digest] += 1
         programs[event.digest] = event.made
 
-    with workers.pretend(processes):
+    with processes.pretend(size):
         unsubscribe = bus.subscribe(divided, Divided)
         try:
             code = execute_to_end(source, args)

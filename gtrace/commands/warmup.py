@@ -11,7 +11,7 @@ from gtrace.commands.run import execute_to_end, read
 from gtrace.core.base.config import config
 from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
 from gtrace.core.base.locks import new_lock
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.worker.client import worker
 from gtrace.observe import progress
 

@@ -23,7 +23,7 @@ from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.sharding import pairs, parse_dims, parse_mesh, print_dims
 from gtrace.core.ops.checks import reshaped, same_kind
 from gtrace.core.ops.samples import uniform
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift
@@ -70,7 +70,7 @@ def _after(operands: Sequence[Any], ct: Array) -> list[Array | None]:
 
 
 def _reduce(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: tuple[str, ...], kind: str) -> Any:
-    return [workers.all_reduce(x, workers.group(parse_mesh(mesh), axes), kind)]
+    return [processes.all_reduce(x, processes.group(parse_mesh(mesh), axes), kind)]
 
 
 all_reduce_op = define(
@@ -82,7 +82,7 @@ all_reduce_op = define(
 
 
 def _gather(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, dim: int, size: int) -> Any:
-    return [workers.all_gather(x, workers.group(parse_mesh(mesh), axes), dim, size)]
+    return [processes.all_gather(x, processes.group(parse_mesh(mesh), axes), dim, size)]
 
 
 all_gather_op = define(
@@ -96,7 +96,7 @@ all_gather_op = define(
 
 
 def _reduce_scatter(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, dim: int) -> Any:
-    return [workers.reduce_scatter(x, workers.group(parse_mesh(mesh), axes), dim)]
+    return [processes.reduce_scatter(x, processes.group(parse_mesh(mesh), axes), dim)]
 
 
 reduce_scatter_op = define(
@@ -112,7 +112,7 @@ reduce_scatter_op = define(
 
 
 def _all_to_all(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: Any, split: int, concat: int) -> Any:
-    return [workers.all_to_all(x, workers.group(parse_mesh(mesh), axes), split, concat)]
+    return [processes.all_to_all(x, processes.group(parse_mesh(mesh), axes), split, concat)]
 
 
 def _transposed(avals: Sequence[Aval], mesh: str, axes: tuple[str, ...], split: int, concat: int) -> Bundle:
@@ -132,7 +132,7 @@ all_to_all_op: Op = define(
 
 
 def _send(programs: Any, x: torch.Tensor, *_: torch.Tensor, source: str, target: str, shape: tuple[int, ...]) -> Any:
-    return [workers.send(x, pairs(parse_mesh(source), parse_mesh(target)), shape)]
+    return [processes.send(x, pairs(parse_mesh(source), parse_mesh(target)), shape)]
 
 
 send_op = define(
@@ -147,7 +147,7 @@ def _slice(programs: Any, x: torch.Tensor, mesh: str, axes: tuple[str, ...], dim
     grid = parse_mesh(mesh)
     step = -(-x.shape[dim] // grid.parts(axes))
     # a copy: the result must not keep the whole array alive
-    return [x.narrow(dim, min(workers.part(grid, axes) * step, x.shape[dim]), size).clone()]
+    return [x.narrow(dim, min(processes.part(grid, axes) * step, x.shape[dim]), size).clone()]
 
 
 slice_op: Op = define(

@@ -7,7 +7,7 @@ import torch
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import sharded
 from gtrace.core.ir.sharding import ABSENT, NamedSharding, print_dims
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.force import value_of
@@ -32,9 +32,9 @@ def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None
 
 @without_modes
 def _part(tensor: torch.Tensor, sharding: NamedSharding) -> torch.Tensor:
-    if workers.rank() not in sharding.mesh.ranks:
+    if processes.rank() not in sharding.mesh.ranks:
         return tensor.new_empty(ABSENT)
-    part = tensor[sharding.index(tuple(tensor.shape), workers.rank())]
+    part = tensor[sharding.index(tuple(tensor.shape), processes.rank())]
     # a part must not keep the whole array alive
     return part if part.shape == tensor.shape else part.clone(memory_format=torch.contiguous_format)
 

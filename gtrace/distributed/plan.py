@@ -15,7 +15,7 @@ from gtrace.core.base.units import bytes_text
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.sharding import Mesh
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.partitioner.partitioned import Partitioned, Transfer
 from gtrace.core.partitioner.stages import divide
@@ -117,7 +117,7 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
     entered = thread.layout
     thread.layout = None
     try:
-        with workers.pretend(max([1, *(1 + max(mesh.ranks) for mesh in given)])):
+        with processes.pretend(max([1, *(1 + max(mesh.ranks) for mesh in given)])):
             graph = capture_like("plan", f, args, kwargs).graph
     finally:
         thread.layout = entered

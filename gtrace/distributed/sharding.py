@@ -17,7 +17,7 @@ from gtrace.core.base.errors import ShapeError, ShardingError, message
 from gtrace.core.base.tree import map as tree_map
 from gtrace.core.ir.aval import aval, sharded
 from gtrace.core.ir.sharding import ABSENT, Mesh, NamedSharding, PartitionSpec, entered_mesh
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, Shard, wrap_as
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole
@@ -38,7 +38,7 @@ def process_count() -> int:
     >>> process_count()
     1
     """
-    return workers.count()
+    return processes.count()
 
 
 def process_index() -> int:
@@ -47,7 +47,7 @@ def process_index() -> int:
     >>> process_index()
     0
     """
-    return workers.rank()
+    return processes.rank()
 
 
 def make_mesh(shape: Sequence[int], axis_names: Sequence[str] | str, workers: Sequence[int] | None = None) -> Mesh:
@@ -83,7 +83,7 @@ def _sharding(op: str, sharding: NamedSharding | PartitionSpec | None, ndim: int
     if not isinstance(sharding, NamedSharding):
         fix = "Pass gt.sharding.NamedSharding(mesh, P(...)), or use a `with mesh:` block around P(...)."
         raise ShardingError(message(op, "a sharding", repr(sharding), fix))
-    workers.check_mesh(sharding.mesh)
+    processes.check_mesh(sharding.mesh)
     return sharding.padded(ndim)
 
 
@@ -161,12 +161,12 @@ def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] 
     target = _sharding("from_process_local", sharding, array.ndim)
     parts = [target.mesh.parts(axes) for axes in target.dims(array.ndim)]
     full = tuple(n * k for n, k in zip(array.shape, parts, strict=True)) if shape is None else tuple(shape)
-    if workers.rank() not in target.mesh.ranks:
+    if processes.rank() not in target.mesh.ranks:
         absent = sharded(aval(full, array.aval.dtype, array.aval.device), target)
         return wrap_as(whole(array, "from_process_local").new_empty(ABSENT), absent)
-    expected = target.shard_shape(full, workers.rank()) if len(full) == array.ndim else None
+    expected = target.shard_shape(full, processes.rank()) if len(full) == array.ndim else None
     if array.shape != expected:
-        got = f"{array.shape} at rank {workers.rank()}"
+        got = f"{array.shape} at rank {processes.rank()}"
         fix = f"The array has shape {full}, over {target!r}."
         raise ShapeError(message("from_process_local", f"a part of shape {expected}", got, fix))
     a = aval(full, array.aval.dtype, array.aval.device)

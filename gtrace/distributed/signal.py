@@ -15,7 +15,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ConfigError, message, user_location
 from gtrace.core.ir.graph import Region
 from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import RegionLayout, Where, thread
@@ -61,14 +61,14 @@ def _layouts(name: str, backward: str | None) -> tuple[Mesh, Where, Where] | Non
     """
     found, other, back = _configs(name, backward)
     configs = [(key, config) for key, config in ((name, found), (other, back)) if config is not None]
-    meshes = [_mesh(str(key), config) for key, config in configs if config.shard is not None and workers.launched()]
+    meshes = [_mesh(str(key), config) for key, config in configs if config.shard is not None and processes.launched()]
     if not meshes:
         return None
     if meshes[0] != meshes[-1]:
         got = f"{meshes[0].ranks} and {meshes[-1].ranks} for its gradients"
         raise ConfigError(f"[{name}.shard] expected one order of workers, got {got}.{_at(found)}")
     forward, cotangents = (_where(None if config is None else config.shard) for config in (found, back))
-    if back is None and meshes[0].size < workers.count():
+    if back is None and meshes[0].size < processes.count():
         cotangents = forward  # gradients of a stage are computed where the stage is
     return meshes[0], forward, cotangents
 
@@ -85,7 +85,7 @@ def _at(config: SignalConfig | None) -> str:
 
 def _mesh(name: str, config: SignalConfig) -> Mesh:
     assert config.shard is not None
-    running = workers.count()
+    running = processes.count()
     ranks = config.shard.workers
     if ranks is not None and max(ranks) >= running:
         raise ConfigError(

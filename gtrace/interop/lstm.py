@@ -17,7 +17,7 @@ from gtrace.core.ir.edit import inline, substitute
 from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.shape import full_like_scalar
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.passes.subgraph_calls import called_operators, map_subgraphs
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
@@ -51,7 +51,7 @@ def _record_lstm(
     """
     biases = [one for one in (by_input, by_state) if one is not None]
     operands = [x, h, c, of_input, of_state, *biases]
-    if workers.count() > 1 or not has_kernel(tuple([one.aval for one in operands])):
+    if processes.count() > 1 or not has_kernel(tuple([one.aval for one in operands])):
         return _lstm(reverse, *operands)
     entries = (*(OPERAND,) * 5, *(OPERAND if biases else None,) * 2)
     results: list[Array] = call_aten(FORWARD, (*entries, reverse), operands)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace.core import ops
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import value_of

@@ -11,7 +11,7 @@ from gtrace import lax as our_lax
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.config import config
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.record import thread
 

@@ -10,7 +10,7 @@ from gtrace import random
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import new_tensor
 from gtrace.core.trace.promotion import as_dtype, default_dtype

@@ -13,7 +13,7 @@ from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
-from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

@@ -18,7 +18,7 @@ from gtrace.core.ops.checks import numbers_only
 from gtrace.core.ops.declare import ORDER, Sample, define
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
-from gtrace.core.ops.promote import promote, promote_arrays
+from gtrace.core.ops.operands import promote, promote_arrays
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array

@@ -8,7 +8,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.promote import counted, promote_arrays
+from gtrace.core.ops.operands import counted, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.control.scan import scan

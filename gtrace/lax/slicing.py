@@ -13,7 +13,7 @@ from gtrace.core.base.errors import BoundsError, DtypeError, ShapeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.join_split import slice_bounds, slice_update
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar

@@ -9,7 +9,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar
 

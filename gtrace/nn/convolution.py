@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 - as everywhere
 
 from gtrace.core.base.docstrings import with_example
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import avg_pool, convolution, max_pool
 from gtrace.interop.torch_functions import call_torch

@@ -14,7 +14,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.index import as_index
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable

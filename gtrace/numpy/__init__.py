@@ -12,6 +12,7 @@ from gtrace.core.ops.activations import *
 from gtrace.core.ops.complex_numbers import *
 from gtrace.core.ops.complex_parts import *
 from gtrace.core.ops.create import *
+from gtrace.core.ops.cumulative import *
 from gtrace.core.ops.dtype_info import *
 from gtrace.core.ops.elementwise import *
 from gtrace.core.ops.floats import *
@@ -28,11 +29,10 @@ from gtrace.core.ops.ndarray_methods import compress as compress
 from gtrace.core.ops.ndarray_methods import diagonal as diagonal
 from gtrace.core.ops.ndarray_methods import ptp as ptp
 from gtrace.core.ops.ndarray_methods import trace as trace
-from gtrace.core.ops.normalize import *
 from gtrace.core.ops.one_hot_vectors import *
 from gtrace.core.ops.pad_tile import *
-from gtrace.core.ops.scans import *
 from gtrace.core.ops.shape import *
+from gtrace.core.ops.softmax_functions import *
 from gtrace.core.ops.unique import *
 from gtrace.core.trace.array import Array as _Array
 from gtrace.core.trace.convert import from_dlpack as from_dlpack

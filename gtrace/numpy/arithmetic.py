@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.floats import exp2, exponent_of
-from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 

@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

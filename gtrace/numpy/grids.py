@@ -11,7 +11,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.gather import constant_array
-from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

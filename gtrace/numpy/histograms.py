@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, counted, counting, promote, promote_arrays
+from gtrace.core.ops.operands import cast, counted, counting, promote, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

@@ -7,7 +7,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import squared_magnitude
-from gtrace.core.ops.promote import cast, counting, promote
+from gtrace.core.ops.operands import cast, counting, promote
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype

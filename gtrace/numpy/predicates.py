@@ -12,7 +12,7 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import BIT_DTYPES, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.key_arrays import KeyType
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.shape import normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar

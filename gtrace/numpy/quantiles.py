@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.reduce import to_last
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.gather import gather_op
 from gtrace.core.ops.ndarray_methods import compress
-from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.ops.unique import lexicographic
 from gtrace.core.trace.array import Array

@@ -13,7 +13,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.convolve import correlate_padded
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

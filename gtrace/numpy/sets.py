@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.promote import cast, counting, promote_arrays
+from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.core.trace.array import Array

@@ -8,7 +8,7 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.promote import promote, promote_arrays
+from gtrace.core.ops.operands import promote, promote_arrays
 from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

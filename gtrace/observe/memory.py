@@ -202,7 +202,7 @@ def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
     peak 12.0 MiB at matmul (<doctest gtrace.observe.memory.peak_memory[2]>:1): inputs 4.0 MiB, outputs 4 B
     """
     graph = capture_like("peak_memory", f, args, kwargs).graph
-    route = engine.divide(graph, [contiguous_strides(a.shape) for a in graph.avals])
+    route = engine.cut(graph, [contiguous_strides(a.shape) for a in graph.avals])
     if route.avals is not None:
         fix = "gt.sharding.plan says what each process holds."
         raise ArgumentError(message("peak_memory", "a program of one process", "arrays with shardings", fix))

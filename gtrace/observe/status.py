@@ -25,7 +25,7 @@ import torch
 from gtrace.core.base.config import Config, config, process_rank
 from gtrace.core.base.errors import ConfigWarning
 from gtrace.core.base.locks import new_lock
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.worker.client import worker

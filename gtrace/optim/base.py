@@ -13,7 +13,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import value_of

@@ -6,7 +6,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
 from gtrace.optim.replayed import transformation
 

@@ -9,7 +9,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, first_count, squared

@@ -14,7 +14,7 @@ from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, messa
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ops.draw_functions import erfinv, fma, nextafter
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar

@@ -15,7 +15,7 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, counting
+from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, real_scalar

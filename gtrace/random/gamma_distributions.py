@@ -14,7 +14,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift

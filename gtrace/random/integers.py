@@ -13,7 +13,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.dtypes import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, full_like_scalar
 from gtrace.core.ops.threefry import MASK
 from gtrace.core.trace.array import Array

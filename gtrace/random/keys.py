@@ -15,7 +15,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape
 from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
 from gtrace.core.trace.array import Array, wrap

@@ -12,7 +12,7 @@ import torch
 
 from gtrace.core.base.errors import ArgumentError, CheckpointError, DtypeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, plain_tensor, received
 from gtrace.core.trace.force import whole
@@ -61,10 +61,10 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
         raise ArgumentError(message("save_arrays", "metadata of texts by name", repr(texts), "Use str or json.dumps."))
     tensors = {name: whole(x, "save_arrays") for name, x in lifted.items()}
     divided = any(x.aval.sharding is not None for x in lifted.values())
-    if not divided or workers.rank() == 0:
+    if not divided or processes.rank() == 0:
         write_tensors(Path(path), tensors, texts)
     if divided:
-        workers.exchange(None)  # whoever goes on finds the file
+        processes.exchange(None)  # whoever goes on finds the file
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ from gtrace.core.base.errors import ArgumentError, CheckpointError, ShardingErro
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides, parse_aval
 from gtrace.core.ops.shape import as_int
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import evaluate, materialize, value_of
@@ -180,22 +180,22 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     _saver.wait()
     root = Path(folder)
     aside = root / f".step_{number:09d}.writing"
-    several = workers.count() > 1
-    group = workers.group_for_saving() if several else None
-    if workers.rank() == 0:
+    several = processes.count() > 1
+    group = processes.group_for_saving() if several else None
+    if processes.rank() == 0:
         _clear(root)
         aside.mkdir(parents=True)
     if snapshot.parts:
         prepare()
     if several:
-        workers.barrier(group)
+        processes.barrier(group)
 
     def write() -> Path:
         if snapshot.parts:
             write_shards(aside / PARTS, snapshot.parts, group)
         if not several:
             return _finish(root, aside, snapshot, keep)
-        return workers.from_first(lambda: _finish(root, aside, snapshot, keep), group)
+        return processes.from_first(lambda: _finish(root, aside, snapshot, keep), group)
 
     future = _saver.start(write)
     if wait:
@@ -332,8 +332,8 @@ def _check_present(op: str, a: Aval) -> None:
     Raises:
         ShardingError: the array is one.
     """
-    if a.sharding is not None and a.sharding.mesh.size < workers.count():
-        got = f"{a!r} over {a.sharding.mesh.size} of {workers.count()} processes"
+    if a.sharding is not None and a.sharding.mesh.size < processes.count():
+        got = f"{a!r} over {a.sharding.mesh.size} of {processes.count()} processes"
         fix = "Lay it out over a mesh of all of them, with gt.device_put(x, sharding)."
         raise ShardingError(message(op, "arrays over all processes", got, fix))
 
@@ -344,7 +344,7 @@ def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, Saved
     index = tuple(slice(0, n) for n in a.shape)
     _check_present("load_checkpoint", a)
     if a.sharding is not None:
-        index = a.sharding.index(a.shape, workers.rank())
+        index = a.sharding.index(a.shape, processes.rank())
     size = tuple(piece.stop - piece.start for piece in index)
     order = tuple(strides) if strides is not None and size == a.shape else contiguous_strides(size)
     tensor = torch.empty_strided(size, order, dtype=a.dtype, device=a.device)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
 
 __all__ = ["Distribution"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
+from gtrace.core.ops.operands import as_arrays, cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import as_dtype
 

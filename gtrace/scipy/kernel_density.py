@@ -7,7 +7,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import as_arrays, promote_arrays
+from gtrace.core.ops.operands import as_arrays, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.random.continuous import normal

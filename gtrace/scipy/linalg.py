@@ -8,7 +8,7 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.numpy.linalg.solving import permuted

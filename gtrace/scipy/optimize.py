@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.control.loops import while_loop
 from gtrace.core.transform.vjp import value_and_grad

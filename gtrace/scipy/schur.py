@@ -16,7 +16,7 @@ import numpy
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.callbacks import pure_callback
 from gtrace.core.transform.custom import custom_jvp

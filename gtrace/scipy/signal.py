@@ -6,7 +6,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.nn.convolution import conv
 from gtrace.numpy import fft

@@ -10,7 +10,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.closures import closure_convert
 from gtrace.core.transform.control.loops import while_loop

@@ -8,7 +8,7 @@ from typing import Any
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.scipy.distribution import HALF_LOG_2PI

@@ -4,8 +4,8 @@ from gtrace.core.ops.activations import erf as erf
 from gtrace.core.ops.activations import sigmoid as _sigmoid
 from gtrace.core.ops.draw_functions import erfinv as erfinv
 from gtrace.core.ops.log_sums import logsumexp as logsumexp
-from gtrace.core.ops.normalize import log_softmax as log_softmax
-from gtrace.core.ops.normalize import softmax as softmax
+from gtrace.core.ops.softmax_functions import log_softmax as log_softmax
+from gtrace.core.ops.softmax_functions import softmax as softmax
 from gtrace.special.bessel_functions import *
 from gtrace.special.combinatorics import *
 from gtrace.special.entropies import *

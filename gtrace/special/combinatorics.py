@@ -8,7 +8,7 @@ from typing import Any
 import numpy
 
 from gtrace.core import ops
-from gtrace.core.ops.promote import as_arrays
+from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.special.gamma_functions import gammaln
 

@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import as_arrays, binary, unary, widened
+from gtrace.core.ops.operands import as_arrays, binary, unary, widened
 from gtrace.core.ops.samples import binary_floats, scipy_special, shapes_differ, unary_floats
 from gtrace.core.trace.array import Array
 

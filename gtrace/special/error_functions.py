@@ -9,7 +9,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import unary, widened
+from gtrace.core.ops.operands import unary, widened
 from gtrace.core.ops.samples import scipy_special, unary_floats
 from gtrace.core.trace.array import Array
 

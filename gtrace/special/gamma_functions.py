@@ -15,7 +15,7 @@ from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.gather import constant_array
-from gtrace.core.ops.promote import (
+from gtrace.core.ops.operands import (
     as_arrays,
     binary,
     cast,

@@ -17,7 +17,7 @@ from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.checks import complex_only
 from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import as_arrays, cast, promote_arrays
+from gtrace.core.ops.operands import as_arrays, cast, promote_arrays
 from gtrace.core.ops.samples import complex_uniform, scipy_special, uniform
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

@@ -16,7 +16,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import Sample, define
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import as_arrays, cast, doubled, promote, unary, widened
+from gtrace.core.ops.operands import as_arrays, cast, doubled, promote, unary, widened
 from gtrace.core.ops.samples import both, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array

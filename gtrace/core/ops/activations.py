@@ -14,7 +14,7 @@ from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ops.checks import numbers_only
 from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
-from gtrace.core.ops.promote import promote_arrays, unary
+from gtrace.core.ops.operands import promote_arrays, unary
 from gtrace.core.ops.samples import scipy_special, unary_floats, uniform
 from gtrace.core.passes.channels_last import are_images, in_layout_of
 from gtrace.core.trace.array import Array

@@ -14,7 +14,7 @@ from gtrace.core.ir.op import define
 from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
-from gtrace.core.ops.promote import cast, counted
+from gtrace.core.ops.operands import cast, counted
 from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import normalize_axis, ravel, reshape

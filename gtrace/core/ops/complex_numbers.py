@@ -16,7 +16,7 @@ from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.elementwise import arctan2, multiply
 from gtrace.core.ops.logic import equal, not_equal
-from gtrace.core.ops.promote import promote
+from gtrace.core.ops.operands import promote
 from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

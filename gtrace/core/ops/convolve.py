@@ -15,7 +15,7 @@ from gtrace.core.ir.sharding_rule import Factors
 from gtrace.core.ops.batching import align
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.join_split import flip
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import reshape
 from gtrace.core.trace.array import Array

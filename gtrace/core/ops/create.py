@@ -19,7 +19,7 @@ from gtrace.core.ir.op import define
 from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.core.ops.join_split import stack
 from gtrace.core.ops.logic import equal
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import (
     as_int,
     as_shape,

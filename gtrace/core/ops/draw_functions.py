@@ -17,7 +17,7 @@ from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import broadcasts, real_only
 from gtrace.core.ops.elementwise import exp, multiply, square
-from gtrace.core.ops.promote import binary, promote, unary
+from gtrace.core.ops.operands import binary, promote, unary
 from gtrace.core.ops.samples import scipy_special, shapes_differ, unary_floats, uniform
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

@@ -21,7 +21,7 @@ from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import broadcasts, complex_only, numbers_only
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.logic import equal, greater, less, where
-from gtrace.core.ops.promote import binary, cast, promote, unary
+from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
     binary_floats,
     binary_integers,

@@ -14,7 +14,7 @@ from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only, real
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
 from gtrace.core.ops.logic import equal, where
-from gtrace.core.ops.promote import binary, unary
+from gtrace.core.ops.operands import binary, unary
 from gtrace.core.ops.samples import binary_floats, binary_integers, both, floats_refused, shapes_differ, unary_floats
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array

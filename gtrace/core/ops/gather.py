@@ -21,7 +21,7 @@ from gtrace.core.ops.checks import of_operand, reshaped, same_kind
 from gtrace.core.ops.elementwise import add, divide, multiply
 from gtrace.core.ops.index_bounds import clamped, is_inside
 from gtrace.core.ops.logic import equal, logical_and, where
-from gtrace.core.ops.promote import cast, promote
+from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import broadcast_to, constant, moveaxis, ravel, reshape
 from gtrace.core.ops.sharding_rules import indexed, indexed_put, picked, scattered

@@ -31,7 +31,7 @@ from gtrace.core.ops.index_bounds import (
 )
 from gtrace.core.ops.join_split import Bounds, flip_op, slice_op, slice_update
 from gtrace.core.ops.logic import where
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import (
     as_int,
     broadcast_arrays,

@@ -20,7 +20,7 @@ from gtrace.core.ops.index import Split, read, split_index
 from gtrace.core.ops.index_bounds import check_mode
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind

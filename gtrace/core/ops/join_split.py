@@ -15,7 +15,7 @@ from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import prefixed, shifted, whole
 from gtrace.core.ops.checks import of_operand, reshaped, same_kind
-from gtrace.core.ops.promote import cast, promote, promote_arrays
+from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.core.ops.sharding_rules import along, sliced, unsliced, updated

@@ -22,7 +22,7 @@ from gtrace.core.ops.complex_parts import conj
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import (
     as_int,

@@ -20,7 +20,7 @@ from gtrace.core.ops.elementwise import (
     subtract,
 )
 from gtrace.core.ops.logic import isfinite, less, not_equal
-from gtrace.core.ops.promote import promote
+from gtrace.core.ops.operands import promote
 from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
 from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
 from gtrace.core.trace.array import Array

@@ -14,7 +14,7 @@ from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, define
 from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only
-from gtrace.core.ops.promote import binary, promote, unary
+from gtrace.core.ops.operands import binary, promote, unary
 from gtrace.core.ops.samples import (
     binary_booleans,
     binary_floats,

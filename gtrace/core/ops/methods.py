@@ -19,7 +19,6 @@ from gtrace.core.ops import (
     ndarray_methods,
     pad_tile,
     reduce,
-    scans,
     sorting,
     unique,
 )
@@ -105,8 +104,8 @@ class ArrayMethods:
     std = reduce.std
     argmax = arg_reduce.argmax
     argmin = arg_reduce.argmin
-    cumsum = scans.cumsum
-    cumprod = scans.cumprod
+    cumsum = cumulative.cumsum
+    cumprod = cumulative.cumprod
     argsort = sorting.argsort
     searchsorted = sorting.searchsorted
     sort = sorting.sort

@@ -22,7 +22,7 @@ from gtrace.core.ops.elementwise import divide, multiply
 from gtrace.core.ops.gather import index_op
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import equal
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import constant, moveaxis
 from gtrace.core.trace.array import Array

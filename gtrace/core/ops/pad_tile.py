@@ -15,12 +15,12 @@ from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ops.batching import align, shifted, unchanged, whole
 from gtrace.core.ops.checks import reshaped, same_kind
+from gtrace.core.ops.cumulative import cumsum
 from gtrace.core.ops.elementwise import minimum, remainder, subtract
 from gtrace.core.ops.gather import constant_array, index_axis
 from gtrace.core.ops.join_split import concat, slice_bounds, slice_update, update_impl
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.samples import uniform
-from gtrace.core.ops.scans import cumsum
 from gtrace.core.ops.shape import (
     as_int,
     as_shape,

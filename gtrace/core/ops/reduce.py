@@ -34,7 +34,7 @@ from gtrace.core.ops.elementwise import (
 )
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import equal, logical_not, not_equal
-from gtrace.core.ops.promote import accumulating, cast, counted, promote, promote_arrays
+from gtrace.core.ops.operands import accumulating, cast, counted, promote, promote_arrays
 from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.ops.shape import (
     broadcast_op,

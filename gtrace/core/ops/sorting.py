@@ -15,7 +15,7 @@ from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted, unchanged
 from gtrace.core.ops.checks import as_flag, same_kind
 from gtrace.core.ops.index import take_along_axis
-from gtrace.core.ops.promote import counting, promote_arrays
+from gtrace.core.ops.operands import counting, promote_arrays
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import normalize_axis, ravel, reshape
 from gtrace.core.ops.sharding_rules import along, searched

@@ -16,12 +16,12 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ops import reduce
 from gtrace.core.ops.complex_parts import imag, real
 from gtrace.core.ops.create import arange, full
+from gtrace.core.ops.cumulative import cumsum
 from gtrace.core.ops.elementwise import floor_divide, minimum, remainder, subtract
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
-from gtrace.core.ops.promote import cast, counting
-from gtrace.core.ops.scans import cumsum
+from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
 from gtrace.core.ops.sorting import argsort
 from gtrace.core.trace.array import Array, wrap

@@ -1,4 +1,4 @@
-"""Layer and batch norms that are written out, and their gradients, as torch's operators.
+"""Handwritten layer, batch and group norms, and their gradients, as torch's operators.
 
 Written out, a norm (Ioffe and Szegedy, 2015; Ba, Kiros and Hinton, 2016) is some nine passes over its operand, and its
 gradient fifteen. There are many ways to write it, and derivatives follow the way. So they are found by what they

@@ -167,7 +167,7 @@ class Engine:
             meshes, part = groups[k]
             if not meshes:
                 return self._parts(part, strides, marks, passes)
-            return self.divide(part, strides, passes=passes)
+            return self.cut(part, strides, passes=passes)
 
         if len(groups) == 1:
             return route(0, strides)
@@ -189,12 +189,12 @@ class Engine:
             for part in (components(whole, LEAST_PART) if region is None else [whole])
         ]
         if len(parts) == 1 and parts[0][1] is None:
-            return self.divide(graph, strides, passes=passes)
+            return self.cut(graph, strides, passes=passes)
 
         def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
             part, region = parts[k]
             if region is None:
-                return self.divide(part, strides, passes=passes)
+                return self.cut(part, strides, passes=passes)
             found = self.prepare(part, strides, mode=region.mode or "default", passes=passes)
             if found.program is not None:
                 self.compile(found.program)
@@ -203,7 +203,7 @@ class Engine:
         return self._sequence(graph, strides, [part for part, _ in parts], route)
 
     @without_modes
-    def divide(
+    def cut(
         self,
         graph: Graph,
         strides: Sequence[tuple[int, ...]],
@@ -221,13 +221,13 @@ class Engine:
         """
         start = perf_counter()
         graph = rewritten(graph, registered.passes if passes is None else passes)
-        route = self._divide(graph, strides, backend, mode, donated)
+        route = self._cut(graph, strides, backend, mode, donated)
         if Canonicalized in bus.wanted:
             signatures = tuple(program.signature.exact for program in route.programs)
             bus.emit(Canonicalized(len(graph.nodes), signatures, perf_counter() - start))
         return route
 
-    def _divide(
+    def _cut(
         self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str, donated: Collection[int]
     ) -> Route | Parts:
         if find_meshes(graph):
@@ -251,7 +251,7 @@ class Engine:
     def _sharded(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
         made = localize(graph)
-        inner = self.divide(made.graph, strides, backend, mode, ())
+        inner = self.cut(made.graph, strides, backend, mode, ())
         run = functools.partial(self._call, inner)
         return Parts(AgreedCalls.of(graph, run, made), (inner,), made.avals)
 
@@ -264,7 +264,7 @@ class Engine:
         """
         route = self._gathers.get(kind)
         if route is None:
-            route = self.divide(gathering(kind.aval), [kind.strides], passes=())
+            route = self.cut(gathering(kind.aval), [kind.strides], passes=())
             self._gathers.remember(kind, route)
         return self._call(route, [tensor])[0]
 

@@ -23,7 +23,7 @@ from gtrace.core.base.config import Config, config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.policy import SAMPLES, TRIAL_SHARE, native_seconds, review_due
 
 MAX_EXAMPLES = 8

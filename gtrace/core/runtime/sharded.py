@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 import torch
 
-from gtrace.core.backends.interpreter.nan_checks import checked
-from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.core.base.events import Divided, bus
@@ -20,13 +18,13 @@ from gtrace.core.ir.graph import Graph, Node, print_graph
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import ABSENT, Mesh, print_dims
 from gtrace.core.ir.text import parse_graph
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.core.partitioner.stages import divide
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import count_operations
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 
 _BITS = 62
 
@@ -61,7 +59,7 @@ def localize(graph: Graph) -> Partitioned:
         ShardingError: a mesh has processes that do not run.
     """
     for mesh in find_meshes(graph):
-        workers.check_mesh(mesh)
+        processes.check_mesh(mesh)
     made = _divided(CANONICAL.run(graph))
     for name, location in made.gathered:
         if (name, location) not in _warned:
@@ -79,8 +77,9 @@ def _divided(graph: Graph) -> Partitioned:
     """Return the program of this process, which an earlier run may have kept."""
     store = artifacts.store
     if store is None or count_operations(graph) < LEAST_KEPT:
-        return divide(graph, workers.count(), workers.rank())
-    text = f"{print_graph(renumber(graph), locations=True)}\n{workers.count()} {workers.rank()} {toolchain()['gtrace']}"
+        return divide(graph, processes.count(), processes.rank())
+    place = f"{processes.count()} {processes.rank()} {toolchain()['gtrace']}"
+    text = f"{print_graph(renumber(graph), locations=True)}\n{place}"
     name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
     record = store.find_divided(name)
     if record is not None:
@@ -88,7 +87,7 @@ def _divided(graph: Graph) -> Partitioned:
             return Partitioned.from_record(record)
         except (GraphError, ValueError) as error:
             store.refuse_divided(name, error)
-    made = divide(graph, workers.count(), workers.rank())
+    made = divide(graph, processes.count(), processes.rank())
     store.keep_divided(made.to_record(name))
     return made
 
@@ -97,8 +96,8 @@ def gathering(a: Aval) -> Graph:
     """Return the program that returns the whole of its input on each process."""
     assert a.sharding is not None
     mesh = a.sharding.mesh
-    if mesh.size < workers.count():
-        mesh = Mesh(range(workers.count()), "all")
+    if mesh.size < processes.count():
+        mesh = Mesh(range(processes.count()), "all")
     params = str(mesh), print_dims(((),) * len(a.shape)), None
     instr = REGISTRY["with_sharding"].instr(params, (a,))
     return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))
@@ -129,7 +128,7 @@ class AgreedCalls:
         """Return the calls of the program `graph` of all processes."""
         text = print_graph(renumber(CANONICAL.run(graph)))
         digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> (64 - _BITS)
-        return cls(text, digest, call, made, bool(made.transfers) and workers.count() > 1)
+        return cls(text, digest, call, made, bool(made.transfers) and processes.count() > 1)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the program.
@@ -137,8 +136,8 @@ class AgreedCalls:
         Raises:
             DivergenceError: another process is about to run another program.
         """
-        if self.compared and not workers.compare(self.digest):
-            raise _divergence(workers.exchange(self.text))
+        if self.compared and not processes.compare(self.digest):
+            raise _divergence(processes.exchange(self.text))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
         return results(self.made, self.call(tensors))
@@ -151,8 +150,8 @@ def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     """
     found = list(tensors[: len(made.avals)])
     for k, a in enumerate(made.avals):
-        if a.sharding is not None and a.sharding.mesh.size < workers.count():
-            if workers.rank() not in a.sharding.mesh.ranks:
+        if a.sharding is not None and a.sharding.mesh.size < processes.count():
+            if processes.rank() not in a.sharding.mesh.ranks:
                 found[k] = found[k].new_empty(ABSENT)
     return found
 
@@ -170,19 +169,3 @@ def _divergence(texts: Sequence[str]) -> DivergenceError:
         " random numbers, and for values that only some workers look at."
     )
     return DivergenceError(message("workers", "all workers to run one program", got, fix))
-
-
-def run_checked(graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Run a program as it was recorded, refusing what no finite computation gives.
-
-    Raises:
-        NonFiniteError: an operation made a NaN or an infinity.
-        ExecutionError: torch refused an operation because of the values.
-    """
-    try:
-        if not find_meshes(graph):
-            return checked(graph)(tensors)
-        made = localize(graph)
-        return Placed(results(made, checked(made.graph)(tensors)), made.avals)
-    except REFUSALS as error:
-        refuse("debug_nans", error)

@@ -36,7 +36,7 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.difference import difference
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.runtime import policy as policies
-from gtrace.core.runtime.cache.artifacts import Refusal, artifacts
+from gtrace.core.runtime.cache.artifact_cache import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.instruments import measure_library_share
 from gtrace.core.runtime.program import Partial, Program

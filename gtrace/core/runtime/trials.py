@@ -18,7 +18,7 @@ from gtrace.core.ir.signature import CompileKey
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.audit import disagreement
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
 from gtrace.core.runtime.program import Program, Rival, Trial

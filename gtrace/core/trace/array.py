@@ -16,7 +16,7 @@ from gtrace.core.base.tree.treedef import leaf_class
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.op import Leaf
 from gtrace.core.ir.sharding import NamedSharding
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.array_text import array_text, elements_text
 from gtrace.core.trace.force import layout, materialize, whole
@@ -108,7 +108,7 @@ class Array(ArrayBase):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts that this process holds: one, or none if it is not in the mesh."""
-        sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), workers.rank()
+        sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), processes.rank()
         if sharding is None:
             return [Shard(data, tuple(slice(0, n) for n in self.shape), rank, 0)]
         if rank not in sharding.mesh.ranks:

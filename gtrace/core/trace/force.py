@@ -13,10 +13,11 @@ from gtrace.core.base.events import Forced, bus
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.op import Leaf, leaf
-from gtrace.core.partitioner import workers
+from gtrace.core.partitioner import processes
 from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.sharded import Placed, placed, run_checked
+from gtrace.core.runtime.nan_runs import run_checked
+from gtrace.core.runtime.sharded import Placed, placed
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.completion import WRITING, Completion, assign
 from gtrace.core.trace.no_value import concretization, leaked
@@ -100,7 +101,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
     if config.current.debug_nans:
         tensors = run_checked(program.graph, inputs)
     else:
-        route = engine.divide(program.graph, program.strides)
+        route = engine.cut(program.graph, program.strides)
         tensors = placed(engine.call(route, inputs), route.avals)
     if x._buf is None:
         if isinstance(tensors, Placed):
@@ -115,7 +116,7 @@ def whole(x: ArrayBase, cause: str) -> torch.Tensor:
     """Return the whole value of `x`, gathered if processes hold parts of it. For the errors see `materialize`."""
     tensor = materialize(x, cause)
     sharding = x.aval.sharding
-    if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == workers.count()):
+    if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == processes.count()):
         return tensor
     return engine.whole(layout(x), tensor)
 

@@ -8,7 +8,7 @@ from typing import Any
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.ops.operands import cast, weak_like
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 

@@ -9,7 +9,7 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.promote import weak_like
+from gtrace.core.ops.operands import weak_like
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture
 from gtrace.core.trace.record import thread

@@ -25,9 +25,10 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.op import Leaf
 from gtrace.core.passes.user_passes import Passes, registered
 from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.nan_runs import run_checked
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route
-from gtrace.core.runtime.sharded import Placed, run_checked
+from gtrace.core.runtime.sharded import Placed
 from gtrace.core.trace.argument_kinds import gather, gather_named, noted_kinds, tensors_of
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import check_thread
@@ -228,7 +229,7 @@ class Jitted:
         inputs = [materialize(x, "jit") for x in arrays]
         donated = self._donated(given, traced.graph)
         written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
-        route = engine.divide(traced.graph, strides, self._backend, self._mode, donated=written)
+        route = engine.cut(traced.graph, strides, self._backend, self._mode, donated=written)
         worth = route.programs
         if isinstance(route, Parts):
             # of two operations, nothing can be fused that the parts beside them could not have had

@@ -44,7 +44,7 @@ class Traced:
         """Return the canonical program."""
         strides = [contiguous_strides(a.shape) for a in self.graph.avals]
         passes = registered.passes
-        return Lowered(self, engine.divide(self.graph, strides, self.backend, self.mode, passes), passes)
+        return Lowered(self, engine.cut(self.graph, strides, self.backend, self.mode, passes), passes)
 
 
 @attrs.frozen(eq=False, slots=False)

@@ -19,7 +19,7 @@ from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, Scalar
 from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.promote import weak_like
+from gtrace.core.ops.operands import weak_like
 from gtrace.core.ops.shape import constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array

@@ -11,7 +11,7 @@ import numpy
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import result_dtype

@@ -17,7 +17,7 @@ from gtrace.core.backends.interpreter.batch_norms import statistics_dtype
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.batched_windows import as_channels, as_images, batch_size, of_channels, whole
 from gtrace.interop.aten.handwritten_layers import Pullback, Tangent

@@ -24,7 +24,7 @@ from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.text import parse_graph
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
 from gtrace.interop.aten.custom_functions import marked

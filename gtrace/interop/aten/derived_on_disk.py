@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.locks import new_lock
-from gtrace.core.runtime.cache.artifacts import artifacts
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.store import Store
 
 T = TypeVar("T")

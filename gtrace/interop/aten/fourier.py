@@ -14,7 +14,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.overloads import OPERAND

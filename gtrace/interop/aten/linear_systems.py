@@ -14,7 +14,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.matrix_common import (

@@ -15,7 +15,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, Bundle, bundle
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent

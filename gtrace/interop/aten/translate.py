@@ -19,7 +19,7 @@ from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ops.create import to_device
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all

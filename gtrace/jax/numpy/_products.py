@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from gtrace import numpy as ours
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import JAX_NAMES, adapted

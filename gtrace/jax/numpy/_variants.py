@@ -15,7 +15,7 @@ from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.promote import promote_arrays, weakened
+from gtrace.core.ops.operands import promote_arrays, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted

@@ -11,7 +11,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.nn.attention import as_mask, rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating

@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.docstrings import with_example
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base.errors import DtypeError, ShapeError, message
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
 
 

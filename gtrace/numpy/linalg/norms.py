@@ -15,7 +15,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.elementwise import identity
 from gtrace.core.ops.ndarray_methods import diagonal as _diagonal
 from gtrace.core.ops.ndarray_methods import trace as _trace
-from gtrace.core.ops.promote import counting, promote_arrays
+from gtrace.core.ops.operands import counting, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar

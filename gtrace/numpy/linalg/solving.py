@@ -13,7 +13,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.elementwise import squared_magnitude
-from gtrace.core.ops.promote import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import linear_systems, matrix_functions

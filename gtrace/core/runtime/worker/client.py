@@ -1,4 +1,4 @@
-"""Compiling beside the program: loops by the C++ compiler alone, everything else in a worker process with Inductor."""
+"""Compiling beside the program: loops and short programs by the C++ compiler, the rest in a worker process with Inductor."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class WorkerLane(Lane):
             self._stderr = None
 
 
-class LoopLane(Lane):
+class NativeLane(Lane):
     """Compiles native loops: their code is made in this process, and the C++ compiler runs beside it."""
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
@@ -143,7 +143,7 @@ class WorkerClient:
         self.pending = 0  # requests that have not ended
         self.long = 0  # those among them that are not native loops
         self._worker = WorkerLane(self._pauses, self._lock, self._long_ended)
-        self._loops = LoopLane(self._pauses, self._lock, self._ended)
+        self._loops = NativeLane(self._pauses, self._lock, self._ended)
 
     def forked(self) -> None:
         """Begin anew, as in a process that was forked: the compilers and the threads are the parent's."""

@@ -16,7 +16,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Subgraph, subgraphs
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.ops.operands import cast, weak_like
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
 from gtrace.core.trace.capture import Captured, capture

@@ -15,7 +15,7 @@ from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select
 from gtrace.core.ops.gather import index_op
-from gtrace.core.ops.promote import cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.capture import NoOutputs

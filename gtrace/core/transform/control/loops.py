@@ -19,7 +19,7 @@ from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.promote import cast, weakened
+from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.ops.shape import as_int, constant, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all

@@ -13,7 +13,7 @@ from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select, subgraph
 from gtrace.core.ops.batching import spread
-from gtrace.core.ops.promote import cast, weak_like
+from gtrace.core.ops.operands import cast, weak_like
 from gtrace.core.ops.shape import as_int, constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array

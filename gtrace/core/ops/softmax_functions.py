@@ -16,7 +16,7 @@ from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_shape
 from gtrace.core.ops.elementwise import exp, multiply, neg, subtract
 from gtrace.core.ops.logic import not_equal
-from gtrace.core.ops.promote import promote_arrays
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.reduce import bad_axis, sum_op
 from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape

@@ -20,7 +20,7 @@ from gtrace.core.ops.elementwise import add, divide, exp, multiply, stop_gradien
 from gtrace.core.ops.gather import gather_op, scatter_add_op
 from gtrace.core.ops.join_split import concat, flip, slice_axis
 from gtrace.core.ops.logic import equal, isinf, not_equal, where
-from gtrace.core.ops.promote import accumulating, cast, counted, promote
+from gtrace.core.ops.operands import accumulating, cast, counted, promote
 from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
