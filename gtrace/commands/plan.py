@@ -12,6 +12,7 @@ from gtrace.core.base.errors import ConfigError
 from gtrace.core.base.events import Divided, bus
 from gtrace.core.base.units import duration_text
 from gtrace.core.ir.sharding import parse_mesh
+from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.distributed.estimate import Speeds
 from gtrace.distributed.plan import plan_of

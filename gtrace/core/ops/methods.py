@@ -11,6 +11,7 @@ from gtrace.core.ops import (
     arg_reduce,
     complex_parts,
     create,
+    cumulative,
     elementwise,
     index,
     indexed_updates,

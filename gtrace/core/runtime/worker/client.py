@@ -1,4 +1,4 @@
-"""Compiling beside the program: loops and short programs by the C++ compiler, the rest in a worker process with Inductor."""
+"""Compiling beside the program: the C++ compiler for loops and short programs, a worker with Inductor for the rest."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class WorkerLane(Lane):
 
 
 class NativeLane(Lane):
-    """Compiles native loops: their code is made in this process, and the C++ compiler runs beside it."""
+    """Compiles native loops and short programs: their code is made in this process, and the C++ compiler runs beside it."""
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
         start, before = time.perf_counter(), self._pauses.seconds
