@@ -102,7 +102,7 @@ class WorkerLane(Lane):
 
 
 class NativeLane(Lane):
-    """Compiles native loops and short programs: their code is made in this process, and the C++ compiler runs beside it."""
+    """Compiles loops and short programs: this process makes their code, and the C++ compiler runs beside it."""
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
         start, before = time.perf_counter(), self._pauses.seconds
