@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
+from gtrace.core.backends.executable import Compiled, interpreted
 from gtrace.core.backends.fx import lower
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.interpreter.result_strides import carried_strides, with_strides
@@ -515,3 +516,37 @@ def test_trees_are_taken_apart_as_optree_does(given):
         assert len(mine) == len(leaves) and all(a is b for a, b in zip(mine, leaves, strict=True))
         assert found == structure and repr(found.unflatten(mine)) == repr(given), "dicts keep their order"
         assert all(a is b for a, b in zip(gt.tree.leaves(given), leaves, strict=True))
+
+
+class Counting:
+    """A backend as users register one; it says more of itself than the contract asks for."""
+
+    open_sizes = False
+
+    def __init__(self, name, error=None):
+        self.name, self.error, self.calls = name, error, 0
+
+    def compile(self, request):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        return Compiled(interpreted(request.graph, request.strides))
+
+    def ahead_of_time(self, mode, device):
+        return True
+
+
+def test_a_registered_backend_compiles_its_programs():
+    backend = Counting("counting")
+    gt.register_backend(backend)
+    with gt.config(background=True):
+        assert gt.jit(lambda x: x * 2 + 1, backend="counting", wait=True)(gt.ones(2)).tolist() == [3, 3]
+    assert backend.calls == 1
+
+
+def test_a_registered_backend_that_raises_costs_a_warning():
+    backend = Counting("raising", ZeroDivisionError("of its own"))
+    gt.register_backend(backend)
+    with pytest.warns(gt.CompileWarning, match="of its own"):
+        assert gt.jit(lambda x: x * 2 + 1, backend="raising")(gt.ones(2)).tolist() == [3, 3]
+    assert backend.calls == 1

@@ -23,7 +23,7 @@ __all__ = ["Backend", "register_backend"]
 
 @runtime_checkable
 class Backend(Protocol):
-    """A compiler of requests.
+    """A compiler of requests, which runs in the process of the program.
 
     Programs select a backend by its `name`, which is part of the key of their compiled code. `open_sizes` says whether
     it can compile for open sizes (`CompileRequest.relations`).
@@ -36,15 +36,15 @@ class Backend(Protocol):
     def open_sizes(self) -> bool: ...
 
     def compile(self, request: CompileRequest) -> Compiled:
-        """Compile a request in this process.
-
-        Raises:
-            CompileError: it failed. The program is then interpreted.
-        """
+        """Compile a request in this process. Whatever it raises, the program is interpreted then, with one warning."""
         ...
 
+
+class Known(Backend, Protocol):
+    """A backend as the engine knows it."""
+
     def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        """Whether the worker process can compile for this backend ahead of time, into code that is kept on disk."""
+        """Whether the worker process can compile for it ahead of time, into code that is kept on disk."""
         ...
 
 
@@ -98,7 +98,29 @@ class FunctionBackend:
         return False
 
 
-_registered: dict[str, Backend] = {"inductor": Inductor()}
+@attrs.frozen
+class UserBackend:
+    """A backend that a user registered as an object."""
+
+    backend: Backend
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def open_sizes(self) -> bool:
+        return self.backend.open_sizes
+
+    def compile(self, request: CompileRequest) -> Compiled:
+        with compiler_errors():
+            return self.backend.compile(request)
+
+    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
+        return False
+
+
+_registered: dict[str, Known] = {"inductor": Inductor()}
 
 
 def register_backend(backend: Backend | Callable[..., Any], name: str | None = None) -> None:
@@ -118,7 +140,7 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
     Array([2., 2.], dtype=float32)
     """
     if isinstance(backend, Backend):
-        made: Backend = backend
+        made: Known = UserBackend(backend)
     elif callable(backend):
         made = FunctionBackend(name or str(getattr(backend, "__name__", type(backend).__name__)), backend)
     else:
@@ -129,7 +151,7 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
     _registered[made.name] = made
 
 
-def find_backend(name: str) -> Backend:
+def find_backend(name: str) -> Known:
     """Return the backend of this name.
 
     Raises:
