@@ -207,7 +207,7 @@ def test_saving_goes_on_beside_the_program(tmp_path):
 def test_a_failure_beside_the_program_is_raised_by_the_next_call(tmp_path, monkeypatch):
     gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
     with monkeypatch.context() as patch:
-        patch.setattr(json, "dumps", lambda *_: 1 / 0)
+        patch.setattr(json, "dumps", lambda *_, **__: 1 / 0)
         saving = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=2, wait=False)
         assert isinstance(saving.exception(), ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):

@@ -82,7 +82,7 @@ def typeof(x: Any) -> Any:
     """Return the shape and the dtype of an array or number."""
     if isinstance(x, PRNGKeyArray):
         return gt.ShapeDtypeStruct(x.shape, x.dtype)
-    array = gt.asarray(x)
+    array = gt.array(x)
     return gt.ShapeDtypeStruct(array.shape, array.dtype)
 
 
@@ -217,7 +217,7 @@ def make_array_from_single_device_arrays(
     if len(arrays) != 1:
         fix = "Use jax.make_array_from_process_local_data."
         raise ArgumentError(message("make_array_from_single_device_arrays", "one part", f"{len(arrays)}", fix))
-    part = gt.asarray(arrays[0], dtype)
+    part = gt.array(arrays[0], dtype)
     if not isinstance(sharding, NamedSharding):
         return part.reshape(tuple(shape))
     return from_process_local(sharding, part, tuple(shape))

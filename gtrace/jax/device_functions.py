@@ -128,10 +128,10 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
 def _put(x: Any, device: Any) -> Any:
     device = getattr(device, "device", device)  # the device of a SingleDeviceSharding
     if isinstance(device, NamedSharding):
-        return tree.map(lambda leaf: with_sharding(ops.asarray(leaf), device), x)
+        return tree.map(lambda leaf: with_sharding(ops.array(leaf), device), x)
     place = device.torch if isinstance(device, Device) else device
 
     def put(leaf: Any) -> Array:
-        return ops.asarray(leaf, device=place)
+        return ops.array(leaf, device=place)
 
     return tree.map(put, x)

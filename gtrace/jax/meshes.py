@@ -143,9 +143,9 @@ def make_array_from_callback(
     Array([0., 1., 2.], dtype=float32)
     """
     if not isinstance(sharding_, NamedSharding):
-        return gt.asarray(data_callback(tuple(slice(0, n) for n in shape)), dtype)
+        return gt.array(data_callback(tuple(slice(0, n) for n in shape)), dtype)
     own = sharding_.index(tuple(shape), sharding.process_index())
-    return sharding.from_process_local(sharding_, gt.asarray(data_callback(own), dtype), tuple(shape))
+    return sharding.from_process_local(sharding_, gt.array(data_callback(own), dtype), tuple(shape))
 
 
 def make_array_from_process_local_data(

@@ -99,7 +99,7 @@ def _group(op: str, axis_name: AxisName, groups: Sequence[Sequence[int]]) -> Arr
         expected = f"groups of one size with each of {size} places once"
         raise ArgumentError(message(op, expected, repr(groups), "Check axis_index_groups."))
     table = [next(row for row in rows if place in row) for place in range(size)]
-    return index_axis(ops.asarray(table), axis_index(axis_name), 0)
+    return index_axis(ops.array(table), axis_index(axis_name), 0)
 
 
 def _in_group(name: str, x: Any, axis_name: AxisName, groups: Groups, reduce: Any) -> Any:
@@ -300,7 +300,7 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     >>> gt.vmap(lambda x: gt.lax.pbroadcast(x, "i", 1), axis_name="i")(gt.array([1., 2., 3.]))
     Array([2., 2., 2.], dtype=float32)
     """
-    return tree.map(lambda leaf: index_axis(leaf, ops.asarray(as_int("pbroadcast", "source", source)), 0),
+    return tree.map(lambda leaf: index_axis(leaf, ops.array(as_int("pbroadcast", "source", source)), 0),
                     all_gather(x, axis_name))  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     x = lift("packbits", a)
     if x.aval.floating:
         raise DtypeError(message("packbits", "integers or booleans", repr(x.aval), "Compare first."))
-    weights = ops.asarray(1 << _order(bitorder), as_dtype("int32"))
+    weights = ops.array(1 << _order(bitorder), as_dtype("int32"))
     x = ops.ravel(x) if axis is None else x
     place = normalize_axis("packbits", 0 if axis is None else axis, x.ndim)
     bits = ops.moveaxis(cast(ops.not_equal(x, 0), as_dtype("int32")), place, -1)
@@ -62,9 +62,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     x = ops.ravel(x) if axis is None else x
     place = normalize_axis("unpackbits", 0 if axis is None else axis, x.ndim)
     wide = cast(ops.moveaxis(x, place, -1), as_dtype("int32"))
-    bits = ops.bitwise_and(
-        ops.bitwise_right_shift(wide[..., None], ops.asarray(_order(bitorder), as_dtype("int32"))), 1
-    )
+    bits = ops.bitwise_and(ops.bitwise_right_shift(wide[..., None], ops.array(_order(bitorder), as_dtype("int32"))), 1)
     flat = ops.reshape(bits, (*wide.shape[:-1], wide.shape[-1] * 8))
     size = flat.shape[-1]
     if count is not None:

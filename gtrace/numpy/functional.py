@@ -63,7 +63,7 @@ def vectorize(
     @functools.wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         mapped = [k for k in range(len(args)) if k not in excluded]
-        arrays = [ops.asarray(args[k]) for k in mapped]
+        arrays = [ops.array(args[k]) for k in mapped]
         names: list[tuple[str, ...]] = [()] * len(arrays) if signature is None else _core_names(signature, len(arrays))
         loops = _loop_shapes(arrays, names)
         try:
@@ -121,14 +121,14 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
     Array([[0, 1],
            [0, 2]], dtype=int64)
     """
-    x = ops.asarray(arr)
+    x = ops.array(arr)
     place = normalize_axis("apply_along_axis", axis, x.ndim)
     moved = ops.moveaxis(x, place, -1)
     outer = moved.shape[:-1]
     if not outer:
-        return ops.asarray(func1d(x, *args, **kwargs))
+        return ops.array(func1d(x, *args, **kwargs))
     rows = ops.reshape(moved, (math.prod(outer), moved.shape[-1]))
-    out = vmap(lambda row: ops.asarray(func1d(row, *args, **kwargs)))(rows)
+    out = vmap(lambda row: ops.array(func1d(row, *args, **kwargs)))(rows)
     inner = out.shape[1:]
     out = ops.reshape(out, (*outer, *inner))
     return ops.moveaxis(out, tuple(range(len(outer), out.ndim)), tuple(range(place, place + len(inner))))
@@ -141,11 +141,11 @@ def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array
     >>> gnp.apply_over_axes(gnp.sum, gnp.ones((2, 3)), (0, 1))
     Array([[6.]], dtype=float32)
     """
-    x = ops.asarray(a)
+    x = ops.array(a)
     ndim = x.ndim
     for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
         place = normalize_axis("apply_over_axes", axis, ndim)
-        x = ops.asarray(func(x, place))
+        x = ops.array(func(x, place))
         if x.ndim == ndim - 1:
             x = ops.expand_dims(x, place)
         if x.ndim != ndim:

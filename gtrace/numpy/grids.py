@@ -29,7 +29,7 @@ __all__ = [
 def _range(part: Any) -> Array:
     """Return what a slice stands for: numbers by a step, or, with an imaginary step, so many with both ends."""
     if not isinstance(part, slice):
-        return ops.asarray(part)
+        return ops.array(part)
     start = 0 if part.start is None else part.start
     if isinstance(part.step, complex):
         return ops.linspace(start, part.stop, int(abs(part.step)))
@@ -115,7 +115,7 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     grid = ops.meshgrid(*[ops.arange(n, dtype=kind) for n in sizes], indexing="ij", sparse=sparse)
     if sparse:
         return tuple(grid)
-    return ops.stack(grid) if grid else ops.asarray(numpy.zeros(0)).astype(kind)
+    return ops.stack(grid) if grid else ops.array(numpy.zeros(0)).astype(kind)
 
 
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
@@ -143,11 +143,7 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     """
     out = []
     for k, given in enumerate(sequences):
-        x = (
-            ops.asarray(given, dtype=torch.int64)
-            if isinstance(given, (list, tuple)) and not given
-            else ops.asarray(given)
-        )
+        x = ops.array(given, dtype=torch.int64) if isinstance(given, (list, tuple)) and not given else ops.array(given)
         if x.ndim != 1:
             raise ShapeError(message("ix_", "sequences of one dimension", repr(x.aval), "Use gt.ravel."))
         x = ops.nonzero(x)[0] if x.aval.dtype is torch.bool else x
@@ -246,7 +242,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
-    rest, out = cast(ops.asarray(indices), torch.int64), []
+    rest, out = cast(ops.array(indices), torch.int64), []
     for n in reversed(as_shape("unravel_index", shape)):
         out.append(ops.remainder(rest, max(n, 1)))
         rest = ops.floor_divide(rest, max(n, 1))
@@ -271,7 +267,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, orde
     Array([1, 5], dtype=int64)
     """
     sizes = as_shape("ravel_multi_index", dims)
-    axes = promote_arrays("ravel_multi_index", *[ops.asarray(x) for x in multi_index])
+    axes = promote_arrays("ravel_multi_index", *[ops.array(x) for x in multi_index])
     if len(axes) != len(sizes):
         got = f"{len(axes)} for {sizes}"
         raise ShapeError(message("ravel_multi_index", "an index for each axis", got, "Match them."))
@@ -322,7 +318,7 @@ def geomspace(
     >>> gnp.round(gnp.geomspace(1, 100, 3), 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    a, b = promote_arrays("geomspace", ops.asarray(start), ops.asarray(stop), floating=True)
+    a, b = promote_arrays("geomspace", ops.array(start), ops.array(stop), floating=True)
     powers = ops.linspace(0.0, ops.log10(b / a), num, endpoint)
     out = a * ops.power(10.0, powers)  # whole powers of 10 come out whole
     if endpoint and len(powers) > 1:

@@ -81,7 +81,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     >>> gnp.digitize(gnp.array([0.5, 2.]), gnp.array([0., 1., 2.]))
     Array([1, 3], dtype=int64)
     """
-    x, bins = lift("digitize", x), ops.asarray(bins)
+    x, bins = lift("digitize", x), ops.array(bins)
     if bins.ndim != 1:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:
@@ -113,13 +113,13 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
         raise ArgumentError(message("histogram", "a number of bins, or edges", repr(bins), "Choose a number."))
     x = lift("histogram", x)
     if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) > 0:
-        return ops.asarray(bins)
+        return ops.array(bins)
     count = as_int("histogram", "number of bins", bins)
     if count < 1:
         raise ArgumentError(message("histogram", "at least one bin", str(count), "Pass a positive integer."))
     (x,) = promote("histogram", x, floating=True)
     if range is not None:
-        low, high = (cast(ops.asarray(v), x.aval.dtype) for v in range)
+        low, high = (cast(ops.array(v), x.aval.dtype) for v in range)
     else:
         low, high = (f(x) if x.size else ops.full((), v, x.aval.dtype) for f, v in ((ops.min, 0), (ops.max, 1)))
     same = ops.equal(low, high)
@@ -210,7 +210,7 @@ def histogramdd(
 
 def _coordinates(sample: Any) -> list[Array]:
     if isinstance(sample, (list, tuple)):
-        return [lift("histogramdd", ops.asarray(x)) for x in sample]
+        return [lift("histogramdd", ops.array(x)) for x in sample]
     sample = lift("histogramdd", sample)
     if sample.ndim == 1:
         sample = ops.expand_dims(sample, 1)

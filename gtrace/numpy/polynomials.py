@@ -22,7 +22,7 @@ __all__ = ["poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polym
 
 
 def _coefficients(op: str, p: Any) -> Array:
-    p = ops.asarray(p)
+    p = ops.array(p)
     if p.ndim > 1:
         raise ShapeError(message(op, "coefficients of one dimension", repr(p.aval), "Use gt.ravel."))
     return p if p.ndim else ops.reshape(p, (1,))
@@ -37,7 +37,7 @@ def polyval(p: Any, x: Any) -> Array:
     >>> gnp.polyval([1., 0., -1.], gnp.array([2., 3.]))
     Array([3., 8.], dtype=float32)
     """
-    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), ops.asarray(x))
+    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), ops.array(x))
     shape = ops.broadcast_shapes(p.shape[1:], x.shape)
     out: Array = ops.zeros(shape, x.aval.dtype, device=x.device)
     for k in range(p.shape[0]):

@@ -54,7 +54,7 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
     >>> gnp.array_equal(gnp.array([1, 2]), [1, 2])
     Array(True, dtype=bool)
     """
-    x, y = promote_arrays("array_equal", ops.asarray(x), ops.asarray(y))
+    x, y = promote_arrays("array_equal", ops.array(x), ops.array(y))
     if x.shape != y.shape:
         return ops.full((), False)
     same = ops.equal(x, y)
@@ -70,7 +70,7 @@ def array_equiv(x: Any, y: Any) -> Array:
     >>> gnp.array_equiv(gnp.array([1, 1]), 1)
     Array(True, dtype=bool)
     """
-    x, y = promote_arrays("array_equiv", ops.asarray(x), ops.asarray(y))
+    x, y = promote_arrays("array_equiv", ops.array(x), ops.array(y))
     try:
         sizes = numpy.broadcast_shapes(x.shape, y.shape)
     except ValueError:
@@ -138,7 +138,7 @@ def shape(x: Any) -> tuple[int, ...]:
     >>> gnp.shape(gnp.ones((2, 3)))
     (2, 3)
     """
-    return tuple(x.shape) if hasattr(x, "shape") else ops.asarray(x).shape
+    return tuple(x.shape) if hasattr(x, "shape") else ops.array(x).shape
 
 
 def size(x: Any, axis: Any = None) -> int:

@@ -35,7 +35,7 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
     (x,) = promote(op, lift(op, x), floating=True)
-    q = ops.asarray(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
+    q = ops.array(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
     rows, shape = to_last(op, x, axis, keepdims)
     *rest, size = rows.shape
     if not size:
@@ -150,4 +150,4 @@ def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
 
 def _hundredths(q: Any) -> Array:
     # in double precision: 0.3 of ten elements is a place, 0.30000001 is between two
-    return ops.divide(ops.asarray(q, dtype=torch.float64), 100.0)
+    return ops.divide(ops.array(q, dtype=torch.float64), 100.0)

@@ -68,7 +68,7 @@ def extract(condition: Any, x: Any, *, size: int | None = None, fill_value: Any 
     >>> gnp.extract(gnp.array([True, False]), gnp.array([1, 2]))
     Array([1], dtype=int64)
     """
-    return compress(ops.ravel(ops.asarray(condition)), ops.ravel(ops.asarray(x)), 0, size=size, fill_value=fill_value)
+    return compress(ops.ravel(ops.array(condition)), ops.ravel(ops.array(x)), 0, size=size, fill_value=fill_value)
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
@@ -111,11 +111,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     """
     x = lift("piecewise", x)
     single = not isinstance(condlist, (list, tuple)) and lift("piecewise", condlist).ndim <= x.ndim
-    conditions = [ops.asarray(c) for c in ([condlist] if single else condlist)]
+    conditions = [ops.array(c) for c in ([condlist] if single else condlist)]
     if len(funclist) not in (len(conditions), len(conditions) + 1):
         got = f"{len(funclist)} for {len(conditions)} conditions"
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
-    values = [cast(ops.asarray(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
+    values = [cast(ops.array(f(x, *args, **kw) if callable(f) else f), x.aval.dtype) for f in funclist]
     out = values[-1] if len(values) > len(conditions) else ops.full((), 0, x.aval.dtype, device=x.device)
     out = ops.broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
@@ -133,8 +133,8 @@ def choose(a: Any, choices: Any, *, mode: str = "raise") -> Array:
     >>> gnp.choose(gnp.array([0, 1]), [gnp.array([1, 2]), gnp.array([10, 20])])
     Array([ 1, 20], dtype=int64)
     """
-    items = promote_arrays("choose", *[ops.asarray(c) for c in choices])
-    index = cast(ops.asarray(a), torch.int64)
+    items = promote_arrays("choose", *[ops.array(c) for c in choices])
+    index = cast(ops.array(a), torch.int64)
     if mode not in ("raise", "wrap", "clip"):
         raise ArgumentError(message("choose", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode != "raise":
@@ -157,12 +157,12 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     Array([1., 0., 1.], dtype=float32)
     """
     refuse_inplace("put", inplace)
-    x, places = lift("put", x), ops.ravel(cast(ops.asarray(ind), torch.int64))
+    x, places = lift("put", x), ops.ravel(cast(ops.array(ind), torch.int64))
     if mode not in (None, "raise", "wrap", "clip"):
         raise ArgumentError(message("put", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode in ("wrap", "clip"):
         places = ops.remainder(places, x.size) if mode == "wrap" else ops.clip(places, 0, x.size - 1)
-    values = resize(ops.asarray(v), (places.size,))
+    values = resize(ops.array(v), (places.size,))
     checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
     return ops.reshape(ops.ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
 
@@ -183,7 +183,7 @@ def put_along_axis(
            [5., 0.]], dtype=float32)
     """
     refuse_inplace("put_along_axis", inplace)
-    x, index = lift("put_along_axis", x), cast(ops.asarray(indices), torch.int64)
+    x, index = lift("put_along_axis", x), cast(ops.array(indices), torch.int64)
     if axis is None:
         return ops.reshape(put_along_axis(ops.ravel(x), index, values, 0, mode=mode), x.shape)
     if index.ndim != x.ndim:
@@ -194,7 +194,7 @@ def put_along_axis(
     places = [ops.reshape(ops.arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
     chosen = tuple(ops.broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(ops.asarray(values), x.aval.dtype), mode=mode)
+    return x.at[chosen].set(cast(ops.array(values), x.aval.dtype), mode=mode)
 
 
 @counting
@@ -205,7 +205,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     >>> gnp.lexsort((gnp.array([1, 0, 2]), gnp.array([5, 5, 1])))
     Array([2, 1, 0], dtype=int64)
     """
-    arrays = [ops.asarray(k) for k in keys]
+    arrays = [ops.array(k) for k in keys]
     if not arrays or len({k.shape for k in arrays}) > 1:
         got = " and ".join(repr(k.aval) for k in arrays) or "none"
         raise ShapeError(message("lexsort", "keys of one shape", got, "Pass at least one."))

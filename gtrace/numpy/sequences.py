@@ -94,7 +94,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     >>> gnp.interp(gnp.array([0.5, 3.]), gnp.array([0., 1.]), gnp.array([10., 20.]))
     Array([15., 20.], dtype=float32)
     """
-    x, xp, fp = promote_arrays("interp", ops.asarray(x), ops.asarray(xp), ops.asarray(fp), floating=True)
+    x, xp, fp = promote_arrays("interp", ops.array(x), ops.array(xp), ops.array(fp), floating=True)
     if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
         got = f"{xp.aval!r} and {fp.aval!r}"
         raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))
@@ -135,7 +135,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     >>> gnp.gradient(gnp.array([1., 4., 9.]))
     Array([3., 4., 5.], dtype=float32)
     """
-    (f,) = promote("gradient", ops.asarray(f), floating=True)
+    (f,) = promote("gradient", ops.array(f), floating=True)
     axes = normalize_axes("gradient", axis, f.ndim)
     if isinstance(axis, (tuple, list)):
         axes = tuple(normalize_axis("gradient", k, f.ndim) for k in axis)
@@ -146,7 +146,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         raise ArgumentError(message("gradient", "one distance, or one for each axis", got, "Match them."))
     if edge_order not in (1, 2):
         raise ArgumentError(message("gradient", "an edge_order of 1 or 2", repr(edge_order), "Pass one of them."))
-    out = [_slopes(f, k, ops.asarray(h), edge_order) for k, h in zip(axes, steps, strict=True)]
+    out = [_slopes(f, k, ops.array(h), edge_order) for k, h in zip(axes, steps, strict=True)]
     return out if isinstance(axis, (tuple, list)) or len(out) != 1 else out[0]
 
 
@@ -190,8 +190,8 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     >>> gnp.ediff1d(gnp.array([1, 4, 9]), to_begin=0)
     Array([0, 3, 5], dtype=int64)
     """
-    steps = ops.diff(ops.ravel(ops.asarray(x)))
-    ends = [None if e is None else cast(ops.ravel(ops.asarray(e)), steps.aval.dtype) for e in (to_begin, to_end)]
+    steps = ops.diff(ops.ravel(ops.array(x)))
+    ends = [None if e is None else cast(ops.ravel(ops.array(e)), steps.aval.dtype) for e in (to_begin, to_end)]
     parts = [p for p in (ends[0], steps, ends[1]) if p is not None]
     return ops.concat(parts) if len(parts) > 1 else steps
 
@@ -207,12 +207,12 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
     Array(4., dtype=float32)
     """
-    (y,) = promote("trapezoid", ops.asarray(y), floating=True)
+    (y,) = promote("trapezoid", ops.array(y), floating=True)
     place = normalize_axis("trapezoid", axis, y.ndim)
     y = ops.moveaxis(y, place, -1)
     width: Any = dx
     if x is not None:
-        x = ops.asarray(x)
+        x = ops.array(x)
         width = ops.diff(x if x.ndim == 1 else ops.moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
     pairs = ops.add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
     return ops.multiply(ops.sum(ops.multiply(pairs, width), -1), 0.5)
@@ -307,7 +307,7 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
     if count <= 1:
         return ops.ones(max(count, 0), beta.aval.dtype)
     place = numpy.linspace(-1.0, 1.0, count)
-    height = ops.asarray(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
+    height = ops.array(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
     wide = cast(beta, torch.float64)
     # scaled, both by the larger one: i0 itself overflows
     small = ops.multiply(ops.absolute(wide), ops.subtract(height, 1.0))
@@ -322,4 +322,4 @@ def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
     count = as_int("bartlett", "number of points", M)
-    return ops.asarray(numpy.bartlett(count).astype(numpy.float32))
+    return ops.array(numpy.bartlett(count).astype(numpy.float32))

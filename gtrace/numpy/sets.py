@@ -49,7 +49,7 @@ def unique(
     >>> gnp.unique(gnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int64), Array([1, 2], dtype=int64))
     """
-    x = ops.asarray(x)
+    x = ops.array(x)
     place = None if axis is None else normalize_axis("unique", axis, x.ndim)
     values, index, inverse, counts = distinct("unique", x, place, equal_nan, size, fill_value)
     asked = ((return_index, index), (return_inverse, inverse), (return_counts, counts))
@@ -94,7 +94,7 @@ def isin(
 
 def _same_kind(op: str, x: Any, y: Any) -> tuple[Array, Array]:
     """Return two arrays in one dtype; booleans become uint8, which can be searched."""
-    x, y = promote_arrays(op, ops.asarray(x), ops.asarray(y))
+    x, y = promote_arrays(op, ops.array(x), ops.array(y))
     return (cast(x, torch.uint8), cast(y, torch.uint8)) if x.aval.dtype is torch.bool else (x, y)
 
 
@@ -116,7 +116,7 @@ def union1d(x: Any, y: Any, *, size: int | None = None, fill_value: Any = None) 
     >>> gnp.union1d(gnp.array([3, 1]), gnp.array([1, 2]))
     Array([1, 2, 3], dtype=int64)
     """
-    both = ops.concat([ops.ravel(ops.asarray(x)), ops.ravel(ops.asarray(y))])
+    both = ops.concat([ops.ravel(ops.array(x)), ops.ravel(ops.array(y))])
     return distinct("union1d", both, None, True, size, fill_value).values
 
 
@@ -142,7 +142,7 @@ def intersect1d(
     Array([2, 3], dtype=int64)
     """
     a, b = (ops.ravel(z) for z in _same_kind("intersect1d", x, y))
-    dtype = promote_arrays("intersect1d", ops.asarray(x), ops.asarray(y))[0].aval.dtype
+    dtype = promote_arrays("intersect1d", ops.array(x), ops.array(y))[0].aval.dtype
     orders = ops.argsort(a), ops.argsort(b)
     first, second = index_axis(a, orders[0], 0), index_axis(b, orders[1], 0)
     mask = ops.logical_and(first_of_runs(first, True), _member(first, second))
@@ -173,7 +173,7 @@ def setdiff1d(
     mask = ops.logical_not(_member(a, ops.sort(b)))
     if not assume_unique:
         mask = ops.logical_and(mask, first_of_runs(a, True))
-    return _chosen("setdiff1d", a, mask, size, fill_value, ops.asarray(x).aval.dtype)
+    return _chosen("setdiff1d", a, mask, size, fill_value, ops.array(x).aval.dtype)
 
 
 def setxor1d(
@@ -191,7 +191,7 @@ def setxor1d(
     Array([1, 3, 5], dtype=int64)
     """
     a, b = (ops.sort(ops.ravel(z)) for z in _same_kind("setxor1d", x, y))
-    dtype = promote_arrays("setxor1d", ops.asarray(x), ops.asarray(y))[0].aval.dtype
+    dtype = promote_arrays("setxor1d", ops.array(x), ops.array(y))[0].aval.dtype
     masks = [ops.logical_and(first_of_runs(s, True), ops.logical_not(_member(s, t))) for s, t in ((a, b), (b, a))]
     both, mask = ops.concat([a, b]), ops.concat(masks)
     order = ops.argsort(both)

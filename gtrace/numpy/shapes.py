@@ -34,14 +34,14 @@ def copy(x: Any) -> Array:
     >>> gnp.copy([1, 2])
     Array([1, 2], dtype=int64)
     """
-    return ops.asarray(x, copy=None if isinstance(x, Array) else True)
+    return ops.array(x)
 
 
 # -- dimensions
 
 
 def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
-    out = [function(ops.asarray(x)) for x in arrays]
+    out = [function(ops.array(x)) for x in arrays]
     return out[0] if len(out) == 1 else tuple(out)
 
 
@@ -100,7 +100,7 @@ def _arrays(op: str, arrays: Any) -> list[Array]:
         return [arrays[k] for k in range(len(arrays))]
     if not isinstance(arrays, (list, tuple)):
         raise ArgumentError(message(op, "a sequence of arrays", type(arrays).__name__, "Pass a list."))
-    return [ops.asarray(x) for x in arrays]
+    return [ops.array(x) for x in arrays]
 
 
 @replayable
@@ -156,7 +156,7 @@ def append(x: Any, values: Any, axis: int | None = None) -> Array:
     >>> gnp.append(gnp.array([1, 2]), 3)
     Array([1, 2, 3], dtype=int64)
     """
-    return ops.concat([ops.asarray(x), ops.asarray(values)], axis)
+    return ops.concat([ops.array(x), ops.array(values)], axis)
 
 
 def block(arrays: Any) -> Array:
@@ -177,7 +177,7 @@ def block(arrays: Any) -> Array:
         for item in node if isinstance(node, list) else ():
             collect(item)
         if not isinstance(node, list):
-            leaves.append(ops.asarray(node))
+            leaves.append(ops.array(node))
 
     collect(arrays)
     ndim = max([depth, *(x.ndim for x in leaves)])
@@ -185,7 +185,7 @@ def block(arrays: Any) -> Array:
     def joined(node: Any, level: int) -> Array:
         if isinstance(node, list):
             return ops.concat([joined(item, level + 1) for item in node], ndim - depth + level)
-        x = ops.asarray(node)
+        x = ops.array(node)
         return ops.reshape(x, (1,) * (ndim - x.ndim) + x.shape)
 
     return joined(arrays, 0)
@@ -294,13 +294,13 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     >>> gnp.insert(gnp.array([1, 2]), 1, 9)
     Array([1, 9, 2], dtype=int64)
     """
-    x = ops.asarray(x)
+    x = ops.array(x)
     if axis is None:
         x, axis = ops.ravel(x), 0
     axis = normalize_axis("insert", axis, x.ndim)
     size = x.shape[axis]
     places = _constant_places("insert", size, obj)
-    values = cast(ops.asarray(values), x.aval.dtype)
+    values = cast(ops.array(values), x.aval.dtype)
     if not places.ndim and values.ndim and x.ndim > 1:
         # at one place: the axis of the values that lies there comes first, as in NumPy
         values = ops.moveaxis(ops.reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
@@ -327,7 +327,7 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
     >>> gnp.delete(gnp.array([1, 2, 3]), 1)
     Array([1, 3], dtype=int64)
     """
-    x = ops.asarray(x)
+    x = ops.array(x)
     if axis is None:
         x, axis = ops.ravel(x), 0
     axis = normalize_axis("delete", axis, x.ndim)
@@ -344,7 +344,7 @@ def trim_zeros(x: Any, trim: str = "fb") -> Array:
     >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int64)
     """
-    x = ops.asarray(x)
+    x = ops.array(x)
     if x.ndim != 1 or trim.lower() not in ("f", "b", "fb", "bf"):
         got = f"{x.aval!r} and {trim!r}"
         raise ArgumentError(message("trim_zeros", 'one dimension, and "f", "b" or "fb"', got, "Check both."))
@@ -407,7 +407,7 @@ def resize(x: Any, new_shape: Any) -> Array:
     >>> gnp.resize(gnp.array([1, 2]), (3,))
     Array([1, 2, 1], dtype=int64)
     """
-    x, sizes = ops.ravel(ops.asarray(x)), as_shape("resize", new_shape)
+    x, sizes = ops.ravel(ops.array(x)), as_shape("resize", new_shape)
     if min(sizes, default=0) < 0:
         raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
     total = int(numpy.prod(sizes, dtype=numpy.int64))
@@ -428,7 +428,7 @@ def diag(v: Any, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int64)
     """
-    v, offset = ops.asarray(v), as_int("diag", "k", k)
+    v, offset = ops.array(v), as_int("diag", "k", k)
     if v.ndim == 2:
         return diagonal(v, offset)
     if v.ndim != 1:
@@ -446,7 +446,7 @@ def diagflat(v: Any, k: int = 0) -> Array:
     Array([[1, 0],
            [0, 2]], dtype=int64)
     """
-    return diag(ops.ravel(ops.asarray(v)), k)
+    return diag(ops.ravel(ops.array(v)), k)
 
 
 def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Array:
@@ -474,7 +474,7 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     step = columns + 1 if x.ndim == 2 else sum(columns**k for k in range(x.ndim))
     stop = x.size if wrap or x.ndim > 2 else min(columns * columns, x.size)
     count = max(-(-stop // step), 0)
-    values = resize(cast(ops.asarray(val), x.aval.dtype), (count,))
+    values = resize(cast(ops.array(val), x.aval.dtype), (count,))
     bounds = ((0, (count - 1) * step + 1, step),) if count else ((0, 0, 1),)
     return ops.reshape(slice_update(ops.ravel(x), values, bounds), x.shape)
 

@@ -32,12 +32,12 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     >>> gnp.average(gnp.array([1., 3.]), weights=gnp.array([3., 1.]))
     Array(1.5, dtype=float32)
     """
-    x = ops.asarray(x)
+    x = ops.array(x)
     if weights is None:
         out = ops.mean(x, axis, keepdims)
         count = math.prod(x.shape[k] for k in normalize_axes("average", axis, x.ndim))
-        return (out, ops.broadcast_to(ops.asarray(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
-    x, w = promote_arrays("average", x, ops.asarray(weights), floating=True)
+        return (out, ops.broadcast_to(ops.array(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
+    x, w = promote_arrays("average", x, ops.array(weights), floating=True)
     if w.shape != x.shape:
         given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         axes = [normalize_axis("average", k, x.ndim) for k in given]
@@ -116,7 +116,7 @@ def cov(
 
 
 def _rows(x: Any, rowvar: bool) -> Array:
-    (x,) = promote("cov", ops.asarray(x), floating=True)
+    (x,) = promote("cov", ops.array(x), floating=True)
     if x.ndim > 2:
         raise ShapeError(message("cov", "at most two dimensions", repr(x.aval), "Use gt.reshape."))
     x = ops.expand_dims(x, 0) if x.ndim == 1 else ops.reshape(x, (1, 1)) if not x.ndim else x

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, CheckpointError, DtypeError, message
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.partitioner import processes
@@ -62,23 +63,29 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
     tensors = {name: whole(x, "save_arrays") for name, x in lifted.items()}
     divided = any(x.aval.sharding is not None for x in lifted.values())
     if not divided or processes.rank() == 0:
-        write_tensors(Path(path), tensors, texts)
+        write_tensors("save_arrays", Path(path), tensors, texts)
     if divided:
         processes.exchange(None)  # whoever goes on finds the file
 
 
-def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
+def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
     """Write tensors to a safetensors file.
 
     Raises:
         DtypeError: one of them is complex128.
+        OSError: the file cannot be written.
     """
     for name, tensor in tensors.items():
         if tensor.dtype is torch.complex128:
             fix = "Save x.real and x.imag, or x.astype(gt.complex64)."
-            raise DtypeError(message("save_arrays", "a dtype that the format has", f"complex128 at {name!r}", fix))
+            raise DtypeError(message(op, "a dtype that the format has", f"complex128 at {name!r}", fix))
     save_file = importlib.import_module("safetensors.torch").save_file
-    write_aside(path, lambda aside: save_file(_separate(tensors), aside, dict(metadata) or None))
+    library = importlib.import_module("safetensors")
+    try:
+        write_aside(path, lambda aside: save_file(_separate(tensors), aside, dict(metadata) or None))
+    except library.SafetensorError as error:
+        fix = "Make room on the disk, or see who may write there."
+        raise OSError(message(op, "a file that can be written", f"{path}: {error}", fix)) from error
 
 
 @without_modes
@@ -120,13 +127,13 @@ def load_arrays(path: PathLike, like: Any = None) -> Any:
     >>> gt.load_arrays(file, like={"w": gt.ShapeDtypeStruct((2, 3), "float32"), "b": gt.zeros(3)})["b"]
     Array([1., 1., 1.], dtype=float32)
     """
-    file = _open(path)
+    file = open_file("load_arrays", path)
     names = list(file.keys())
     if like is None:
-        return {name: received(wrap(plain_tensor("load_arrays", file.get_tensor(name)))) for name in sorted(names)}
+        return {name: received(wrap(_tensor("load_arrays", path, file, name))) for name in sorted(names)}
     named, structure = named_leaves("load_arrays", like)
     check_names("load_arrays", named, dict.fromkeys(names))
-    tensors = {name: plain_tensor("load_arrays", file.get_tensor(name)) for name in named}
+    tensors = {name: _tensor("load_arrays", path, file, name) for name in named}
     return structure.unflatten([_fitted(name, leaf, tensors[name]) for name, leaf in named.items()])
 
 
@@ -157,13 +164,52 @@ def load_metadata(path: PathLike) -> dict[str, str]:
     >>> gt.load_metadata(file)
     {'epoch': '3'}
     """
-    return dict(_open(path).metadata() or {})
+    return dict(open_file("load_metadata", path).metadata() or {})
 
 
-def _open(path: PathLike) -> Any:
+def open_file(op: str, path: PathLike) -> Any:
+    """Return a safetensors file, mapped into memory.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: it is no safetensors file, or damaged.
+    """
     library = importlib.import_module("safetensors")
     try:
         return library.safe_open(os.fspath(path), framework="pt", device="cpu")
-    except library.SafetensorError as error:
+    except FileNotFoundError:
+        raise
+    except (library.SafetensorError, OSError, ValueError) as error:
         fix = "It is damaged, or of another format: load it with the library that wrote it."
-        raise CheckpointError(message("load_arrays", "a safetensors file", f"{path}: {error}", fix)) from error
+        raise CheckpointError(message(op, "a safetensors file", f"{path}: {error}", fix)) from error
+
+
+def _tensor(op: str, path: PathLike, file: Any, name: str) -> torch.Tensor:
+    """Return a tensor of an open file.
+
+    Raises:
+        CheckpointError: the file has none of this name, or of a dtype that is not supported.
+    """
+    library = importlib.import_module("safetensors")
+    try:
+        return plain_tensor(op, file.get_tensor(name))
+    except (library.SafetensorError, ArgumentError, DtypeError, KeyError, ValueError, RuntimeError) as error:
+        fix = "It is damaged, or has what gtrace cannot hold: load it with the library that wrote it."
+        got = f"{path}: {name!r}: {type(error).__name__}: {error}"
+        raise CheckpointError(message(op, "arrays of dtypes that gtrace has", got, fix)) from error
+
+
+def read_tensor(
+    op: str, path: PathLike, file: Any, name: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """Return a tensor of an open file, which is as it was when it was saved.
+
+    Raises:
+        CheckpointError: the file has none of this name, shape and dtype.
+    """
+    tensor = _tensor(op, path, file, name)
+    if tuple(tensor.shape) != shape or tensor.dtype is not dtype:
+        expected, got = (f"{LONG[t]}{list(s)}" for t, s in ((dtype, shape), (tensor.dtype, tensor.shape)))
+        fix = "The file is damaged, or of another checkpoint: load an earlier step."
+        raise CheckpointError(message(op, f"{name!r} of {expected}", f"{got} in {path}", fix))
+    return tensor

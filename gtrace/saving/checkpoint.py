@@ -2,16 +2,17 @@
 
 A checkpoint is a folder: ``checkpoint.json``, which describes every leaf, ``arrays.safetensors`` with the arrays that
 each process has, and ``parts/`` with those that processes hold parts of. It is written under another name, and renamed
-when everything is on the disk. So a folder with the name of a step is complete.
+when everything is on the disk. So a folder with the name of a step is complete. Reading it runs no code of it.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import json
 import os
 import re
 import shutil
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -21,28 +22,25 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, CheckpointError, ShardingError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import Aval, aval, contiguous_strides, parse_aval
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides, layout
 from gtrace.core.ops.shape import as_int
 from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import evaluate, materialize, value_of
+from gtrace.core.trace.force import evaluate, materialize
 from gtrace.core.transform.arguments import is_array
-from gtrace.saving.arrays import PathLike, load_arrays, write_tensors
+from gtrace.saving.arrays import PathLike, open_file, read_tensor, write_tensors
+from gtrace.saving.checkpoint_manifest import PLAIN, Leaves, SavedArray, SavedValue, parse_manifest, print_manifest
 from gtrace.saving.files import sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
-from gtrace.saving.shards import SavedShard, prepare, read_shards, write_shards
+from gtrace.saving.shards import Index, Piece, pieces, write_shards
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 
-FORMAT = 1
 ARRAYS, PARTS, MANIFEST = "arrays.safetensors", "parts", "checkpoint.json"
 
-_PLAIN = (bool, int, float, str)
-"""Python values that are kept as they are."""
 
 _NAME = re.compile(r"(?:step_(\d+)|\.step_(\d+)\.replaced)")
 """Complete checkpoints. One that was being replaced by another of the same step counts if that never came to be."""
@@ -54,14 +52,16 @@ class _Snapshot:
 
     Attributes:
         whole: the arrays that this process has.
-        parts: its parts of the others.
+        parts: its parts of the others, without those that another process writes.
+        divided: whether there are others.
         leaves: the manifest's entry of each leaf.
     """
 
     step: int
     whole: dict[str, torch.Tensor]
-    parts: dict[str, SavedShard]
-    leaves: dict[str, dict[str, Any]]
+    parts: dict[str, torch.Tensor]
+    divided: bool
+    leaves: Leaves
 
     @classmethod
     def of(cls, tree: Any, step: int) -> _Snapshot:
@@ -71,13 +71,14 @@ class _Snapshot:
             ArgumentError: a leaf is neither an array nor a Python number or text.
         """
         whole: dict[str, torch.Tensor] = {}
-        parts: dict[str, SavedShard] = {}
-        leaves: dict[str, dict[str, Any]] = {}
+        parts: dict[str, torch.Tensor] = {}
+        divided = False
+        leaves: Leaves = {}
         named, _ = named_leaves("save_checkpoint", tree)
         arrays = {}
         for name, leaf in named.items():
-            if leaf.__class__ in _PLAIN:
-                leaves[name] = {"value": leaf}
+            if leaf.__class__ in PLAIN:
+                leaves[name] = SavedValue(leaf)
             elif is_array(leaf):
                 arrays[name] = lift("save_checkpoint", leaf)
             else:
@@ -87,61 +88,108 @@ class _Snapshot:
         evaluate(list(arrays.values()), "save_checkpoint")
         for name, x in arrays.items():
             tensor = materialize(x, "save_checkpoint")
-            entry: dict[str, Any] = {"type": repr(x.aval)}
-            leaves[name] = entry
-            if tensor.stride() != contiguous_strides(tuple(tensor.shape)) and _is_dense(tensor):
-                entry["strides"] = list(tensor.stride())
+            shape, strides = tuple(tensor.shape), tensor.stride()
+            kept = strides != contiguous_strides(shape) and layout(shape, strides) is not None
+            # the strides of a part are not those of the array
+            leaves[name] = SavedArray(x.aval, strides if kept and shape == x.shape else None)
             _check_present("save_checkpoint", x.aval)
             if x.aval.sharding is None:
                 whole[name] = tensor
                 continue
+            divided = True
             (shard,) = x.addressable_shards
-            offsets = tuple(piece.start for piece in shard.index)
-            parts[name] = SavedShard(tensor, offsets, x.shape, written=shard.replica_id == 0)
-        return cls(step, whole, parts, leaves)
+            if shard.replica_id == 0:
+                parts[name] = tensor
+        return cls(step, whole, parts, divided, leaves)
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether the elements fill their memory, in whatever order of the axes."""
-    n = 1
-    for step, size in sorted((s, n) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n != 1):
-        if step != n:
-            return False
-        n *= size
-    return True
+class _Saving(Future[Path]):
+    """A checkpoint that is being written, which knows whether somebody has heard how it went."""
+
+    asked = False
+
+    def result(self, timeout: float | None = None) -> Path:
+        try:
+            return super().result(timeout)
+        finally:
+            self.asked = self.asked or self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        try:
+            return super().exception(timeout)
+        finally:
+            self.asked = self.asked or self.done()
+
+
+class _ExitCode:
+    """Ends the process with code 1 when Python takes its last module apart.
+
+    Functions of `atexit` cannot change the code. By then they have all run, and what was printed is out.
+    """
+
+    def __del__(self, end: Callable[[int], Any] = os._exit) -> None:
+        end(1)
 
 
 class _Saver:
-    """The checkpoint that is being written; there is at most one."""
+    """The checkpoints that are being written, one after the other."""
 
     def __init__(self) -> None:
-        self._running: Future[Path] | None = None
+        self._running: _Saving | None = None
+        self._failed: list[tuple[str, _Saving]] = []
+        self._turn = threading.Lock()
+        """Only threads that write take it: a signal's handler may save while another save waits."""
 
     def wait(self) -> None:
-        """Wait for the checkpoint that is being written.
+        """Wait for the checkpoint that is being written beside the program.
 
         Raises:
             Whatever kept it from being written.
         """
-        running, self._running = self._running, None
+        running = self._running
         if running is not None:
-            running.result()
+            try:
+                running.result()
+            finally:
+                if self._running is running and running.done():
+                    self._running = None
 
-    def start(self, write: Callable[[], Path]) -> Future[Path]:
-        """Write in a thread, which the end of the program waits for."""
-        self._running = future = Future[Path]()
+    def start(self, what: str, write: Callable[[], Path], beside: bool) -> _Saving:
+        """Write in a thread, which the end of the program waits for.
+
+        Args:
+            beside: the program goes on: the next call waits, and the end of the program says if it failed.
+        """
+        future = _Saving()
+        if beside:
+            self._running = future
 
         def run() -> None:
             try:
-                future.set_result(write())
+                with self._turn:
+                    path = write()
             except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                if beside:
+                    self._failed.append((what, future))
                 future.set_exception(error)
+            else:
+                future.set_result(path)
 
         threading.Thread(target=run, name="gtrace-checkpoint").start()
         return future
 
+    def report(self) -> None:
+        """Say at the end of the program what could not be saved and nobody has heard of, and let it end with code 1."""
+        lost = [(what, future.exception()) for what, future in self._failed if not future.asked]
+        for what, error in lost:
+            if sys.stderr is not None:
+                print(f"gtrace: {what} was not saved: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        if lost:
+            vars(sys)["_gtrace_exit_code"] = _ExitCode()  # this module comes last
+
 
 _saver = _Saver()
+atexit.register(_saver.report)
 
 
 def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True) -> Future[Path]:
@@ -164,7 +212,9 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     Raises:
         ArgumentError: a leaf of another type, two leaves of one name, or a wrong `step` or `keep`.
         DtypeError: a complex128 array.
-        OSError: it cannot be written; with ``wait=False`` the future raises it, and the next call.
+        OSError: it cannot be written. With ``wait=False`` the future raises it, and the next call. If nobody asks, the
+            program prints it at its end, and ends with code 1.
+        CheckpointError: another process could not write.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -182,32 +232,32 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     aside = root / f".step_{number:09d}.writing"
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
-    if processes.rank() == 0:
+
+    def begin() -> None:
         _clear(root)
-        aside.mkdir(parents=True)
-    if snapshot.parts:
-        prepare()
-    if several:
-        processes.barrier(group)
+        (aside / PARTS if snapshot.divided else aside).mkdir(parents=True)
 
     def write() -> Path:
-        if snapshot.parts:
+        if not several:
+            begin()
+        else:
+            processes.from_first(begin, group)
+        if snapshot.divided:
             write_shards(aside / PARTS, snapshot.parts, group)
         if not several:
             return _finish(root, aside, snapshot, keep)
         return processes.from_first(lambda: _finish(root, aside, snapshot, keep), group)
 
-    future = _saver.start(write)
+    future = _saver.start(f"the checkpoint of step {number} in {os.fspath(folder)}", write, beside=not wait)
     if wait:
-        _saver.wait()
+        future.result()
     return future
 
 
 def _finish(root: Path, aside: Path, snapshot: _Snapshot, keep: int | None) -> Path:
     """Write the rest of a checkpoint, and let it take its name."""
-    write_tensors(aside / ARRAYS, snapshot.whole, {})
-    manifest = {"format": FORMAT, "step": snapshot.step, "leaves": snapshot.leaves}
-    (aside / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    write_tensors("save_checkpoint", aside / ARRAYS, snapshot.whole, {})
+    (aside / MANIFEST).write_text(print_manifest(snapshot.step, snapshot.leaves), encoding="utf-8")
     for path in (aside / MANIFEST, aside):
         sync(path)
     final = root / f"step_{snapshot.step:09d}"
@@ -284,46 +334,58 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
         what = f"a checkpoint{'' if step is None else f' of step {step}'} in {os.fspath(folder)}"
         raise CheckpointError(message("load_checkpoint", what, got, "See gt.latest_step."))
     path = found[number]
-    leaves = _manifest(path)["leaves"]
+    leaves = _manifest(path)
     if like is None:
         wanted: Mapping[str, Any] = dict.fromkeys(sorted(leaves))
         structure = None
     else:
         wanted, structure = named_leaves("load_checkpoint", like)
         check_names("load_checkpoint", wanted, leaves)
+    files, found = _Files(), list[Piece]()
     out: dict[str, Any] = {}
-    parts: dict[str, SavedShard] = {}
-    with config(x64=True):
-        arrays = load_arrays(path / ARRAYS)
     for name, leaf in wanted.items():
         entry = leaves[name]
-        if "value" in entry:
-            out[name] = entry["value"]
+        if isinstance(entry, SavedValue):
+            out[name] = entry.value
             continue
-        saved = parse_aval(entry["type"])
+        saved = entry.aval
         expected = aval(saved.shape, saved.dtype, weak=saved.weak)
         if like is not None:
             expected = expected_type("load_checkpoint", name, leaf)
             check_type("load_checkpoint", name, expected, saved)
-        out[name], part = _empty(expected, saved.weak, entry.get("strides"))
+        _check_present("load_checkpoint", expected)
+        index = _index(expected)
         if saved.sharding is None:
-            _copy(part, value_of(arrays[name]))
+            source = read_tensor("load_checkpoint", path / ARRAYS, files(path / ARRAYS), name, saved.shape, saved.dtype)
+            found = [Piece(source[index], tuple(slice(None) for _ in index))]
         else:
-            parts[name] = part
-    if parts:
-        read_shards(path / PARTS, parts)
+            found = pieces(path / PARTS, name, saved, index, files)
+        out[name] = _filled(expected, saved.weak, index, entry.strides, found)
     return (out if structure is None else structure.unflatten(out.values())), number
 
 
-def _manifest(path: Path) -> Any:
+def _manifest(path: Path) -> Leaves:
     try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != FORMAT:
-            raise ValueError(f"format {manifest['format']}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return parse_manifest((path / MANIFEST).read_bytes())
+    except (OSError, ValueError) as error:
         fix = "Load an earlier step, or one that this version of gtrace saved."
-        raise CheckpointError(message("load_checkpoint", "a checkpoint", f"{path}: {error}", fix)) from error
-    return manifest
+        raise CheckpointError(message("load_checkpoint", "a checkpoint", f"{path / MANIFEST}: {error}", fix)) from error
+
+
+class _Files:
+    """Open files of a checkpoint, by path."""
+
+    def __init__(self) -> None:
+        self._open: dict[Path, Any] = {}
+
+    def __call__(self, path: Path) -> Any:
+        if path not in self._open:
+            try:
+                self._open[path] = open_file("load_checkpoint", path)
+            except FileNotFoundError as error:
+                fix = "The checkpoint is damaged: load an earlier step."
+                raise CheckpointError(message("load_checkpoint", str(path), "no such file", fix)) from error
+        return self._open[path]
 
 
 def _check_present(op: str, a: Aval) -> None:
@@ -338,22 +400,19 @@ def _check_present(op: str, a: Aval) -> None:
         raise ShardingError(message(op, "arrays over all processes", got, fix))
 
 
+def _index(a: Aval) -> Index:
+    """Return the part of an array that this process holds."""
+    if a.sharding is None:
+        return tuple(slice(0, n) for n in a.shape)
+    return a.sharding.index(a.shape, processes.rank())
+
+
 @without_modes
-def _empty(a: Aval, weak: bool, strides: list[int] | None) -> tuple[Array, SavedShard]:
-    """Return an array to be filled, and the part of it that this process holds."""
-    index = tuple(slice(0, n) for n in a.shape)
-    _check_present("load_checkpoint", a)
-    if a.sharding is not None:
-        index = a.sharding.index(a.shape, processes.rank())
-    size = tuple(piece.stop - piece.start for piece in index)
-    order = tuple(strides) if strides is not None and size == a.shape else contiguous_strides(size)
+def _filled(a: Aval, weak: bool, index: Index, strides: tuple[int, ...] | None, found: list[Piece]) -> Array:
+    """Return an array, of which this process holds the part `index`, made of pieces."""
+    size = tuple(axis.stop - axis.start for axis in index)
+    order = strides if strides is not None and size == a.shape else contiguous_strides(size)
     tensor = torch.empty_strided(size, order, dtype=a.dtype, device=a.device)
-    kind = a if a.sharding is not None else aval(a.shape, a.dtype, a.device, weak)
-    return wrap_as(tensor, kind), SavedShard(tensor, tuple(piece.start for piece in index), a.shape)
-
-
-@without_modes
-def _copy(part: SavedShard, source: torch.Tensor | None) -> None:
-    assert source is not None
-    index = tuple(slice(k, k + n) for k, n in zip(part.offsets, part.tensor.shape, strict=True))
-    part.tensor.copy_(source[index])
+    for piece in found:
+        tensor[piece.place].copy_(piece.source)
+    return wrap_as(tensor, a if a.sharding is not None else aval(a.shape, a.dtype, a.device, weak))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file beside `path`, and put it in the place of `path`."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Let `write` make a file beside `path`, and put it in the place of `path`.
+
+    Threads, processes and machines may do so at once: each has a name aside of its own.
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         write(aside)
         sync(aside)

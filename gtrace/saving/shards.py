@@ -1,16 +1,12 @@
-"""Arrays over several processes as files, by ``torch.distributed.checkpoint``: each process writes its own parts.
+"""Arrays over several processes as files: each process writes its own parts, into a safetensors file of its own.
 
-Which parts there are follows from the arrays' shardings, so the planners take them from there; torch's own would need
-a DTensor, which cuts a dimension that is split over two mesh axes in other places.
+Which part is in which file follows from the array's sharding, which the manifest states. So a reader opens the files
+that it needs, whatever its own sharding is, and nothing has to be sent.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,117 +14,89 @@ import attrs
 import torch
 
 from gtrace.core.base.errors import CheckpointError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.sharding import NamedSharding
+from gtrace.core.partitioner import processes
+from gtrace.saving.arrays import read_tensor, write_tensors
+
+Index = tuple[slice, ...]
+"""A part of an array: where it begins and ends along each axis."""
 
 
 @attrs.frozen(eq=False)
-class SavedShard:
-    """A part of an array.
+class Piece:
+    """Data of a file, and its place in the part of an array that is to be filled."""
 
-    Attributes:
-        tensor: the part.
-        offsets: where it begins.
-        shape: of the array.
-        written: whether this process writes it, and not another one that holds the same part.
-    """
-
-    tensor: torch.Tensor
-    offsets: tuple[int, ...]
-    shape: tuple[int, ...]
-    written: bool = True
+    source: torch.Tensor
+    place: Index
 
 
-@functools.cache
-def _classes() -> tuple[Any, Any]:
-    """Return the planners. The module that they are made with takes seconds to import."""
-    library = importlib.import_module("torch.distributed.checkpoint")
-    planner = importlib.import_module("torch.distributed.checkpoint.planner")
-    metadata = importlib.import_module("torch.distributed.checkpoint.metadata")
-    helpers = importlib.import_module("torch.distributed.checkpoint.planner_helpers")
-
-    def chunk(part: SavedShard) -> Any:
-        return metadata.ChunkStorageMetadata(torch.Size(part.offsets), part.tensor.shape)
-
-    # the parts come to the planners by themselves: torch would look for tensors in a state_dict of them
-
-    class SavePlanner(library.DefaultSavePlanner):  # type: ignore[name-defined]
-        def __init__(self, parts: Mapping[str, SavedShard]) -> None:
-            super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-            self.parts = parts
-
-        def create_local_plan(self) -> Any:
-            items = []
-            for name, part in self.parts.items():
-                if not part.written or not part.tensor.numel():
-                    continue
-                properties = metadata.TensorProperties.create_from_tensor(part.tensor)
-                data = planner.TensorWriteData(chunk(part), properties, torch.Size(part.shape))
-                index = metadata.MetadataIndex(name, torch.Size(part.offsets))
-                items.append(planner.WriteItem(index, planner.WriteItemType.SHARD, tensor_data=data))
-            self.plan = planner.SavePlan(items)
-            return self.plan
-
-        def resolve_data(self, write_item: Any) -> torch.Tensor:
-            return self.parts[write_item.index.fqn].tensor.detach()
-
-    class LoadPlanner(library.DefaultLoadPlanner):  # type: ignore[name-defined]
-        def __init__(self, parts: Mapping[str, SavedShard]) -> None:
-            super().__init__(flatten_state_dict=False, flatten_sharded_tensors=False)
-            self.parts = parts
-
-        def create_local_plan(self) -> Any:
-            saved = self.metadata.state_dict_metadata
-            items = []
-            for name, part in self.parts.items():
-                if part.tensor.numel():
-                    items += helpers.create_read_items_for_chunk_list(name, saved[name], [chunk(part)])
-            return planner.LoadPlan(items)
-
-        def resolve_tensor(self, read_item: Any) -> torch.Tensor:
-            out = self.parts[read_item.dest_index.fqn].tensor
-            for dim, (start, length) in enumerate(zip(read_item.dest_offsets, read_item.lengths, strict=True)):
-                out = out.narrow(dim, start, length)
-            return out
-
-    return SavePlanner, LoadPlanner
+def _path(folder: Path, rank: int) -> Path:
+    return folder / f"{rank}.safetensors"
 
 
-def prepare() -> None:
-    """Import what saving needs, which takes seconds: not in a thread beside the program."""
-    _classes()
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    """Let torch not warn that there are no other processes, or that they are not asked."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
-        yield
-
-
-def write_shards(folder: Path, parts: Mapping[str, SavedShard], group: Any) -> None:
-    """Write the parts of all processes. All call it.
+def write_shards(folder: Path, parts: Mapping[str, torch.Tensor], group: Any) -> None:
+    """Write the parts of this process. All processes call it, and all return when all have written.
 
     Args:
-        group: a process group of all of them, in which nothing else is sent meanwhile.
-    """
-    library = importlib.import_module("torch.distributed.checkpoint")
-    writer, planner = library.FileSystemWriter(folder), _classes()[0](parts)
-    with _alone():
-        library.save({}, storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
-
-
-def read_shards(folder: Path, parts: Mapping[str, SavedShard]) -> None:
-    """Fill the tensors of `parts` with what was saved, by however many processes. Nothing is sent.
+        parts: those that this process writes; others may hold the same ones.
+        group: a process group of all of them, in which nothing else is sent meanwhile; None: there are no others.
 
     Raises:
-        CheckpointError: the files are damaged.
+        CheckpointError: another process could not write.
+        Whatever kept this one from writing.
     """
-    library = importlib.import_module("torch.distributed.checkpoint")
-    reader = library.FileSystemReader(folder)
+    rank, own = processes.rank(), None
     try:
-        with _alone():
-            library.load({}, storage_reader=reader, planner=_classes()[1](parts), no_dist=True)
-    except (library.CheckpointException, OSError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[-1]
-        fix = "Load an earlier step."
-        raise CheckpointError(message("load_checkpoint", "the parts of arrays", f"{folder}: {reason}", fix)) from error
+        if parts:
+            write_tensors("save_checkpoint", _path(folder, rank), parts, {})
+    except Exception as error:  # noqa: BLE001 - the others have to hear of it, whatever it is
+        own = error
+    told = None if own is None else f"{type(own).__name__}: {own}"
+    everyone = [told] if group is None else processes.exchange(told, group)
+    if own is not None:
+        raise own
+    failed = next((f"process {k}: {text}" for k, text in enumerate(everyone) if text is not None), None)
+    if failed is not None:
+        raise CheckpointError(message("save_checkpoint", "parts of all processes", failed, "See that process."))
+
+
+def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callable[[Path], Any]) -> list[Piece]:
+    """Return the data of a part of an array, from however many processes saved it.
+
+    Args:
+        index: the part that is wanted.
+
+    Raises:
+        CheckpointError: a file is missing or damaged.
+    """
+    assert saved.sharding is not None
+    found = []
+    for held, rank in _writers(saved.sharding, saved.shape):
+        bounds = [_overlap(a, b) for a, b in zip(held, index, strict=True)]
+        if any(start >= stop for start, stop in bounds):
+            continue
+        path = _path(folder, rank)
+        size = tuple(axis.stop - axis.start for axis in held)
+        tensor = read_tensor("load_checkpoint", path, open_file(path), name, size, saved.dtype)
+        source = tensor[_within(bounds, held)]
+        found.append(Piece(source, _within(bounds, index)))
+    return found
+
+
+def _writers(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[Index, int]]:
+    """Return the different parts of an array, each with the process that writes it: the first one that holds it."""
+    writers: dict[Any, tuple[Index, int]] = {}
+    for rank in sharding.mesh.ranks:
+        index = sharding.index(shape, rank)
+        writers.setdefault(tuple((axis.start, axis.stop) for axis in index), (index, rank))
+    return list(writers.values())
+
+
+def _overlap(a: slice, b: slice) -> tuple[int, int]:
+    return max(a.start, b.start), min(a.stop, b.stop)
+
+
+def _within(bounds: list[tuple[int, int]], part: Index) -> Index:
+    """Return bounds in an array as an index of a part of it."""
+    return tuple(slice(start - axis.start, stop - axis.start) for (start, stop), axis in zip(bounds, part, strict=True))

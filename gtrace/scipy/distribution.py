@@ -145,7 +145,7 @@ class Distribution:
 
     def isf(self, q: Any, *args: Any, **named: Any) -> Array:
         """Return the number of which a part q of all lies above."""
-        return self._quantile("isf", ops.subtract(1.0, ops.asarray(q)), args, named)
+        return self._quantile("isf", ops.subtract(1.0, ops.array(q)), args, named)
 
     def _quantile(self, method: str, q: Any, args: Any, named: Any) -> Array:
         if self._ppf is None:

@@ -41,7 +41,7 @@ def _along(name: str, x: Any, kind: int, n: int | None, axis: int, norm: str | N
         x = ops.concat([x, ops.zeros(more, x.aval.dtype)], place)
     elif n is not None:
         x = slice_axis(x, place, 0, n)
-    weights = ops.asarray(_matrix(x.shape[place], None if norm == "backward" else norm, inverse), x.aval.dtype)
+    weights = ops.array(_matrix(x.shape[place], None if norm == "backward" else norm, inverse), x.aval.dtype)
     out = ops.matmul(weights, ops.expand_dims(ops.moveaxis(x, place, -1), -1))[..., 0]
     return ops.moveaxis(out, -1, place)
 
@@ -75,7 +75,7 @@ def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str 
 def _all_axes(
     name: str, one: Callable[..., Array], x: Any, kind: int, s: Sequence[int] | None, axes: Any, norm: str | None
 ) -> Array:
-    out = ops.asarray(x)
+    out = ops.array(x)
     if axes is None:
         axes = tuple(range(out.ndim)) if s is None else tuple(range(out.ndim - len(s), out.ndim))
     places = normalize_axes(name, axes, out.ndim)

@@ -54,7 +54,7 @@ def map_coordinates(
     >>> map_coordinates(gt.array([0., 10., 20.]), [gt.array([0.5, 1.25])], 1)
     Array([ 5. , 12.5], dtype=float32)
     """
-    x = ops.asarray(input)
+    x = ops.array(input)
     if order not in (0, 1) or mode not in MODES:
         got = f"order {order!r} and mode {mode!r}"
         expected = f"order 0 or 1, and one of {', '.join(MODES)} as mode"

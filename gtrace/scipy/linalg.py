@@ -51,7 +51,7 @@ def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Array:
     >>> cho_solve(cho_factor(gt.array([[4., 0.], [0., 1.]])), gt.array([8., 3.]))
     Array([2., 3.], dtype=float32)
     """
-    factor, lower = ops.asarray(c_and_lower[0]), c_and_lower[1]
+    factor, lower = ops.array(c_and_lower[0]), c_and_lower[1]
     back = _adjoint(factor)
     first, second = (factor, back) if lower else (back, factor)
     return linalg.solve_triangular(second, linalg.solve_triangular(first, b, lower=True), lower=False)
@@ -74,8 +74,8 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     >>> lu_solve(lu_factor(gt.array([[0., 2.], [1., 0.]])), gt.array([4., 3.]))
     Array([3., 2.], dtype=float32)
     """
-    factors, order = ops.asarray(lu_and_piv[0]), permuted(ops.asarray(lu_and_piv[1]))
-    b = ops.asarray(b)
+    factors, order = ops.array(lu_and_piv[0]), permuted(ops.array(lu_and_piv[1]))
+    b = ops.array(b)
     if trans == 0:
         y = linalg.solve_triangular(factors, ops.take(b, order, 0), lower=True, unit_diagonal=True)
         return linalg.solve_triangular(factors, y)
@@ -164,7 +164,7 @@ def block_diag(*arrs: Any) -> Array:
     Array([[1., 1., 0.],
            [0., 0., 3.]], dtype=float32)
     """
-    blocks = promote_arrays("block_diag", *[ops.asarray(x) for x in arrs]) if arrs else [ops.zeros((1, 0))]
+    blocks = promote_arrays("block_diag", *[ops.array(x) for x in arrs]) if arrs else [ops.zeros((1, 0))]
     if any(x.ndim > 2 for x in blocks):
         raise ShapeError(message("block_diag", "matrices", "an array of more axes", "Use gt.vmap."))
     blocks = [x[(None,) * (2 - x.ndim)] if x.ndim < 2 else x for x in blocks]
@@ -179,7 +179,7 @@ def block_diag(*arrs: Any) -> Array:
 
 
 def _from_diagonals(column: Array, row: Array, places: numpy.ndarray) -> Array:
-    return ops.take(ops.concat([column, row[1:]]), ops.asarray(places), 0)
+    return ops.take(ops.concat([column, row[1:]]), ops.array(places), 0)
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
@@ -192,8 +192,8 @@ def toeplitz(c: Any, r: Any = None) -> Array:
            [2., 1., 2.],
            [3., 2., 1.]], dtype=float32)
     """
-    column = ops.ravel(ops.asarray(c))
-    row = (ops.conj(column) if column.aval.complex else column) if r is None else ops.ravel(ops.asarray(r))
+    column = ops.ravel(ops.array(c))
+    row = (ops.conj(column) if column.aval.complex else column) if r is None else ops.ravel(ops.array(r))
     column, row = promote_arrays("toeplitz", column, row)
     i, j = numpy.ogrid[: column.size, : row.size]
     return _from_diagonals(column, row, numpy.where(i >= j, i - j, column.size - 1 + j - i))
@@ -208,8 +208,8 @@ def hankel(c: Any, r: Any = None) -> Array:
     Array([[1, 2],
            [2, 0]], dtype=int64)
     """
-    column = ops.ravel(ops.asarray(c))
-    row = ops.multiply(column, 0) if r is None else ops.ravel(ops.asarray(r))
+    column = ops.ravel(ops.array(c))
+    row = ops.multiply(column, 0) if r is None else ops.ravel(ops.array(r))
     column, row = promote_arrays("hankel", column, row)
     i, j = numpy.ogrid[: column.size, : row.size]
     return _from_diagonals(column, row, i + j)
@@ -225,11 +225,11 @@ def circulant(c: Any) -> Array:
            [2, 1, 3],
            [3, 2, 1]], dtype=int64)
     """
-    column = ops.ravel(ops.asarray(c))
+    column = ops.ravel(ops.array(c))
     return toeplitz(column, ops.concat([column[:1], ops.flip(column[1:])]))
 
 
 def hilbert(n: int) -> Array:
     """Return the Hilbert matrix: 1 / (i + j + 1)."""
     i, j = numpy.ogrid[:n, :n]
-    return ops.asarray((1.0 / (i + j + 1)).astype(numpy.float32))
+    return ops.array((1.0 / (i + j + 1)).astype(numpy.float32))

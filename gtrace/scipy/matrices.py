@@ -23,7 +23,7 @@ __all__ = [
 
 
 def _vector(name: str, a: Any, least: int = 1) -> Array:
-    x = ops.asarray(a)
+    x = ops.array(a)
     if x.ndim != 1 or x.size < least:
         raise ShapeError(message(name, f"one dimension with at least {least} elements", repr(x.aval), "Use gt.ravel."))
     return x
@@ -77,7 +77,7 @@ def dft(n: int, scale: str | None = None, dtype: Any = None) -> Array:
         raise ArgumentError(message("dft", "None, sqrtn or n as scale", repr(scale), "Pass one of them."))
     grid = numpy.outer(numpy.arange(n), numpy.arange(n)) % max(n, 1)
     made = numpy.exp(-2j * math.pi * grid / max(n, 1)) / by[scale]
-    return ops.asarray(made, "complex64" if dtype is None else dtype)
+    return ops.array(made, "complex64" if dtype is None else dtype)
 
 
 def fiedler(a: Any) -> Array:
@@ -104,7 +104,7 @@ def hadamard(n: int, dtype: Any = None) -> Array:
     out = numpy.ones((1, 1), numpy.int32)
     while len(out) < n:
         out = numpy.block([[out, out], [out, -out]])
-    return ops.asarray(out, "int32" if dtype is None else dtype)
+    return ops.array(out, "int32" if dtype is None else dtype)
 
 
 def helmert(n: int, full: bool = False) -> Array:
@@ -120,7 +120,7 @@ def helmert(n: int, full: bool = False) -> Array:
     norms = numpy.sqrt(rows * (rows + 1.0))
     norms[0] = math.sqrt(n)
     made = (lower / norms[:, None]).astype(numpy.float32)
-    return ops.asarray(made if full else made[1:])
+    return ops.array(made if full else made[1:])
 
 
 def pascal(n: int, kind: str = "symmetric") -> Array:
@@ -131,7 +131,7 @@ def pascal(n: int, kind: str = "symmetric") -> Array:
     [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [1.0, 2.0, 1.0]]
     """
     lower = numpy.array([[math.comb(i, j) for j in range(n)] for i in range(n)], numpy.float64).reshape(n, n)
-    return ops.asarray(_of_kind("pascal", lower, kind).astype(numpy.float32))
+    return ops.array(_of_kind("pascal", lower, kind).astype(numpy.float32))
 
 
 def invpascal(n: int, kind: str = "symmetric") -> Array:
@@ -144,7 +144,7 @@ def invpascal(n: int, kind: str = "symmetric") -> Array:
     signed = [[(-1) ** (i + j) * math.comb(i, j) for j in range(n)] for i in range(n)]
     lower = numpy.array(signed, numpy.float64).reshape(n, n)
     made = lower.T @ lower if kind == "symmetric" else _of_kind("invpascal", lower, kind)
-    return ops.asarray(made.astype(numpy.float32))
+    return ops.array(made.astype(numpy.float32))
 
 
 def _of_kind(name: str, lower: Any, kind: str) -> Any:
@@ -166,7 +166,7 @@ def invhilbert(n: int) -> Array:
          * math.comb(i + j, i) ** 2 for j in range(n)]
         for i in range(n)
     ]  # fmt: skip
-    return ops.asarray(numpy.array(rows, numpy.float64).reshape(n, n).astype(numpy.float32))
+    return ops.array(numpy.array(rows, numpy.float64).reshape(n, n).astype(numpy.float32))
 
 
 def leslie(f: Any, s: Any) -> Array:

@@ -86,7 +86,7 @@ def minimize(
         raise ShapeError(message("minimize", "a vector x0", repr(start.aval), "Use gt.ravel_pytree."))
     gtol = settings["gtol"]
     most = 200 * start.size if settings["maxiter"] is None else settings["maxiter"]
-    evaluate = value_and_grad(lambda x: ops.asarray(fun(x, *args)))
+    evaluate = value_and_grad(lambda x: ops.array(fun(x, *args)))
     identity = ops.eye(start.size, dtype=start.aval.dtype, device=start.device)
 
     def search(x: Array, f: Array, g: Array, p: Array, first: Array) -> Any:

@@ -30,7 +30,7 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     """
     if nan_policy != "propagate":
         raise ArgumentError(message("mode", "propagate as nan_policy", repr(nan_policy), "Remove NaN before."))
-    x = ops.asarray(a)
+    x = ops.array(a)
     shape = x.shape
     if axis is None:
         x, axis = ops.ravel(x), 0
@@ -56,7 +56,7 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Arr
     >>> rankdata(gt.array([0., 2., 3., 2.]))
     Array([1. , 2.5, 4. , 2.5], dtype=float32)
     """
-    x = ops.asarray(a)
+    x = ops.array(a)
     if axis is None:
         x, axis = ops.ravel(x), 0
     if method not in ("average", "min", "max", "dense", "ordinal"):
@@ -71,7 +71,7 @@ def _ranks(row: Array, method: str) -> Array:
     if method == "ordinal":
         return place + 1
     sorted_ = row[order]
-    fresh = ops.concat([ops.asarray([True]), ops.not_equal(sorted_[1:], sorted_[:-1])])
+    fresh = ops.concat([ops.array([True]), ops.not_equal(sorted_[1:], sorted_[:-1])])
     dense = ops.cumsum(fresh.astype("int32"))[place]
     if method == "dense":
         return dense
@@ -88,7 +88,7 @@ def sem(a: Any, axis: int | None = 0, ddof: int = 1) -> Array:
     >>> sem(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
-    x = ops.asarray(a)
+    x = ops.array(a)
     count = x.size if axis is None else x.shape[axis]
     return x.std(axis, ddof=ddof) / math.sqrt(count)
 

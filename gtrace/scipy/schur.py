@@ -196,15 +196,15 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
     images = diagonal(whole)
     grown = ops.subtract(ops.expand_dims(images, -2), ops.expand_dims(images, -1))
     for k in range(1, n):
-        here = ops.asarray(numpy.eye(n, k=k, dtype=bool))
+        here = ops.array(numpy.eye(n, k=k, dtype=bool))
         between = ops.subtract(ops.matmul(above, known), ops.matmul(known, above))
         total = ops.add(ops.multiply(t, grown), between)
         known = ops.add(known, ops.where(here, ops.divide(total, ops.where(same, 1, apart)), 0))
     whole = ops.matmul(ops.matmul(z, ops.add(whole, known)), ops.conj(ops.matrix_transpose(z)))
     if disp:
         return whole
-    sizes = abs(ops.where(ops.asarray(numpy.triu(numpy.ones((n, n), bool), 1)), apart, numpy.inf))
-    least = sizes.min() if n > 1 else ops.asarray(1.0)
+    sizes = abs(ops.where(ops.array(numpy.triu(numpy.ones((n, n), bool), 1)), apart, numpy.inf))
+    least = sizes.min() if n > 1 else ops.array(1.0)
     least = ops.where(ops.equal(least, 0), numpy.finfo(numpy.float32).eps, least)
     eps = numpy.finfo(str(least.dtype)).eps
     error = ops.multiply(eps, ops.divide(linalg.norm(ops.triu(t, 1), 1), least))
@@ -234,8 +234,8 @@ def fiedler_companion(a: Any) -> Array:
     from_a[numpy.arange(2, n, 2), numpy.arange(1, n - 1, 2)] = numpy.arange(3, n + 1, 2)
     from_a[numpy.arange(0, n - 1, 2), numpy.arange(1, n, 2)] = numpy.arange(2, n + 1, 2)
     from_a[0, 0] = 1
-    taken = ops.multiply(scaled[ops.asarray(from_a)], ops.asarray(-(from_a > 0).astype(numpy.float32)).astype(x.dtype))
-    return ops.add(taken, ops.asarray(ones).astype(x.dtype))
+    taken = ops.multiply(scaled[ops.array(from_a)], ops.array(-(from_a > 0).astype(numpy.float32)).astype(x.dtype))
+    return ops.add(taken, ops.array(ones).astype(x.dtype))
 
 
 def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False) -> Any:

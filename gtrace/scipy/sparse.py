@@ -46,7 +46,7 @@ def _cg(product: Product, b: Array, x: Array, limit: Array, most: int, M: Produc
         new = _dot(r, z)
         return x, r, z + ops.divide(new, rz) * p, new, k + 1
 
-    found: Array = while_loop(going, step, (x, r, z, _dot(r, z), ops.asarray(0)))[0]
+    found: Array = while_loop(going, step, (x, r, z, _dot(r, z), ops.array(0)))[0]
     return found
 
 
@@ -79,7 +79,7 @@ def _bicgstab(product: Product, b: Array, x: Array, limit: Array, most: int, M: 
         return x, s - omega * t, p, q, new, alpha, omega, k + 1, broken
 
     shadow = r
-    start = (x, r, r * 0, r * 0, one, one, one, ops.asarray(0), ops.asarray(False))
+    start = (x, r, r * 0, r * 0, one, one, one, ops.array(0), ops.array(False))
     found: Array = while_loop(going, step, start)[0]
     return found
 
@@ -117,7 +117,7 @@ def _gmres(restart: int) -> Callable[..., Array]:
                 x = x + ops.multiply(v, y)
             return x, M(ops.subtract(b, product(x))), k + 1
 
-        found: Array = while_loop(going, cycle, (x, M(ops.subtract(b, product(x))), ops.asarray(0)))[0]
+        found: Array = while_loop(going, cycle, (x, M(ops.subtract(b, product(x))), ops.array(0)))[0]
         return found
 
     return solve
@@ -134,7 +134,7 @@ def _solve(
             return lambda x: x
         if callable(given):
             return lambda x: ravel_pytree(given(unravel(x)))[0]
-        return lambda x: ops.matmul(ops.asarray(given), x)
+        return lambda x: ops.matmul(ops.array(given), x)
 
     flat = promote_arrays(name, flat, as_product(A)(flat))[0]
     start = flat * 0 if x0 is None else ravel_pytree(x0)[0].astype(flat.dtype)

@@ -91,7 +91,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     for start, stop in itertools.pairwise(bounds):
         line = numpy.stack([numpy.ones(stop - start), numpy.linspace(0, 1, stop - start)], 1)
         left[start:stop, start:stop] -= line @ numpy.linalg.pinv(line)
-    return ops.moveaxis(ops.matmul(ops.moveaxis(x, place, -1), ops.asarray(left.T, x.aval.dtype)), -1, place)
+    return ops.moveaxis(ops.matmul(ops.moveaxis(x, place, -1), ops.array(left.T, x.aval.dtype)), -1, place)
 
 
 def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
@@ -126,12 +126,12 @@ def _transformed(
     """Return the transforms of all stretches, (..., stretches, frequencies), and where the stretches begin."""
     length = len(window)
     starts = numpy.arange(0, x.shape[-1] - length + 1, length - shared)
-    parts = getitem(x, (..., ops.asarray(starts[:, None] + numpy.arange(length))))
+    parts = getitem(x, (..., ops.array(starts[:, None] + numpy.arange(length))))
     if callable(trend):
         parts = trend(parts)
     elif trend:
         parts = detrend(parts, -1, trend)
-    parts = ops.multiply(parts, ops.asarray(window, ops.real(parts).aval.dtype))
+    parts = ops.multiply(parts, ops.array(window, ops.real(parts).aval.dtype))
     return (fft.rfft if onesided else fft.fft)(parts, points), starts
 
 
@@ -144,7 +144,7 @@ def _signal(name: str, x: Any, axis: int) -> Array:
 
 def _frequencies(points: int, fs: float, onesided: bool, like: Array) -> Array:
     found = (numpy.fft.rfftfreq if onesided else numpy.fft.fftfreq)(points, 1 / fs)
-    return ops.asarray(found, ops.real(like).aval.dtype)
+    return ops.array(found, ops.real(like).aval.dtype)
 
 
 def stft(
@@ -192,7 +192,7 @@ def stft(
     place = normalize_axis("stft", axis, signal.ndim)
     return (
         _frequencies(points, fs, onesided, signal),
-        ops.asarray(times, ops.real(signal).aval.dtype),
+        ops.array(times, ops.real(signal).aval.dtype),
         ops.moveaxis(ops.moveaxis(ops.divide(out, float(abs(weights.sum()))), -1, -2), -2, place),
     )
 
@@ -242,7 +242,7 @@ def csd(
     factors = numpy.full(product.shape[-1], scale)
     if onesided:
         factors[1 : None if points % 2 else -1] *= 2  # what negative frequencies would have
-    out = ops.multiply(product, ops.asarray(factors, ops.real(product).aval.dtype))
+    out = ops.multiply(product, ops.array(factors, ops.real(product).aval.dtype))
     if average == "mean":
         out = ops.mean(out, -2)
     else:
@@ -303,15 +303,15 @@ def istft(
     weights = _window("istft", window, length)
     parts = (fft.irfft if input_onesided else fft.ifft)(z, points)[..., :length]
     kind = ops.real(parts).aval.dtype
-    parts = ops.multiply(parts, ops.asarray(weights * weights.sum(), kind))
+    parts = ops.multiply(parts, ops.array(weights * weights.sum(), kind))
     step, count = length - shared, parts.shape[-2]
     places = numpy.arange(count)[:, None] * step + numpy.arange(length)
     total = length + (count - 1) * step
     norm = numpy.zeros(total)
     numpy.add.at(norm, places, numpy.broadcast_to(weights**2, places.shape))
     out = ops.zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.device)
-    out = out.at[..., ops.asarray(places)].add(parts)
-    out = ops.divide(out, ops.asarray(numpy.where(norm > 1e-10, norm, 1.0), kind))
+    out = out.at[..., ops.array(places)].add(parts)
+    out = ops.divide(out, ops.array(numpy.where(norm > 1e-10, norm, 1.0), kind))
     if boundary:
         out = out[..., length // 2 : total - length // 2]
-    return ops.asarray(numpy.arange(out.shape[-1]) / fs, kind), out
+    return ops.array(numpy.arange(out.shape[-1]) / fs, kind), out

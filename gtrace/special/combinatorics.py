@@ -104,4 +104,4 @@ def bernoulli(n: int) -> Array:
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
         out.append(-0.5 if m == 1 else float(row[0]))
-    return ops.asarray(numpy.array(out, numpy.float32))
+    return ops.array(numpy.array(out, numpy.float32))

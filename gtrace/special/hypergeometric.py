@@ -133,7 +133,7 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     """
     gap = ops.subtract(ops.subtract(c, a), b)
     close = ops.less(ops.absolute(ops.subtract(gap, ops.stop_gradient(ops.round(gap)))), _NEAR_INTEGER)
-    moved = ops.where(ops.expand_dims(close, -1), ops.asarray(_places, torch.float64, device=rest.device), 0.0)
+    moved = ops.where(ops.expand_dims(close, -1), ops.array(_places, torch.float64, device=rest.device), 0.0)
     a, b, y = (ops.expand_dims(z, -1) for z in (a, b, rest))
     c = ops.add(ops.expand_dims(c, -1), moved)
     gap = ops.subtract(ops.subtract(c, a), b)
@@ -146,7 +146,7 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     other = _series([ops.subtract(c, a), ops.subtract(c, b)], [ops.add(1.0, gap)], y, _SHORT)
     value = ops.add(ops.multiply(first, one), ops.multiply(ops.multiply(second, ops.power(y, gap)), other))
     value = ops.divide(value, _one_over_gamma(c))
-    return ops.sum(ops.multiply(value, ops.asarray(_weights, torch.float64, device=rest.device)), -1)
+    return ops.sum(ops.multiply(value, ops.array(_weights, torch.float64, device=rest.device)), -1)
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
@@ -297,7 +297,7 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: None = None, n_max:
     if diff_n is not None:
         fix = "Differentiate the function by gt.jvp."
         raise ArgumentError(message("sph_harm_y", "diff_n=None", repr(diff_n), fix))
-    degree, order = ops.asarray(n), ops.asarray(m)
+    degree, order = ops.array(n), ops.array(m)
     top = int(ops.max(degree)) if n_max is None else int(n_max)
     theta, phi = as_arrays("sph_harm_y", theta, phi)
     kind = theta.aval.dtype

@@ -10,6 +10,7 @@ import contextlib
 import importlib.util
 import os
 import sys
+import threading
 import types
 import warnings
 
@@ -43,6 +44,7 @@ _NOT_USERS = (
     "<frozen",
     "<attrs generated",
     contextlib.__file__,
+    threading.__file__,
 )
 """How the names of files begin that are no code of the user's."""
 

@@ -55,6 +55,9 @@ __all__ = [
 
 _CREATES = "it has no operand"
 
+_DEEPEST = 64
+"""Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
+
 _WEAK = (int, float, complex)
 """The types of numbers whose arrays are weak with the setting `jax_results`."""
 
@@ -124,7 +127,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
             default = as_dtype(obj.dtype)
         return wrap(to_tensor(obj, target or default, place or as_device(None)))
     elif isinstance(obj, (list, tuple)):
-        out = stack([asarray(x, target) for x in obj])
+        out = stack([array(x, target) for x in obj])  # recorded only: what is in the list may change before it runs
         if config.current.jax_results:
             out = cast(out, out.aval.dtype)  # only a number itself is weak, as in JAX
     elif hasattr(obj, "__dlpack__"):
@@ -180,14 +183,20 @@ def _extrema(tensor: torch.Tensor) -> list[Any]:
 
 
 def _holds_arrays(obj: Any) -> bool:
-    stack_ = list(obj)
-    while stack_:
-        item = stack_.pop()
-        if isinstance(item, (Array, torch.Tensor, numpy.ndarray)):
-            return True
-        if isinstance(item, (list, tuple)):
-            stack_.extend(item)
-    return False
+    """Whether there is an array in nested lists.
+
+    Raises:
+        ShapeError: more than `_DEEPEST` levels of lists, as of a list that holds itself.
+    """
+    found, lists = False, {id(obj): obj}
+    for _ in range(_DEEPEST):
+        inside = [item for each in lists.values() for item in each]
+        found = found or any(isinstance(item, (Array, torch.Tensor, numpy.ndarray)) for item in inside)
+        lists = {id(item): item for item in inside if isinstance(item, (list, tuple))}
+        if not lists:
+            return found
+    got = "a list that holds itself, or more levels"
+    raise ShapeError(message("array", f"at most {_DEEPEST} levels of lists", got, "Check how the list is made."))
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Array:

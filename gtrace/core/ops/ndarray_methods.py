@@ -8,7 +8,7 @@ import torch
 
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops import reduce
-from gtrace.core.ops.create import asarray
+from gtrace.core.ops.create import array
 from gtrace.core.ops.elementwise import subtract
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis, slice_bounds
@@ -89,7 +89,7 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
     Array([1, 3], dtype=int64)
     """
-    x, mask = lift("compress", x), asarray(condition)
+    x, mask = lift("compress", x), array(condition)
     if axis is None:
         x, axis = ravel(x), 0
     axis = normalize_axis("compress", axis, x.ndim)

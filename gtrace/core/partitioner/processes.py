@@ -314,10 +314,14 @@ def send(x: torch.Tensor, pairs: Iterable[tuple[int, int]], shape: tuple[int, ..
 
 
 @_guarded
-def exchange(value: Any) -> list[Any]:
-    """Return the values that all processes pass, by rank. They are pickled."""
+def exchange(value: Any, handle: Any = None) -> list[Any]:
+    """Return the values that all processes of a group pass, by rank. They are pickled.
+
+    Args:
+        handle: the group; None: the program's own.
+    """
     everyone: list[Any] = [None] * count()
-    distributed.all_gather_object(everyone, value)
+    distributed.all_gather_object(everyone, value, group=handle)
     return everyone
 
 

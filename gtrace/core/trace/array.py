@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from gtrace.core.base.dtypes import BIT_DTYPES, BY_TORCH, LONG, DType
-from gtrace.core.base.errors import DtypeError, ImmutableError, ShapeError, user_location
+from gtrace.core.base.errors import DtypeError, ImmutableError, ShapeError, message, user_location
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.base.tree.treedef import leaf_class
 from gtrace.core.ir.aval import Aval, aval
@@ -173,8 +173,10 @@ class Array(ArrayBase):
         tensor = whole(self, cause)
         if tensor.dtype in BIT_DTYPES:
             name = LONG[tensor.dtype]
+            bits = _to_numpy(_bits(tensor))
+            bits.flags.writeable = False  # as the base of what is returned, it is within reach
             try:
-                out = _to_numpy(_bits(tensor)).view(name)
+                out = bits.view(name)
             except TypeError:
                 fix = "Use x.astype(gt.float32) first, or import ml_dtypes."
                 raise DtypeError(f"[numpy] expected a dtype that NumPy has, got {name}. {fix}") from None
@@ -220,8 +222,12 @@ class Array(ArrayBase):
             return out.astype(dtype)
         return out.copy() if copy else out
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return whole(self, "dlpack").__dlpack__(**kwargs)
+    def __dlpack__(self, *, copy: bool | None = None, **kwargs: Any) -> Any:
+        """Lend a copy: a consumer may write to what it gets, torch even if it is told that it is read-only."""
+        if copy is False:
+            fix = "Allow the copy, or use x.numpy(), which is read-only."
+            raise BufferError(message("dlpack", "copy=True or None, as Arrays never change", "copy=False", fix))
+        return _clone(whole(self, "dlpack")).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
         return torch.empty(0, device=self.aval.device).__dlpack_device__()

@@ -29,4 +29,4 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     >>> process_allgather(gt.ones(2)).shape
     (1, 2)
     """
-    return tree.map(lambda x: gt.asarray(x if tiled else gt.asarray(x)[None]).numpy(), in_tree)
+    return tree.map(lambda x: gt.array(x if tiled else gt.array(x)[None]).numpy(), in_tree)

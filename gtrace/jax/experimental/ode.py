@@ -62,7 +62,7 @@ def odeint(
     0.3679
     """
     start, unravel = ravel_pytree(y0)
-    times = gt.asarray(t)
+    times = gt.array(t)
     given = tree.map(gt.asarray, args)
     function, constants = gt.closure_convert(lambda y, time, *a: ravel_pytree(func(unravel(y), time, *a))[0],
                                              start, times[0], *given)  # fmt: skip

@@ -73,7 +73,7 @@ class BCOO:
         Args:
             nse: how many places there are for elements; where values are not known, it has to be given.
         """
-        dense = gt.asarray(mat)
+        dense = gt.array(mat)
         given = {} if nse is None else {"size": nse, "fill_value": 0}
         rows, columns = gt.numpy.nonzero(dense, **given)
         values = dense[rows, columns]
@@ -95,7 +95,7 @@ class BCOO:
         return zero.at[self.indices[:, 0], self.indices[:, 1]].add(self.data)
 
     def __matmul__(self, other: Any) -> Array:
-        dense = gt.asarray(other)
+        dense = gt.array(other)
         if dense.ndim not in (1, 2) or dense.shape[0] != self.shape[1]:
             expected = f"a vector or matrix with {self.shape[1]} rows"
             raise ShapeError(message("BCOO @", expected, repr(dense.aval), "Transpose or reshape it."))
@@ -104,12 +104,12 @@ class BCOO:
         return gt.segments.segment_sum(taken * scale, self.indices[:, 0], self.shape[0])
 
     def __rmatmul__(self, other: Any) -> Array:
-        dense = gt.asarray(other)
+        dense = gt.array(other)
         product = self.T @ (dense if dense.ndim == 1 else dense.mT)
         return product if dense.ndim == 1 else product.mT
 
     def __mul__(self, other: Any) -> BCOO:
-        scale = gt.asarray(other)
+        scale = gt.array(other)
         if scale.ndim:
             scale = gt.broadcast_to(scale, self.shape)[self.indices[:, 0], self.indices[:, 1]]
         return BCOO((self.data * scale, self.indices), shape=self.shape)

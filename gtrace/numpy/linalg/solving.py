@@ -137,7 +137,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     bound = rcond if rtol is None else rtol
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
-        bound = cast(ops.asarray(bound), x.aval.dtype)
+        bound = cast(ops.array(bound), x.aval.dtype)
     found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
     if found is not None:
         return found
