@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 import subprocess
@@ -12,12 +13,14 @@ import threading
 import zipfile
 from pathlib import Path
 
+import damage
 import launch
 import numpy as np
 import pytest
 import torch
 
 import gtrace as gt
+from gtrace.core.base import json_fields
 
 DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
 sys.path.insert(0, str(DEPLOY))
@@ -152,32 +155,63 @@ def test_files_that_cannot_be_loaded(file, tmp_path):
     with pytest.raises(gt.ExportError, match="not what was written"):
         gt.load(changed("model.pt2", lambda content: content[:-10] + b"0123456789"))
 
-    def other(field, value):
+    def field(name, value, checksum=True):
         def change(content):
-            told = json.loads(content)
-            told["toolchain"][field] = value
-            return json.dumps(told).encode()
+            told = {**json.loads(content), name: value}
+            del told["checksum"]
+            return json.dumps(json_fields.with_checksum(told) if checksum else told).encode()
 
         return changed("manifest.json", change)
 
-    def field(name, value):
-        def change(content):
-            return json.dumps({**json.loads(content), name: value}).encode()
-
-        return changed("manifest.json", change)
+    def other(field_, value):
+        with zipfile.ZipFile(file) as archive:
+            return field("toolchain", {**json.loads(archive.read("manifest.json"))["toolchain"], field_: value})
 
     for name, value, words in [
-        ("format", 1, "its format is 1"), ("inputs", [["x", [3], "f99", "cpu"]], "'inputs' to be a list of inputs"),
+        ("format", 1, "expected format 3, got 1"),
+        ("inputs", [["x", [3], "f99", "cpu"]], "'inputs' to be a list of inputs"),
         ("inputs", [["x", [3], "f32", "abacus"]], "'inputs' to be"), ("cases", [{}], "a field 'ones'"),
         ("out_avals", ["f32"], "'out_avals' to be a list of types"), ("toolchain", {}, "a toolchain of gtrace, torch"),
+        ("in_tree", {"list": [0, 0]}, "a tree of the inputs"), ("out_tree", {"set": []}, "a tree of results"),
+        ("cases", [], "at least one package"), ("cases", [{"ones": [], "file": "../a.pt2"}], "the name of a package"),
     ]:  # fmt: skip
         with pytest.raises(gt.ExportError, match=words):
             gt.load(field(name, value))
-    for field, value, words in [
+    with pytest.raises(gt.ExportError, match="its checksum is not that of its content"):
+        gt.load(field("name", "another", checksum=False))
+    for name, value, words in [
         ("torch", "1.13.0", "torch 1.13.0"), ("isa", "AVX1024", "AVX1024"), ("machine", "Plan9 pdp11", "pdp11"),
     ]:  # fmt: skip
         with pytest.raises(gt.ExportError, match=words):
-            gt.load(other(field, value))
+            gt.load(other(name, value))
+
+
+def test_no_damage_gives_an_error_of_another_library(file, tmp_path):
+    """Any byte of the file, and any field of its manifest: an ExportError, or the results that were exported."""
+    rng, path = random.Random(0), tmp_path / "damaged.gtx"
+    whole, x = file.read_bytes(), rows(5)
+    expected = np.asarray(gt.load(file)(PARAMS, x)["rows"])
+    with zipfile.ZipFile(file) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    refused = 0
+    for k in range(120):
+        if k % 4 == 0:
+            # the directory of the archive is at its end
+            path.write_bytes(whole[:-500] + damage.of_bytes(rng, whole[-500:]))
+        elif k % 40 == 1:
+            path.write_bytes(damage.of_bytes(rng, whole))
+        else:
+            with zipfile.ZipFile(path, "w") as archive:
+                for name, content in entries.items():
+                    manifest = name == "manifest.json"
+                    archive.writestr(name, damage.of_json(rng, content, checksum=k % 2 == 0) if manifest else content)
+        try:
+            got = gt.load(path)(PARAMS, x)["rows"]
+        except gt.errors.GtraceError:
+            refused += 1
+        else:
+            np.testing.assert_array_equal(np.asarray(got), expected)
+    assert refused > 80
 
 
 @pytest.mark.skipif(not (shutil.which("cmake") and shutil.which("g++")), reason="needs cmake and g++")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import json
 import os
+import pickle
 import random
 import subprocess
 import sys
 import time
 
 import attrs
+import damage
 import numpy as np
 import pytest
 import safetensors.torch
@@ -19,6 +23,8 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace import testing
+from gtrace.core.base import json_fields
+from gtrace.sharding import Mesh, NamedSharding, P
 
 
 @gt.tree.register
@@ -217,6 +223,41 @@ def test_a_failure_beside_the_program_is_raised_by_the_next_call(tmp_path, monke
     assert sorted(os.listdir(tmp_path)) == ["step_000000001", "step_000000004"]
 
 
+CANNOT_WRITE = """
+import resource, signal, sys
+import gtrace as gt
+x = gt.eval(gt.ones(1000))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))  # stands for a full disk
+saving = gt.save_checkpoint(sys.argv[1], {"w": x}, step=3, wait=False)
+"""
+
+
+@pytest.mark.parametrize(("asks", "code"), [("", 1), ("assert isinstance(saving.exception(), OSError)", 0)])
+def test_the_end_of_the_program_says_what_was_not_saved(tmp_path, asks, code):
+    program = f"import atexit; atexit.register(print, 'others run')\n{CANNOT_WRITE}\n{asks}\nprint('ends')"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == code and done.stdout == "ends\nothers run\n"
+    said = f"gtrace: the checkpoint of step 3 in {tmp_path} was not saved: OSError: "
+    assert (said in done.stderr) == bool(code)
+
+
+def test_threads_save_at_once(tmp_path):
+    """To one file, and to one folder of checkpoints: every save succeeds, and what is there is one of them."""
+    arrays = [gt.eval(gt.full((1 << 16,), float(k))) for k in range(4)]
+
+    def save(k):
+        for n in range(5):
+            gt.save_arrays(tmp_path / "weights", {"w": arrays[k]})
+            gt.save_checkpoint(tmp_path / "run", {"w": arrays[k]}, step=n, wait=n % 2 == 0)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(4)))
+    for w in (gt.load_arrays(tmp_path / "weights")["w"], gt.load_checkpoint(tmp_path / "run")[0]["w"]):
+        assert any(bool((w == x).all()) for x in arrays)
+    assert sorted(os.listdir(tmp_path)) == ["run", "weights"] and gt.latest_step(tmp_path / "run") == 4
+
+
 def test_a_checkpoint_that_was_being_replaced_counts(tmp_path):
     gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
     os.rename(tmp_path / "step_000000001", tmp_path / ".step_000000001.replaced")
@@ -230,8 +271,91 @@ def test_a_checkpoint_that_was_being_replaced_counts(tmp_path):
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1).result()
     (path / "checkpoint.json").write_text('{"format": 99}')
-    with pytest.raises(gt.CheckpointError, match="format 99"):
+    with pytest.raises(gt.CheckpointError, match="expected format 2, got 99"):
         gt.load_checkpoint(tmp_path)
+    (path / "checkpoint.json").write_text("[" * 100_000)
+    with pytest.raises(gt.CheckpointError, match=r"checkpoint\.json: it is nested too deeply"):
+        gt.load_checkpoint(tmp_path)
+
+
+ONE = Mesh(np.array([0]), ("data",))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A checkpoint with every kind of leaf, one of them an array over processes."""
+    tree = {"w": gt.ones((3, 4)), "n": 3, "text": "t", "rate": 0.5, "turned": gt.eval(gt.ones((2, 3)).T)}
+    tree["rows"] = gt.device_put(gt.ones((4, 4)), NamedSharding(ONE, P("data")))
+    return gt.save_checkpoint(tmp_path, tree, step=1).result(), tree
+
+
+def change(path, **fields):
+    """Change the entry of `w` in a manifest, with a checksum that fits."""
+    data = json.loads(path.read_bytes())
+    data["leaves"]["w"].update(fields)
+    del data["checksum"]
+    path.write_text(json.dumps(json_fields.with_checksum(data)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"type": "f3r[3,4]"}, "the type of 'w'"), ({"type": 3}, "the type of 'w'"),
+        ({"type": "f32[3,5]"}, r"'w' of float32\[3, 5\], got float32\[3, 4\] in .*arrays\.safetensors"),
+        ({"type": "i32[3,4]"}, r"'w' of int32\[3, 4\]"), ({"type": "f32[0,9223372036854775808]"}, "the type of 'w'"),
+        ({"strides": [2**40, 1]}, "strides of f32"), ({"strides": "ab"}, "strides of f32"), ({"value": []}, "a text"),
+        ({"type": "f32[3,4]{x|x=99999999999}"}, "the type of 'w'"),
+        ({"type": "f32[3,4]{x|x=2@1.0}"}, r"1\.safetensors, got no such file"),
+    ],
+)  # fmt: skip
+def test_entries_that_cannot_be_right_are_refused(saved, fields, words):
+    folder, _ = saved
+    change(folder / "checkpoint.json", **fields)
+    with pytest.raises(gt.CheckpointError, match=words):
+        gt.load_checkpoint(folder.parent)
+
+
+def test_no_damage_gives_an_error_of_another_library(saved):
+    """Any byte of any file, and any field of a manifest: an error of gtrace, or what was saved."""
+    folder, tree = saved
+    rng, refused = random.Random(0), 0
+    for name in ("checkpoint.json", "arrays.safetensors", "parts/0.safetensors"):
+        whole = (folder / name).read_bytes()
+        for k in range(100):
+            manifest = name.endswith("json") and k % 4
+            damaged = damage.of_json(rng, whole, checksum=k % 2 == 0) if manifest else damage.of_bytes(rng, whole)
+            (folder / name).write_bytes(damaged)
+            for like in (None, tree):
+                try:
+                    gt.tree_map(repr, gt.load_checkpoint(folder.parent, like=like))
+                except gt.errors.GtraceError:
+                    refused += 1
+        (folder / name).write_bytes(whole)
+    assert refused > 400
+    assert_same(gt.load_checkpoint(folder.parent, like=tree)[0], tree)
+
+
+class Planted:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+def test_loading_runs_no_code(saved, tmp_path):
+    """Whatever file of a checkpoint is a pickle: it is not unpickled."""
+    folder, tree = saved
+    mark = tmp_path / "code has run"
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in (*files, folder / "parts" / ".metadata", folder / "parts" / "__0_0.distcp"):
+        kept = path.read_bytes() if path in files else None
+        path.write_bytes(pickle.dumps(Planted(mark)))
+        with contextlib.nullcontext() if kept is None else pytest.raises(gt.CheckpointError):
+            gt.load_checkpoint(folder.parent, like=tree)
+        if kept is not None:
+            path.write_bytes(kept)
+    assert not mark.exists()
 
 
 def step(state):

@@ -11,9 +11,11 @@ import itertools
 import json
 import os
 import shutil
+import struct
 import tempfile
 import weakref
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,16 @@ from gtrace.core.backends.symbolic import Relation, fit, shape_of
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
-from gtrace.core.base.errors import ArgumentError, CompileError, DtypeError, ExportError, ShapeError, message
+from gtrace.core.base.errors import (
+    ArgumentError,
+    CacheError,
+    CompileError,
+    DtypeError,
+    ExportError,
+    ShapeError,
+    UnsupportedTorchError,
+    message,
+)
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
@@ -47,6 +58,7 @@ from gtrace.core.trace.force import whole
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
 from gtrace.interop.lstm import layers_as_loops
 from gtrace.saving.export_manifest import CaseManifest, ExportManifest, InputSpec
+from gtrace.saving.files import write_aside
 
 __all__ = ["Exported", "export", "load"]
 
@@ -57,6 +69,12 @@ _EXAMPLES = ((23, 41), (29, 47), (37, 53))
 """Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
 
 _ISA = ("DEFAULT", "AVX2", "AVX512")
+
+_DAMAGED = (
+    CacheError, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading a damaged file raises: of a manifest, of torch's loader, and of `zipfile`."""
 
 
 @attrs.frozen(eq=False)
@@ -120,6 +138,11 @@ class Exported:
             fix = "Export it again with an example of such sizes, or pad."
             raise ShapeError(message(self.name, "sizes that it was compiled for", got, fix))
         results = case.program([whole(x, self.name).contiguous() for x in arrays])
+        kinds, expected_kinds = [t.dtype for t in results], [a.dtype for a in self.out_avals]
+        if kinds != expected_kinds:
+            got, expected = (", ".join(LONG[kind] for kind in each) for each in (kinds, expected_kinds))
+            fix = "The file is damaged: export the function again."
+            raise ExportError(message(self.name, f"results of {expected}", got, fix))
         outputs = []
         for t, a in zip(results, self.out_avals, strict=True):
             outputs.append(wrap_as(t, aval(tuple(t.shape), t.dtype, a.device, a.weak)))
@@ -146,21 +169,26 @@ class Exported:
         return named
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, which `load` reads."""
+        """Write it to a file, which `load` reads. The file is written aside and then put in place.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         cases = tuple(
             CaseManifest(c.ones, c.file, hashlib.sha256(c.content).hexdigest(), c.guards, c.text) for c in self._cases
         )
         manifest = ExportManifest(
             self.name, self.inputs, self.out_avals, self._in_tree, self._out_tree, toolchain(), cases
         )
-        target = Path(path)
-        with tempfile.NamedTemporaryFile(dir=target.absolute().parent, delete=False) as aside:
+
+        def write(aside: Path) -> None:
             with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
                 archive.writestr("manifest.json", manifest.to_json())
                 archive.writestr("graph.txt", self.text)
                 for case in self._cases:
                     archive.writestr(case.file, case.content)
-        os.replace(aside.name, target)
+
+        write_aside(Path(path), write)
 
     def save_package(self, path: str | os.PathLike[str], ones: Sequence[str] = ()) -> None:
         """Write the AOTInductor package (``.pt2``) by itself, for C++.
@@ -337,9 +365,9 @@ def load(path: str | os.PathLike[str]) -> Exported:
                     raise ValueError(f"{case.file} is not what was written")
                 program = _program(content, case.file, device)
                 cases.append(Case(case.ones, case.file, content, program, case.guards, case.text))
-    except FileNotFoundError:
+    except (FileNotFoundError, UnsupportedTorchError):
         raise
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         fix = "Export the function again."
         raise ExportError(message("load", "a file that gt.export wrote", f"{path}: {error}", fix)) from error
     return Exported(
@@ -370,8 +398,12 @@ def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     """Return the program in a package; its file lives as long as the program."""
     folder = tempfile.mkdtemp(prefix="gtrace-")
     path = Path(folder) / file
-    path.write_bytes(content)
-    program = load_artifact(path, device, "cache").run
+    try:
+        path.write_bytes(content)
+        program = load_artifact(path, device, "cache").run
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     weakref.finalize(program, shutil.rmtree, folder, ignore_errors=True)
     return program
 

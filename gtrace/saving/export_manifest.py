@@ -9,11 +9,13 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core.backends.guards import check as check_guard
 from gtrace.core.base import json_fields
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.ir.aval import Aval, parse_aval
 
-FORMAT = 2
+FORMAT = 3
 """Of the JSON; files of another format are not read."""
 
 
@@ -43,13 +45,15 @@ class InputSpec:
         """Return the specification that `to_json` wrote.
 
         Raises:
-            ValueError, KeyError: it is none.
+            ValueError, TypeError, KeyError: it is none.
         """
         path, shape, dtype, device = data
-        if not all(type(n) in (int, str) for n in shape):
+        if type(path) is not str or type(shape) is not list or type(device) is not str:
+            raise TypeError(data)
+        if not all(type(n) is str or (type(n) is int and n >= 0) for n in shape):
             raise ValueError(shape)
-        torch.device(device)
-        return cls(str(path), tuple(shape), DTYPES[dtype], device)
+        as_device(device)
+        return cls(path, tuple(shape), DTYPES[dtype], device)
 
 
 @attrs.frozen
@@ -78,8 +82,8 @@ class CaseManifest:
             ValueError: it is none; says what was expected.
         """
         return cls(
-            frozenset(json_fields.items(data, "ones")),
-            json_fields.text(data, "file"),
+            json_fields.field(data, "ones", "a list of texts", _names),
+            json_fields.field(data, "file", "the name of a package", _file_name),
             json_fields.text(data, "sha256"),
             tuple(json_fields.items(data, "guards")),
             json_fields.text(data, "text"),
@@ -115,36 +119,80 @@ class ExportManifest:
             "toolchain": dict(self.toolchain),
             "cases": [{**attrs.asdict(case), "ones": sorted(case.ones)} for case in self.cases],
         }
-        return json.dumps(data, indent=1)
+        return json.dumps(json_fields.with_checksum(data), indent=1)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ExportManifest:
         """Return the manifest in the text of a file.
 
         Raises:
-            ValueError: it is none, or of another format; says what was expected.
+            ValueError: it is none, is damaged, or is of another format; says what was expected.
         """
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            got = data.get("format") if isinstance(data, dict) else data
-            raise ValueError(f"its format is {got!r}, this gtrace reads {FORMAT}")
+        try:
+            return cls._parsed(text)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+
+    @classmethod
+    def _parsed(cls, text: str | bytes) -> ExportManifest:
+        data = json_fields.checked(text, FORMAT)
+        inputs = json_fields.field(data, "inputs", "a list of inputs", _inputs)
+        out_avals = json_fields.field(data, "out_avals", "a list of types", _avals)
+        cases = tuple(CaseManifest.from_json(case) for case in json_fields.items(data, "cases"))
+        if not cases:
+            raise ValueError("expected at least one package, got none")
+        sizes = sum(len(spec.shape) for spec in inputs)
+        for case in cases:
+            for guard in case.guards:
+                check_guard(guard, sizes)
         return cls(
             name=json_fields.text(data, "name"),
-            inputs=json_fields.field(data, "inputs", "a list of inputs", _inputs),
-            out_avals=json_fields.field(data, "out_avals", "a list of types", _avals),
-            in_tree=json_fields.field(data, "in_tree", "a tree", lambda tree: tree),
-            out_tree=json_fields.field(data, "out_tree", "a tree", lambda tree: tree),
+            inputs=inputs,
+            out_avals=out_avals,
+            in_tree=json_fields.field(data, "in_tree", "a tree of the inputs", lambda tree: _tree(tree, len(inputs))),
+            out_tree=json_fields.field(data, "out_tree", "a tree of results", lambda tree: _tree(tree, len(out_avals))),
             toolchain=json_fields.texts(data, "toolchain"),
-            cases=tuple(CaseManifest.from_json(case) for case in json_fields.items(data, "cases")),
+            cases=cases,
         )
 
 
 def _inputs(data: Any) -> tuple[InputSpec, ...]:
-    try:
-        return tuple(InputSpec.from_json(spec) for spec in data)
-    except RuntimeError as error:  # of torch, for a device that there is not
-        raise ValueError(str(error)) from error
+    return tuple(InputSpec.from_json(spec) for spec in json_fields.exactly(list)(data))
 
 
 def _avals(data: Any) -> tuple[Aval, ...]:
-    return tuple(parse_aval(text) for text in data)
+    return tuple(parse_aval(text) for text in json_fields.exactly(list)(data))
+
+
+def _names(data: Any) -> frozenset[str]:
+    return frozenset(json_fields.exactly(str)(name) for name in json_fields.exactly(list)(data))
+
+
+def _file_name(data: Any) -> str:
+    """Return the name of a package, which is no path to another folder."""
+    name = json_fields.exactly(str)(data)
+    if "/" in name or "\\" in name or not name.endswith(".pt2"):
+        raise ValueError(name)
+    return name
+
+
+def _tree(data: Any, leaves: int) -> Any:
+    """Return a pytree in the terms of JSON, after checking that each number below `leaves` is in it once."""
+    found: list[int] = []
+
+    def walk(node: Any) -> None:
+        if node is None:
+            return
+        if type(node) is int:
+            found.append(node)
+            return
+        ((kind, inner),) = json_fields.exactly(dict)(node).items()
+        if kind not in ("dict", "list", "tuple"):
+            raise ValueError(kind)
+        for item in json_fields.exactly(dict)(inner).values() if kind == "dict" else json_fields.exactly(list)(inner):
+            walk(item)
+
+    walk(data)
+    if sorted(found) != list(range(leaves)):
+        raise ValueError(data)
+    return data

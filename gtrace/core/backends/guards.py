@@ -34,6 +34,40 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "Not": operator.not_,
 }
 
+_OPERANDS = {"Not": (1,), "ModularIndexing": (3,), **dict.fromkeys(("Add", "Mul", "Max", "Min", "And", "Or"))}
+"""How many conditions an operation takes; None: two or more. Others take two."""
+
+_MAX_POWER = 64
+
+
+def check(condition: Any, sizes: int) -> None:
+    """Refuse what is no condition on so many sizes, as in a damaged file.
+
+    Raises:
+        ValueError: it is none.
+
+    >>> check(["LessThan", ["size", 1], 100], 2)
+    """
+    if type(condition) in (int, bool):
+        if abs(condition) >= 1 << 63:
+            raise ValueError(f"expected a number of 64 bits, got {condition}")
+        return
+    if type(condition) not in (list, tuple) or not condition or type(condition[0]) is not str:
+        raise ValueError(f"expected a condition, got {condition!r}")
+    name, *args = condition
+    if name == "size":
+        if len(args) != 1 or type(args[0]) is not int or not 0 <= args[0] < sizes:
+            raise ValueError(f"expected the place of one of {sizes} sizes, got {args!r}")
+        return
+    counts = _OPERANDS.get(name, (2,))
+    fits = len(args) > 1 if counts is None else len(args) in counts
+    if name not in OPERATIONS or not fits:
+        raise ValueError(f"expected an operation with its operands, got {condition!r}")
+    if name == "Pow" and type(args[1]) is int and abs(args[1]) > _MAX_POWER:
+        raise ValueError(f"expected a power of at most {_MAX_POWER}, got {args[1]}")
+    for arg in args:
+        check(arg, sizes)
+
 
 def evaluate(condition: Any, sizes: Sequence[int]) -> Any:
     """Return the value of a condition.
