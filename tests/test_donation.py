@@ -132,7 +132,6 @@ HOLDERS = {
     "another shape": lambda x: gt.eval(x.reshape(1, SIZE)),
     "NumPy": np.asarray,
     "torch": lambda x: x.to_torch(copy=False),
-    "DLPack": lambda x: torch.from_dlpack(x),
     "an operation that is pending": lambda x: x + 1,
     "another Array": lambda x: gt.from_torch(x.to_torch(copy=False)),
 }

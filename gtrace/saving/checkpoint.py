@@ -341,7 +341,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
     else:
         wanted, structure = named_leaves("load_checkpoint", like)
         check_names("load_checkpoint", wanted, leaves)
-    files, found = _Files(), list[Piece]()
+    files, data = _Files(), list[Piece]()
     out: dict[str, Any] = {}
     for name, leaf in wanted.items():
         entry = leaves[name]
@@ -357,10 +357,10 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
         index = _index(expected)
         if saved.sharding is None:
             source = read_tensor("load_checkpoint", path / ARRAYS, files(path / ARRAYS), name, saved.shape, saved.dtype)
-            found = [Piece(source[index], tuple(slice(None) for _ in index))]
+            data = [Piece(source[index], tuple(slice(None) for _ in index))]
         else:
-            found = pieces(path / PARTS, name, saved, index, files)
-        out[name] = _filled(expected, saved.weak, index, entry.strides, found)
+            data = pieces(path / PARTS, name, saved, index, files)
+        out[name] = _filled(expected, saved.weak, index, entry.strides, data)
     return (out if structure is None else structure.unflatten(out.values())), number
 
 
