@@ -194,11 +194,11 @@ def test_retry_prune_and_clear(cache, signature, tmp_path):
     assert "1 artifact will be compiled again" in gtrace(other, "cache", "retry", signature).stdout
     assert store.all() == []
     gtrace(other, "cache", "import", file)
-    assert gtrace(other, "cache", "prune").stdout == "removed 0 artifacts\n"
+    assert gtrace(other, "cache", "prune").stdout == f"removed 0 artifacts: 0 files, 0 B in {other}\n"
     assert gtrace(other, "cache", "prune", "--to", "much").returncode == 2
-    assert gtrace(other, "cache", "prune", "--to", "1kB").stdout == "removed 1 artifact\n"
+    assert gtrace(other, "cache", "prune", "--to", "1kB").stdout.startswith("removed 1 artifact: 2 files, ")
     gtrace(other, "cache", "import", file)
-    assert gtrace(other, "cache", "clear").stdout == "removed 1 artifact\n"
+    assert gtrace(other, "cache", "clear").stdout.startswith("removed 1 artifact: 4 files, ")
     assert not other.exists()
 
 

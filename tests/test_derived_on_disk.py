@@ -14,7 +14,9 @@ import launch
 import pytest
 
 import gtrace as gt
+from gtrace.core.base.json_fields import with_checksum
 from gtrace.core.runtime.cache import store as stores
+from gtrace.core.runtime.cache.folder import DERIVED
 from gtrace.core.runtime.cache.store import Store
 
 PROGRAM = """
@@ -55,9 +57,11 @@ def test_a_second_process_derives_nothing(tmp_path):
     assert tracer == "False False"
     assert second == first
     # a damaged text is derived again
-    kept = tmp_path / "derived.json"
+    kept = tmp_path / DERIVED
     texts = kept.read_text()
-    kept.write_text(texts.replace("graph(", "grahp("))
+    changed = json.loads(texts.replace("graph(", "grahp("))
+    del changed["checksum"]
+    kept.write_text(json.dumps(with_checksum(changed)))
     (third, _), errors = run(PROGRAM, tmp_path, contextlib.nullcontext)
     assert (third, errors) == (first, "")
     assert json.loads(kept.read_text()) == json.loads(texts)
@@ -78,10 +82,10 @@ def test_a_damaged_file_is_removed_with_a_warning(tmp_path, text):
     store = Store(tmp_path, 2**20)
     store.keep_derived({"a": "text"})
     assert Store(tmp_path, 2**20).derived() == {"a": "text"}
-    (tmp_path / "derived.json").write_text(text)
+    (tmp_path / DERIVED).write_text(text)
     with pytest.warns(gt.CacheWarning, match="derived.json cannot be used"):
         assert store.derived() == {}
-    assert not (tmp_path / "derived.json").exists() and store.all() == []
+    assert not (tmp_path / DERIVED).exists() and store.all() == []
 
 
 def test_the_oldest_texts_go_first(tmp_path, monkeypatch):

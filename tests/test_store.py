@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,9 +23,13 @@ import pytest
 import torch
 
 from gtrace.core.backends.symbolic import Relation
+from gtrace.core.base.json_fields import with_checksum
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Scalar
+from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import store as stores
+from gtrace.core.runtime.cache.folder import DERIVED, LEDGER, LOCK, MARKER, manifest_file
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
@@ -76,7 +81,7 @@ def test_what_is_put_is_found(store, code):
     store.set_verdict("f" * 24, SLOWER)
     assert again.all() == [found], "there is no such artifact"
     store.remove(NAME)
-    assert again.find(NAME) is None and os.listdir(store.folder) == ["lock"]
+    assert again.find(NAME) is None and sorted(os.listdir(store.folder)) == [MARKER, LOCK]
 
 
 def test_families_are_found_by_the_first_part_of_the_name(store, code):
@@ -145,39 +150,39 @@ def code_elsewhere(store, manifest):
     outside = store.folder.parent / "outside.so"
     outside.write_bytes(b"code" * 1000)
     there = attrs.evolve(manifest.code, file="../outside.so")
-    (store.folder / f"{NAME}.json").write_text(attrs.evolve(manifest, code=there).to_json())
+    (store.folder / manifest_file(NAME)).write_text(attrs.evolve(manifest, code=there).to_json())
 
 
 def no_code_named(store, manifest):
-    (store.folder / f"{NAME}.json").write_text(attrs.evolve(manifest, code=None).to_json())
+    (store.folder / manifest_file(NAME)).write_text(attrs.evolve(manifest, code=None).to_json())
 
 
 def truncated_manifest(store, manifest):
-    path = store.folder / f"{NAME}.json"
+    path = store.folder / manifest_file(NAME)
     path.write_text(path.read_text()[:-20])
 
 
 def changed_manifest(store, manifest):
     """Still JSON, still of this name: one byte is another."""
-    path = store.folder / f"{NAME}.json"
+    path = store.folder / manifest_file(NAME)
     path.write_text(path.read_text().replace('"ops": 3', '"ops": 7'))
 
 
 def empty_manifest(store, manifest):
-    (store.folder / f"{NAME}.json").write_text("")
+    (store.folder / manifest_file(NAME)).write_text("")
 
 
 def foreign_manifest(store, manifest):
-    (store.folder / f"{NAME}.json").write_text('["a", "list"]')
+    (store.folder / manifest_file(NAME)).write_text('["a", "list"]')
 
 
 def manifest_of_another(store, manifest):
-    (store.folder / f"{NAME}.json").write_text(attrs.evolve(manifest, name=NAME[::-1]).to_json())
+    (store.folder / manifest_file(NAME)).write_text(attrs.evolve(manifest, name=NAME[::-1]).to_json())
 
 
 def another_format(store, manifest):
     data = json.loads(manifest.to_json())
-    (store.folder / f"{NAME}.json").write_text(json.dumps({**data, "format": 99}))
+    (store.folder / manifest_file(NAME)).write_text(json.dumps({**data, "format": 99}))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +261,7 @@ def test_a_full_disk_costs_one_warning(store, code):
         assert store.find(made.name) is None
     """
     assert python(script, store.folder, code, manifest().to_json()).wait() == 0
-    assert os.listdir(store.folder) == ["lock"], "nothing is left of the attempt"
+    assert sorted(os.listdir(store.folder)) == [MARKER, LOCK], "nothing is left of the attempt"
 
 
 WRITER = """
@@ -372,7 +377,7 @@ def test_a_folder_that_can_only_be_read_is_read(store, code, mode):
             store.set_verdict(made.name, Verdict(VerdictKind.DEMOTED, "slow"))
             store.note({"s": LedgerEntry()})
             store.remove(made.name)
-            assert store.prune(0) == 0
+            assert store.prune(0).artifacts == 0
         (warning,) = caught
         assert "not kept" in str(warning.message)
         assert store.find(made.name) == found
@@ -392,14 +397,14 @@ def test_a_clock_that_was_wrong_does_no_harm(store, code):
     names = [f"{k:024x}" for k in range(3)]
     for name in names:
         store.put(manifest(name, created=future), code)
-    os.utime(store.folder / f"{names[0]}.json", (future, future))
-    (store.folder / "tmp-new").write_bytes(b"x")
-    os.utime(store.folder / "tmp-new", (future, future))
+    os.utime(store.folder / manifest_file(names[0]), (future, future))
+    (store.folder / "gtrace-tmp-abcdefgh").write_bytes(b"x")
+    os.utime(store.folder / "gtrace-tmp-abcdefgh", (future, future))
     assert store.code(store.find(names[0])) is not None
     for k, name in enumerate(names):
-        assert os.stat(store.folder / f"{name}.json").st_mtime < time.time() + 60
-        os.utime(store.folder / f"{name}.json", (1000 + k, 1000 + k))
-    assert store.prune(5_500) == 2
+        assert os.stat(store.folder / manifest_file(name)).st_mtime < time.time() + 60
+        os.utime(store.folder / manifest_file(name), (1000 + k, 1000 + k))
+    assert store.prune(5_500).artifacts == 2
     assert [m.name for m in store.all()] == [names[2]]
 
 
@@ -407,13 +412,13 @@ def test_the_least_recently_used_goes_first(store, code):
     names = [f"{k:024x}" for k in range(6)]
     for k, name in enumerate(names):
         store.put(manifest(name), code)
-        os.utime(store.folder / f"{name}.json", (1000 + k, 1000 + k))
+        os.utime(store.folder / manifest_file(name), (1000 + k, 1000 + k))
     store.code(store.find(names[0]))  # used now
     size = sum(f.stat().st_size for f in store.folder.iterdir())
-    assert store.prune(size) == 0
-    assert store.prune(size // 2) == 3
+    assert store.prune(size).artifacts == 0
+    assert store.prune(size // 2 + 500).artifacts == 3
     assert [m.name for m in store.all()] == [names[4], names[5], names[0]]
-    small = Store(store.folder, size // 6 + 100)
+    small = Store(store.folder, size // 6 + 500)
     small.put(manifest("f" * 24), code)
     assert [m.name for m in small.all()] == ["f" * 24], "putting prunes"
 
@@ -422,19 +427,25 @@ def test_the_number_of_artifacts_is_capped(store, code, monkeypatch):
     monkeypatch.setattr(stores, "MAX_FILES", 5)
     for k in range(9):
         store.put(manifest(f"{k:024x}"), code)
-        os.utime(store.folder / f"{k:024x}.json", (1000 + k, 1000 + k))
+        os.utime(store.folder / manifest_file(f"{k:024x}"), (1000 + k, 1000 + k))
     assert [int(m.name, 16) for m in store.all()] == [4, 5, 6, 7, 8]
 
 
 def test_leftovers_of_killed_processes_go(store, code):
     store.put(manifest(), code)
     old = time.time() - 2 * stores.STALE_SECONDS
-    for name, age in [("tmp-abc", old), ("tmp-new", None), ("f" * 24 + ".0123.so", old)]:
+    for name, age in [
+        ("gtrace-tmp-abcdef12", old),
+        ("gtrace-tmp-abcdefgh", None),
+        ("gtrace-" + "f" * 24 + ".0123456789ab.so", old),
+    ]:
         (store.folder / name).write_bytes(b"x")
         if age:
             os.utime(store.folder / name, (age, age))
     store.prune()
-    assert sorted(os.listdir(store.folder)) == sorted([f"{NAME}.json", store.find(NAME).code.file, "lock", "tmp-new"])
+    assert sorted(os.listdir(store.folder)) == sorted(
+        [manifest_file(NAME), store.find(NAME).code.file, LOCK, MARKER, "gtrace-tmp-abcdefgh"]
+    )
 
 
 def test_the_ledger_adds_numbers_and_replaces_words(store, monkeypatch):
@@ -444,14 +455,14 @@ def test_the_ledger_adds_numbers_and_replaces_words(store, monkeypatch):
     monkeypatch.setattr(stores, "MAX_LEDGER", 2)
     store.note({"c": LedgerEntry()})
     assert set(store.ledger()) == {"b", "c"}
-    path = store.folder / "ledger.json"
+    path = store.folder / LEDGER
     text = path.read_text()
-    for damaged in ("{", text.replace('"runs": 1', '"runs": "1"'), text.replace('"tier"', '"other"'), '{"format": 3}'):
+    for damaged in ("{", text.replace('"runs": 1', '"runs": "1"'), text.replace('"tier"', '"other"'), '{"format": 4}'):
         path.write_text(damaged)
         again = Store(store.folder, 10**9)
-        with one_warning("ledger.json cannot be used"):
+        with one_warning("gtrace-ledger.json cannot be used"):
             assert again.ledger() == {}
-    path.write_text('{"a": {}}')  # of another version of gtrace: no damage, and no warning
+    path.write_text(json.dumps(with_checksum({"format": 99})))  # another version of gtrace: no damage, and no warning
     assert Store(store.folder, 10**9).ledger() == {} and path.exists()
 
 
@@ -511,5 +522,237 @@ def test_a_manifest_with_a_wrong_field_is_refused(field, value, words):
 
 def test_clear(store, code):
     store.put(manifest(), code)
-    assert store.clear() == 1 and not store.folder.exists()
+    assert store.clear().artifacts == 1 and not store.folder.exists()
     assert store.put(manifest(), code) is not None
+
+
+# -- whose files are touched
+
+USERS = (
+    "run.json", "mylib.so", "model.pt2", "ledger.json", "derived.json", "lock", "tmp-notes.txt", "gtrace-notes.json",
+    "507f1f77bcf86cd799439011.json", "507f1f77bcf86cd799439011.0123456789ab.so", "gtrace-tmp-notes",
+)  # fmt: skip
+
+
+def users_files(folder):
+    """Make files of a user, old ones; returns a function that says which of them are as they were."""
+    (folder / "src").mkdir(parents=True)
+    for name in (*USERS, "src/main.py"):
+        (folder / name).write_text('{"lr": 1}')
+        os.utime(folder / name, (1000, 1000))
+    return lambda: [name for name in (*USERS, "src/main.py") if (folder / name).read_text() == '{"lr": 1}']
+
+
+def test_a_folder_of_the_user_s_is_left_alone(tmp_path, code):
+    theirs = tmp_path / "project"
+    kept = users_files(theirs)
+    store = Store(theirs, 10**9)
+    assert store.find(NAME) is None and store.all() == [] and store.prune(0).files == 0 and store.clear().files == 0
+    with one_warning("project holds files that gtrace did not make.*kept in .*project/gtrace-cache") as caught:
+        path = store.put(manifest(), code)
+        store.note({"s": LedgerEntry()})
+    assert len(caught) == 1 and path.parent == store.folder == theirs / "gtrace-cache"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = Store(theirs, 100)  # later processes know the subfolder
+        assert again.find(NAME) is not None and again.ledger() and again.check() == (1, 4000)
+        assert again.prune(0).artifacts == 1
+        again.put(manifest(), code)
+        again.keep_derived({"a": "text"})
+        again.clear()
+    assert sorted(os.listdir(theirs)) == sorted([*USERS, "src"]), "the subfolder goes, and nothing else"
+    assert kept() == [*USERS, "src/main.py"]
+
+
+def test_what_the_user_adds_to_the_folder_later_stays(store, code):
+    store.put(manifest(), code)
+    kept = users_files(store.folder)
+    again = Store(store.folder, 6_000)
+    assert again.find(NAME) is not None and again.all() and again.prune().files == 0, "theirs are not counted"
+    assert again.foreign() == len(USERS) + 1
+    assert again.prune(0) == folders.Removed(1, 2, again.prune(0).size + 4000 + len(manifest_text(manifest(), code)))
+    again.put(manifest(), code)
+    assert again.clear().artifacts == 1
+    assert sorted(os.listdir(store.folder)) == sorted([*USERS, "src"])
+    assert kept() == [*USERS, "src/main.py"]
+
+
+def manifest_text(manifest, code):
+    digest = hashlib.sha256(code.read_bytes()).hexdigest()
+    file = folders.code_file(manifest.name, digest, code.suffix)
+    return attrs.evolve(manifest, code=Code(file, digest, code.stat().st_size)).to_json()
+
+
+def test_a_folder_that_the_user_made_is_not_removed(tmp_path, code):
+    (tmp_path / "empty").mkdir()
+    store = Store(tmp_path / "empty", 10**9)
+    store.put(manifest(), code)
+    assert store.folder == tmp_path / "empty" and store.clear().artifacts == 1
+    assert os.listdir(tmp_path / "empty") == []
+    assert store.put(manifest(), code) is not None and store.find(NAME) is not None
+
+
+def test_a_lost_or_damaged_marker(store, code):
+    """It is written anew if the folder has nothing of others; else the folder counts as one of the user's."""
+    store.put(manifest(), code)
+    marker = store.folder / MARKER
+    whole = marker.read_bytes()
+    for damage in (b"", b"{}", b"[" * 100_000, whole.replace(b'"format": 1', b'"format": 7'), None):
+        marker.unlink() if damage is None else marker.write_bytes(damage)
+        again = Store(store.folder, 10**9)
+        assert again.find(NAME) is not None
+        again.put(manifest(), code)
+        assert folders.read_marker(store.folder) is not None
+    marker.write_bytes(b"{}")
+    kept = users_files(store.folder)
+    again = Store(store.folder, 10**9)
+    assert again.find(NAME) is None
+    with one_warning("gtrace-cache"):
+        assert again.put(manifest(), code).parent == store.folder / "gtrace-cache"
+    again.clear()
+    assert kept() == [*USERS, "src/main.py"] and marker.read_bytes() == b"{}"
+
+
+def test_a_folder_of_another_format_is_refused(store, code):
+    store.put(manifest(), code)
+    data = {"format": 99, "gtrace": "9.9", "made_folder": True}
+    (store.folder / MARKER).write_text(json.dumps(with_checksum(data)))
+    before = sorted(os.listdir(store.folder))
+    again = Store(store.folder, 10**9)
+    with one_warning("is a cache of gtrace 9.9 and has format 99, not 1"):
+        assert again.find(NAME) is None
+    assert again.clear().files == 0
+    with one_warning("has format 99"):
+        assert again.put(manifest(), code) is None
+    assert sorted(os.listdir(store.folder)) == before
+
+
+def test_a_subfolder_of_the_user_s_with_our_name_is_refused(tmp_path, code):
+    kept = users_files(tmp_path / "project" / "gtrace-cache")
+    store = Store(tmp_path / "project", 10**9)
+    with one_warning("gtrace-cache holds files that gtrace did not make"):
+        assert store.put(manifest(), code) is None
+    with one_warning("What it holds is not used"):
+        assert store.clear().files == 0
+    assert kept() == [*USERS, "src/main.py"]
+
+
+def test_without_a_home_the_folder_is_a_private_temporary_one(tmp_path):
+    """As in a container whose user has no entry in passwd."""
+    script = """
+        import os, pwd, sys
+        def nobody(uid):
+            raise KeyError(uid)
+        pwd.getpwuid = nobody
+        from gtrace.core.runtime.cache.folder import default_folder
+        print(default_folder())
+    """
+    env = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME")} | {"TMPDIR": str(tmp_path)}
+    env["USER"] = "nobody"
+    done = python(script, env=env, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+    assert done.communicate()[0] == f"{tmp_path}/gtrace-cache-{os.getuid()}\n" and done.returncode == 0
+    assert os.listdir(tmp_path) == [], "no folder named ~, and none before something is kept"
+
+
+# -- damaged files of any kind
+
+
+def bytes_of(r, good):
+    """Return some damaged forms of a file's content."""
+    at = r.randrange(len(good))
+    deep = r.choice([b"[", b'{"a":', b'[{"b":[']) * r.choice([500, 990, 100_000])
+    yield good[:at]
+    yield good[:at] + bytes([good[at] ^ (1 << r.randrange(8))]) + good[at + 1 :]
+    yield good[:at] + r.randbytes(r.randrange(1, 40)) + good[at:]
+    yield good[:at] + good[at + r.randrange(1, 40) :]
+    yield r.randbytes(r.randrange(200))
+    yield deep
+    yield good[:at] + deep + good[at:]
+    yield b"[" * 900 + b"]" * 900
+    yield r.choice([b"", b"null", b"3", b'"text"', b"[]", b"{}", b"\x00" * 100, b"\xff\xfe", b"1" * 10_000, b"NaN"])
+
+
+def typed(r, good):
+    """Return a file whose checksum is right, with a field of another type or value."""
+    data = json.loads(good)
+    del data["checksum"]
+    place = data
+    while isinstance(place[(key := r.choice(list(place)))], dict) and place[key] and r.random() < 0.7:
+        place = place[key]
+    values = [None, True, -1, 2**70, 10**400, 1.5, "text", "\ud800", "\x1b[2J", [], [[]], [1, [2]], {}, {"a": 1}]
+    place[key] = r.choice(values)
+    return json.dumps(with_checksum(data)).encode()
+
+
+def test_damaged_files_are_never_errors(store, code):
+    """Files that are cut, changed, binary, deep, or of other types: at most a warning, and never another content."""
+    r = random.Random(0)
+    record = DividedRecord("a" * 32, "mesh", "graph", ("f32[2]",), ("f32[2]",), (), (("sort", None),))
+    full = attrs.evolve(FULL, code=None)
+    store.put(full, code)
+    store.note({"ab" * 16: LedgerEntry(ops="sin cos", interpreted_seconds=0.5)})
+    store.keep_derived({"key": "graph() {}"})
+    store.keep_divided(record)
+    kept = store.find(FULL.name)
+    looks = [
+        (folders.manifest_file(FULL.name), lambda store: store.find(FULL.name), (kept, None)),
+        (LEDGER, lambda store: store.ledger(), (store.ledger(), {})),
+        (DERIVED, lambda store: store.derived(), ({"key": "graph() {}"}, {})),
+        (folders.divided_file(record.name), lambda store: store.find_divided(record.name), (record, None)),
+    ]
+    tried = 0
+    for file, look, expected in looks:
+        path = store.folder / file
+        good = path.read_bytes()
+        for _ in range(12):
+            for damaged in (*bytes_of(r, good), *(typed(r, good) for _ in range(3))):
+                path.write_bytes(damaged)
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    found = look(Store(store.folder, 10**9))
+                tried += 1
+                if found not in expected:  # a right checksum: another value of a right type
+                    assert damaged[:1] == b"{" and json.loads(damaged)["checksum"], damaged
+                assert [w.category for w in caught] in ([], [CacheWarning]), damaged
+                assert found or caught or b'"format"' in damaged, damaged
+                assert path.exists() == (not caught), "what is damaged is removed"
+        path.write_bytes(good)
+        assert look(Store(store.folder, 10**9)) == expected[0]
+    assert tried > 500
+
+
+@pytest.mark.parametrize("file", [manifest_file(NAME), "code", LEDGER, DERIVED, LOCK, MARKER])
+@pytest.mark.parametrize("kind", ["folder", "link", "pipe"])
+def test_something_else_in_the_place_of_a_file(store, code, tmp_path, file, kind):
+    """It is no error, and what a link leads to, or a folder holds, stays."""
+    made = store.put(manifest(), code)
+    store.note({"s": LedgerEntry()})
+    store.keep_derived({"key": "text"})
+    path = made if file == "code" else store.folder / file
+    path.unlink()
+    other = tmp_path / "precious"
+    other.write_text("precious")
+    if kind == "folder":
+        path.mkdir()
+        (path / "precious").write_text("precious")
+    elif kind == "link":
+        path.symlink_to(other)
+    else:
+        os.mkfifo(path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            again = Store(store.folder, 10**9)
+            found = again.find(NAME)
+            assert found is None or again.code(found) is None or file not in (manifest_file(NAME), "code")
+            again.ledger()
+            again.derived()
+            again.put(manifest(), code)
+            again.note({"s": LedgerEntry()})
+            again.keep_derived({"key": "text"})
+            again.prune(0)
+        with contextlib.suppress(OSError):
+            again.clear()
+    assert caught and {w.category for w in caught} == {CacheWarning}
+    assert other.read_text() == "precious"
+    assert kind != "folder" or (path / "precious").read_text() == "precious"

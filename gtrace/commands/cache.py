@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import lzma
 import re
 import sys
 import tempfile
 import time
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,18 @@ from gtrace.core.base.config import Config
 from gtrace.core.base.errors import ConfigError, GtraceError
 from gtrace.core.base.units import bytes_text, duration_text
 from gtrace.core.ir.signature import matching, short
+from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest
 from gtrace.core.runtime.cache.store import Store
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
-_SUFFIXES = (".so", ".pt2")
+
+_DAMAGED = (
+    ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, GtraceError,
+)  # fmt: skip
+"""What reading one file of a damaged archive raises; RuntimeError: it is encrypted, or nested too deeply."""
 
 
 def add_parser(commands: Any) -> None:
@@ -67,8 +74,7 @@ def command(options: argparse.Namespace) -> int:
         case "prune":
             return _prune(store, options.to)
         case "clear":
-            print(f"removed {_count(store.clear())}")
-            return 0
+            return _clear(store)
         case "export":
             return _export(store, Path(options.file))
         case _:
@@ -166,8 +172,26 @@ def _prune(store: Store, size: str | None) -> int:
         except ConfigError as error:
             print(f"gtrace cache prune: {error}", file=sys.stderr)
             return 2
-    print(f"removed {_count(store.prune(limit))}")
+    _say_removed(store, store.prune(limit), store.folder)
     return 0
+
+
+def _clear(store: Store) -> int:
+    folder = store.folder
+    try:
+        gone = store.clear()
+    except OSError as error:
+        print(f"gtrace cache clear: {folder} cannot be cleared: {error}.", file=sys.stderr)
+        return 2
+    _say_removed(store, gone, folder)
+    return 0
+
+
+def _say_removed(store: Store, gone: folders.Removed, folder: Path) -> None:
+    print(f"removed {_count(gone.artifacts)}: {gone.files} files, {bytes_text(gone.size)} in {folder}")
+    others = store.foreign()
+    if others:
+        print(f"left {others} files and folders in {store.folder} that gtrace did not make")
 
 
 def _export(store: Store, file: Path) -> int:
@@ -177,7 +201,7 @@ def _export(store: Store, file: Path) -> int:
             for manifest in store.all():
                 path = None if manifest.code is None else store.code(manifest)
                 if path is not None:
-                    archive.writestr(f"{manifest.name}.json", manifest.to_json())
+                    archive.writestr(folders.manifest_file(manifest.name), manifest.to_json())
                     archive.write(path, path.name)
                     count += 1
     except OSError as error:
@@ -199,7 +223,7 @@ def _import(store: Store, file: Path) -> int:
                         raise ValueError("it has no code")
                     content = archive.read(manifest.code.file)
                     _verify(entry, manifest, content)
-                except (ValueError, KeyError, GtraceError) as error:
+                except _DAMAGED as error:
                     refused.append(f"{entry}: {error}")
                     continue
                 code = Path(folder) / f"code{Path(manifest.code.file).suffix}"
@@ -226,21 +250,17 @@ def _verify(entry: str, manifest: Manifest, content: bytes) -> None:
         ValueError: it is not.
         GraphError: its graph is none.
     """
-    if entry != f"{manifest.name}.json" or not _NAME.fullmatch(manifest.name):
+    if entry != folders.manifest_file(manifest.name) or not _NAME.fullmatch(manifest.name):
         raise ValueError("its name is not one of this gtrace's")
     code = manifest.code
-    if code is None or hashlib.sha256(content).hexdigest() != code.sha256 or Path(code.file).suffix not in _SUFFIXES:
+    if code is None or hashlib.sha256(content).hexdigest() != code.sha256 or Path(code.file).suffix not in folders.CODE:
         raise ValueError("its code is not what was exported")
     if manifest.request().named(manifest.toolchain) != manifest.name.rpartition("-")[2]:
         raise ValueError("its manifest is not that of its name")
 
 
 def _age(store: Store, manifest: Manifest) -> str:
-    try:
-        used = (store.folder / f"{manifest.name}.json").stat().st_mtime
-    except OSError:  # another process has just removed it
-        used = manifest.created
-    return duration_text(max(time.time() - used, 0.0))
+    return duration_text(max(time.time() - store.used(manifest), 0.0))
 
 
 def _short(value: Any) -> str:

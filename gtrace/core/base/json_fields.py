@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_SHORT = reprlib.Repr()
+"""Shows values in errors: what is damaged may be long, or deep."""
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
 
 
 def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -16,11 +21,23 @@ def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "checksum": _checksum(data)}
 
 
-def checked(text: str | bytes, form: int) -> dict[str, Any]:
+def parse(text: str | bytes) -> Any:
+    """Return what a text of JSON says.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+
+
+def checked(text: str | bytes, form: int | None) -> dict[str, Any]:
     """Return the JSON object in the text of a file that `with_checksum` made.
 
     Args:
-        form: the "format" that it must state.
+        form: the "format" that it must state; None: any.
 
     Raises:
         ValueError: it is none, of another format, or not what was written; says what was expected.
@@ -28,18 +45,21 @@ def checked(text: str | bytes, form: int) -> dict[str, Any]:
     >>> checked(json.dumps(with_checksum({"format": 2, "size": 3})), 2)["size"]
     3
     """
-    data = json.loads(text)
+    data = parse(text)
     if not isinstance(data, dict):
         raise ValueError(f"expected a JSON object, got {type(data).__name__}")
-    if data.get("format") != form:
-        raise ValueError(f"expected format {form}, got {data.get('format')!r}")
+    if form is not None and data.get("format") != form:
+        raise ValueError(f"expected format {form}, got {_SHORT.repr(data.get('format'))}")
     if data.get("checksum") != _checksum({k: v for k, v in data.items() if k != "checksum"}):
         raise ValueError("its checksum is not that of its content")
     return data
 
 
 def _checksum(data: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    try:
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
 
 
 def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T:
@@ -58,8 +78,8 @@ def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T
         raise ValueError(f"expected a field {name!r}, got none")
     try:
         return convert(data[name])
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
-        raise ValueError(f"expected {name!r} to be {expected}, got {data[name]!r}") from error
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"expected {name!r} to be {expected}, got {_SHORT.repr(data[name])}") from error
 
 
 def exactly(kind: type[T]) -> Callable[[Any], T]:
@@ -78,20 +98,28 @@ def text(data: Any, name: str) -> str:
     return field(data, name, "a text", exactly(str))
 
 
+def whole(value: Any) -> int:
+    """Return a value that is an integer of 64 bits; raises TypeError or ValueError for others."""
+    if not -(2**63) <= exactly(int)(value) < 2**63:
+        raise ValueError(value)
+    return int(value)
+
+
+def finite(value: Any) -> float:
+    """Return a value that is a finite number; raises TypeError or OverflowError for others."""
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise TypeError(value)
+    return float(value)
+
+
 def integer(data: Any, name: str) -> int:
-    """Return a field that is an integer."""
-    return field(data, name, "an integer", exactly(int))
+    """Return a field that is an integer of 64 bits."""
+    return field(data, name, "an integer", whole)
 
 
 def number(data: Any, name: str) -> float:
     """Return a field that is a finite number."""
-
-    def convert(value: Any) -> float:
-        if type(value) not in (int, float) or not math.isfinite(value):
-            raise TypeError(value)
-        return float(value)
-
-    return field(data, name, "a finite number", convert)
+    return field(data, name, "a finite number", finite)
 
 
 def items(data: Any, name: str) -> list[Any]:

@@ -12,8 +12,6 @@ from gtrace.core.base import json_fields
 FORMAT = 1
 """Of the JSON; files of another format are not read."""
 
-SUFFIX = ".divided"
-
 
 @attrs.frozen
 class SentRecord:
@@ -63,8 +61,8 @@ class DividedRecord:
             name=json_fields.text(data, "name"),
             mesh=json_fields.text(data, "mesh"),
             graph=json_fields.text(data, "graph"),
-            inputs=tuple(map(json_fields.exactly(str), json_fields.items(data, "inputs"))),
-            avals=tuple(map(json_fields.exactly(str), json_fields.items(data, "avals"))),
+            inputs=json_fields.field(data, "inputs", "a list of texts", _texts),
+            avals=json_fields.field(data, "avals", "a list of texts", _texts),
             transfers=tuple(map(_sent, json_fields.items(data, "transfers"))),
             gathered=json_fields.field(data, "gathered", "a list of [name, line]", _gathered),
         )
@@ -73,13 +71,17 @@ class DividedRecord:
 def _sent(data: Any) -> SentRecord:
     return SentRecord(
         json_fields.text(data, "kind"),
-        tuple(map(json_fields.exactly(str), json_fields.items(data, "axes"))),
+        json_fields.field(data, "axes", "a list of texts", _texts),
         json_fields.integer(data, "parts"),
         json_fields.integer(data, "nbytes"),
         json_fields.field(data, "location", "null or a text", _line),
         json_fields.integer(data, "arrays"),
         json_fields.integer(data, "times"),
     )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(json_fields.exactly(str), json_fields.exactly(list)(value)))
 
 
 def _line(value: Any) -> str | None:

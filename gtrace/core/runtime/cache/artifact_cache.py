@@ -22,9 +22,10 @@ from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
 from gtrace.core.passes.subgraph_calls import count_operations, has_calls
+from gtrace.core.runtime.cache.folder import default_folder
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
-from gtrace.core.runtime.cache.store import Store, default_folder, workspace
+from gtrace.core.runtime.cache.store import Store, workspace
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.lane import Outcome
 

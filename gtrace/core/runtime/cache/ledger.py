@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-FORMAT = 3
+from gtrace.core.base import json_fields
+
+FORMAT = 4
 """Of the JSON; a ledger of another format is not read."""
 
 
@@ -52,34 +54,33 @@ class LedgerEntry:
 _KINDS: dict[str, type] = {
     f.name: {"str": str, "int": int, "float": float}[str(f.type)] for f in attrs.fields(LedgerEntry)
 }
+_CONVERT: dict[type, Callable[[Any, str], Any]] = {
+    str: json_fields.text,
+    int: json_fields.integer,
+    float: json_fields.number,
+}
 
 
 def to_json(entries: Mapping[str, LedgerEntry]) -> str:
-    """Return the text of the ledger's file; keys are signatures."""
-    return json.dumps({"format": FORMAT, "programs": {name: attrs.asdict(entry) for name, entry in entries.items()}})
+    """Return the text of the ledger's file; keys are signatures. It states its own checksum."""
+    programs = {name: attrs.asdict(entry) for name, entry in entries.items()}
+    return json.dumps(json_fields.with_checksum({"format": FORMAT, "programs": programs}))
 
 
 def from_json(text: str | bytes) -> dict[str, LedgerEntry]:
     """Return the lines in the text of the ledger's file; none if another version of gtrace wrote it.
 
     Raises:
-        ValueError: it is none; says what was expected.
+        ValueError: it is none, or not what was written; says what was expected.
     """
-    data = json.loads(text)
-    if not isinstance(data, dict):
-        raise ValueError("expected the JSON object of a ledger")
+    data = json_fields.checked(text, None)
     if data.get("format") != FORMAT:
         return {}  # of another version of gtrace: the ledger begins anew
-    if not isinstance(data.get("programs"), dict):
-        raise ValueError("expected the programs of a ledger")
-    return {name: _entry(name, fields) for name, fields in data["programs"].items()}
+    programs = json_fields.field(data, "programs", "an object", json_fields.exactly(dict))
+    return {name: _entry(name, fields) for name, fields in programs.items()}
 
 
 def _entry(name: str, fields: Any) -> LedgerEntry:
     if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
         raise ValueError(f"expected the line of {name} to have the fields {', '.join(_KINDS)}")
-    for field, kind in _KINDS.items():
-        # JSON does not distinguish 0 from 0.0
-        if type(fields[field]) not in ((int, float) if kind is float else (kind,)):
-            raise ValueError(f"expected {field!r} of {name} to be {kind.__name__}, got {fields[field]!r}")
-    return LedgerEntry(**fields)
+    return LedgerEntry(**{field: _CONVERT[kind](fields, field) for field, kind in _KINDS.items()})

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import torch
 
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
@@ -199,7 +200,7 @@ class Manifest:
             relations=json_fields.field(data, "relations", "null or a list of relations", _relations),
             threads=json_fields.integer(data, "threads"),
             native=json_fields.field(data, "native", "true or false", json_fields.exactly(bool)),
-            device=json_fields.text(data, "device"),
+            device=json_fields.field(data, "device", "a device", _device),
             toolchain=json_fields.texts(data, "toolchain"),
             created=json_fields.number(data, "created"),
             constants=json_fields.field(data, "constants", "a list of null or [value, type]", _constants),
@@ -212,6 +213,14 @@ class Manifest:
 
 
 _list = json_fields.exactly(list)
+
+
+def _device(value: Any) -> str:
+    try:
+        torch.device(json_fields.exactly(str)(value))
+    except RuntimeError as error:
+        raise ValueError(value) from error
+    return str(value)
 
 
 def _object(value: Any) -> dict[str, Any] | None:

@@ -1,9 +1,9 @@
 """The store: compiled programs and the ledger on disk, for every process of the user.
 
-One folder, flat. An artifact is its manifest, ``NAME.json``, and the file that this names, ``NAME.DIGEST.so``; the name
-is a digest of all that the compiled code depends on. A program that was divided among processes is one file,
-``NAME.divided``. Files are written aside, then renamed, the code before its manifest, and code is never replaced by
-other code. So a manifest names the code it was written with, even if a process is killed while it writes. Those who
+One folder, flat; `gtrace.core.runtime.cache.folder` has the names of its files. An artifact is its manifest and the
+file that this names; the name is a digest of all that the compiled code depends on. A program that was divided among
+processes is one file. Files are written aside, then renamed, the code before its manifest, and code is never replaced
+by other code. So a manifest names the code it was written with, even if a process is killed while it writes. Those who
 write or remove take a lock; readers need none. Nothing here is unpickled. A manifest is trusted only if it has the
 checksum that it states, and code is loaded only if it has the one that its manifest states.
 """
@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 import time
 import warnings
@@ -24,30 +23,42 @@ from pathlib import Path
 
 import attrs
 import filelock
-import platformdirs
 
+from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CacheError, CacheWarning
-from gtrace.core.base.json_fields import texts
 from gtrace.core.base.locks import new_lock
-from gtrace.core.partitioner.serialized import SUFFIX, DividedRecord
+from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import ledger as ledgers
+from gtrace.core.runtime.cache.folder import (
+    DERIVED,
+    DIVIDED,
+    LEDGER,
+    LOCK,
+    MANIFEST,
+    MARKER,
+    OwnFile,
+    Removed,
+    read_own,
+    write,
+)
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict
 
 MAX_FILES = 4096
 """Artifacts kept, whatever their size."""
 
-LOCK = "lock"
 LOCK_SECONDS = 5.0
 """How long to wait for others that write, which takes them milliseconds."""
 
-LEDGER = "ledger.json"
 MAX_LEDGER = 4096
 """Signatures in the ledger."""
 
-DERIVED = "derived.json"
 MAX_DERIVED = 4096
 """Types and rules derived from torch that are kept."""
+
+DERIVED_FORMAT = 1
+"""Of the JSON of what was derived; a file of another format is not read."""
 
 STALE_SECONDS = 3600.0
 """Age at which files without a manifest count as left over by a process that was killed."""
@@ -59,18 +70,24 @@ class Store:
     Problems with it cost one warning each, never a result.
 
     Args:
-        folder: created when it is first written to.
+        folder: created when it is first written to. If it holds what gtrace did not make, a subfolder of it is used.
         limit: bytes kept; the least recently used go first.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
-        self.folder = folder
+        self.given = folder
         self.limit = limit
+        self._located: Path | None = None
         self._families: dict[str, tuple[str, ...]] | None = None
         self._lock = new_lock()
         self._warned: set[str] = set()
         self._refused: str | None = None
         self._empty = True
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files: the one that was given, or a subfolder of it."""
+        return self._located or folders.locate(self.given)
 
     # -- reading
 
@@ -78,9 +95,9 @@ class Store:
         """Return the manifest of an artifact; None if there is none."""
         if not self._trusted():
             return None
-        path = self.folder / f"{name}.json"
+        path = self.folder / folders.manifest_file(name)
         try:
-            manifest = Manifest.from_json(_read_own(path))
+            manifest = Manifest.from_json(read_own(path))
             if manifest.name != name:
                 raise ValueError(f"it is the manifest of {manifest.name}")
             return manifest
@@ -92,7 +109,7 @@ class Store:
 
     def code(self, manifest: Manifest) -> Path | None:
         """Return the path of an artifact's code, verified; None, with a warning, if it is not what it should be."""
-        about = self.folder / f"{manifest.name}.json"
+        about = self.folder / folders.manifest_file(manifest.name)
         for last in (False, True):
             try:
                 path = self._verified(manifest)
@@ -116,8 +133,11 @@ class Store:
         """
         if manifest.code is None:
             raise ValueError("it names no code")
+        digest, suffix = manifest.code.sha256, Path(manifest.code.file).suffix
+        if suffix not in folders.CODE or manifest.code.file != folders.code_file(manifest.name, digest, suffix):
+            raise ValueError("its code has not the name that was written")
         path = self.folder / manifest.code.file
-        if path.parent != self.folder or hashlib.sha256(_read_own(path)).hexdigest() != manifest.code.sha256:
+        if hashlib.sha256(read_own(path)).hexdigest() != digest:
             raise ValueError("its code is not what was written")
         return path
 
@@ -142,15 +162,25 @@ class Store:
         dated = []
         for name in self._names():
             with contextlib.suppress(OSError):
-                dated.append((os.stat(self.folder / f"{name}.json").st_mtime, name))
+                dated.append((os.stat(self.folder / folders.manifest_file(name)).st_mtime, name))
         found = [self.find(name) for _, name in sorted(dated)]
         return [manifest for manifest in found if manifest is not None]
 
+    def used(self, manifest: Manifest) -> float:
+        """Return when an artifact was last used, in seconds since 1970."""
+        try:
+            return os.stat(self.folder / folders.manifest_file(manifest.name)).st_mtime
+        except OSError:  # another process has just removed it
+            return manifest.created
+
     def _names(self) -> list[str]:
+        return sorted(file.artifact for file in self._own_files() if file.kind == MANIFEST)
+
+    def _own_files(self) -> list[OwnFile]:
         if not self._trusted():
             return []
         try:
-            return sorted(f.removesuffix(".json") for f in os.listdir(self.folder) if _is_manifest(f))
+            return folders.own_files(self.folder)
         except OSError:
             return []
 
@@ -162,16 +192,16 @@ class Store:
         If it cannot be kept, that costs a warning, and the result is None.
         """
         try:
-            kept, content = None, b""
+            kept, content, file = None, b"", ""
             if code is not None:
                 content = code.read_bytes()
                 digest = hashlib.sha256(content).hexdigest()
-                file = f"{manifest.name}.{digest[:12]}{code.suffix}"
+                file = folders.code_file(manifest.name, digest, code.suffix)
                 manifest = attrs.evolve(manifest, code=Code(file, digest, len(content)))
-                kept = self.folder / file
             with self._writing():
-                if kept is not None:
-                    self._write(kept, content)  # whatever was there: it may be damaged
+                if file:
+                    kept = self.folder / file
+                    write(kept, content)  # whatever was there: it may be damaged
                 self._write_manifest(manifest)
             self._forget_index()
             self.prune()
@@ -195,62 +225,74 @@ class Store:
 
     def refuse(self, name: str, error: Exception) -> None:
         """Remove an artifact that could not be used."""
-        self._damaged(self.folder / f"{name}.json", error)
+        self._damaged(self.folder / folders.manifest_file(name), error)
 
-    def remove(self, name: str) -> bool:
-        """Forget an artifact; returns whether that could be done."""
+    def remove(self, name: str) -> Removed | None:
+        """Forget an artifact; returns what was removed, or None if that could not be done."""
         try:
             with self._writing():
                 # the manifest goes first, so that it never names a missing file
-                for file in sorted((f for f in os.listdir(self.folder) if f.startswith(f"{name}.")), key=len):
-                    (self.folder / file).unlink(missing_ok=True)
-            return True
+                own = [file for file in self._own_files() if file.artifact == name]
+                gone = folders.unlink(sorted(own, key=lambda file: file.kind == "code"))
+                return attrs.evolve(gone, artifacts=min(gone.files, 1))
         except OSError:
-            return False
+            return None
         finally:
             self._forget_index()
 
-    def prune(self, limit: int | None = None) -> int:
-        """Remove leftovers, and the least recently used artifacts beyond the limit; returns how many artifacts."""
+    def prune(self, limit: int | None = None) -> Removed:
+        """Remove leftovers, and the least recently used artifacts beyond the limit; returns what was removed."""
         limit = self.limit if limit is None else limit
         sizes: dict[str, int] = {}
         used: dict[str, float] = {}
-        stale: dict[str, list[str]] = {}
+        stale: list[OwnFile] = []
         old = time.time() - STALE_SECONDS
-        if not self._trusted():
-            return 0
-        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    name = entry.name.partition(".")[0]
-                    if _is_manifest(entry.name) or entry.name.endswith(SUFFIX):
-                        used[name] = status.st_mtime
-                    elif entry.name.startswith("tmp-") or entry.name.endswith((".so", ".loop", ".pt2")):
-                        if status.st_mtime < old:
-                            stale.setdefault(name, []).append(entry.path)
-                    sizes[name] = sizes.get(name, 0) + status.st_size
-        for name, paths in stale.items():
-            for path in paths if name not in used else ():
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
-        total, removed = sum(sizes.values()), 0
+        for file in self._own_files():
+            with contextlib.suppress(OSError):
+                status = os.lstat(file.path)
+                if file.kind in (MANIFEST, DIVIDED):
+                    used[file.artifact] = status.st_mtime
+                elif (file.kind or file.aside) and status.st_mtime < old:
+                    stale.append(file)
+                sizes[file.artifact] = sizes.get(file.artifact, 0) + status.st_size
+        total, left, gone = sum(sizes.values()), len(used), Removed()
+        with contextlib.suppress(OSError):
+            gone = folders.unlink(file for file in stale if file.artifact not in used)
         for name in sorted(used, key=used.__getitem__):
-            if total <= limit and len(used) - removed <= MAX_FILES:
+            if total <= limit and left <= MAX_FILES:
                 break
-            if not self.remove(name):
+            removed = self.remove(name)
+            if removed is None:
                 break
-            total -= sizes[name]
-            removed += 1
-        return removed
+            total, left = total - sizes[name], left - 1
+            gone += removed
+        return gone
 
-    def clear(self) -> int:
-        """Remove everything; returns how many artifacts that were."""
-        names = self._names()
-        if self._trusted():
-            shutil.rmtree(self.folder, ignore_errors=True)
+    def clear(self) -> Removed:
+        """Remove all files of the store, and its folder if gtrace made it; returns what was removed.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        if not self._trusted():
+            return Removed()
+        with self._writing():
+            folder, marker = self.folder, folders.read_marker(self.folder)
+            own = self._own_files()
+            gone = folders.unlink(sorted(own, key=lambda file: (file.path.name == MARKER, file.kind == "code")))
+        if marker is not None and marker.made_folder:
+            with contextlib.suppress(OSError):  # it holds files of others
+                os.rmdir(folder)
         self._forget_index()
-        return len(names)
+        self._located = self._refused = None
+        return attrs.evolve(gone, artifacts=sum(file.kind in (MANIFEST, DIVIDED) for file in own))
+
+    def foreign(self) -> int:
+        """Return how many files and folders in its folder gtrace did not make."""
+        try:
+            return sum(1 for _ in folders.foreign(self.folder))
+        except OSError:
+            return 0
 
     def _forget_index(self) -> None:
         with self._lock:
@@ -263,10 +305,9 @@ class Store:
             OSError: the folder cannot be written; a CacheError: it must not be trusted.
         """
         with self._writing():
-            pass
-        probe = self.folder / f"tmp-probe-{os.getpid()}"
-        self._write(probe, b"")
-        os.unlink(probe)
+            handle, probe = tempfile.mkstemp(prefix=folders.ASIDE, dir=self.folder)
+            os.close(handle)
+            os.unlink(probe)
         known = self.all()
         return len(known), sum(manifest.size for manifest in known)
 
@@ -278,7 +319,7 @@ class Store:
             return {}
         path = self.folder / LEDGER
         try:
-            return ledgers.from_json(_read_own(path))
+            return ledgers.from_json(read_own(path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -296,7 +337,7 @@ class Store:
                     before = known.pop(signature, None)
                     known[signature] = entry if before is None else before.plus(entry)  # the latest last
                 kept = dict(list(known.items())[-MAX_LEDGER:])
-                self._write(self.folder / LEDGER, ledgers.to_json(kept).encode())
+                write(self.folder / LEDGER, ledgers.to_json(kept).encode())
         except OSError as error:
             self._once("write", f"the ledger is not kept: {error}.")
 
@@ -306,7 +347,7 @@ class Store:
             return {}
         path = self.folder / DERIVED
         try:
-            return texts(json.loads(_read_own(path)), "derived")
+            return json_fields.texts(json_fields.checked(read_own(path), DERIVED_FORMAT), "derived")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -319,7 +360,8 @@ class Store:
             with self._writing():
                 known = self.derived() | dict(entries)
                 kept = dict(list(known.items())[-MAX_DERIVED:])
-                self._write(self.folder / DERIVED, json.dumps({"derived": kept}).encode())
+                data = json_fields.with_checksum({"format": DERIVED_FORMAT, "derived": kept})
+                write(self.folder / DERIVED, json.dumps(data).encode())
         except OSError as error:
             self._once("write", f"what was derived from torch is not kept: {error}.")
 
@@ -329,9 +371,9 @@ class Store:
         """Return a program that an earlier process divided; None if there is none."""
         if not self._trusted():
             return None
-        path = self.folder / f"{name}{SUFFIX}"
+        path = self.folder / folders.divided_file(name)
         try:
-            record = DividedRecord.from_json(_read_own(path))
+            record = DividedRecord.from_json(read_own(path))
             if record.name != name:
                 raise ValueError(f"it is that of {record.name}")
             with contextlib.suppress(OSError):  # in a read-only folder only the order of use is lost
@@ -347,14 +389,14 @@ class Store:
         """Keep a divided program."""
         try:
             with self._writing():
-                self._write(self.folder / f"{record.name}{SUFFIX}", record.to_json().encode())
+                write(self.folder / folders.divided_file(record.name), record.to_json().encode())
             self.prune()
         except OSError as error:
             self._once("write", f"divided programs are not kept: {error}.")
 
     def refuse_divided(self, name: str, error: Exception) -> None:
         """Remove a divided program that could not be used."""
-        self._damaged(self.folder / f"{name}{SUFFIX}", error)
+        self._damaged(self.folder / folders.divided_file(name), error)
 
     # -- files
 
@@ -365,17 +407,25 @@ class Store:
         Raises:
             OSError: it cannot be written, or somebody else takes too long; a CacheError: it must not be trusted.
         """
-        os.makedirs(self.folder, mode=0o700, exist_ok=True)
-        reason = _untrustworthy(self.folder)
-        if reason:
-            raise CacheError(f"{self.folder} {reason}")
-        with filelock.FileLock(self.folder / LOCK, timeout=LOCK_SECONDS):
+        self._located, made = folders.make(self.given)
+        lock = self._located / LOCK
+        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
+            raise CacheError(f"{lock} is not a file of gtrace; remove it")
+        with filelock.FileLock(lock, timeout=LOCK_SECONDS):
+            if folders.read_marker(self._located) is None:
+                folders.write_marker(self._located, made)
+                if self._located != self.given:
+                    others = f"{self.given} holds files that gtrace did not make"
+                    fix = "Set GT_CACHE_DIR to an empty folder to choose another."
+                    self._once("subfolder", f"{others}. Compiled programs are kept in {self._located}. {fix}")
             yield
 
     def _trusted(self) -> bool:
         if self._refused is None:
             try:
-                self._refused = _untrustworthy(self.folder)
+                folder = folders.locate(self.given)
+                self._refused = folders.refusal(folder)
+                self._located = folder
             except FileNotFoundError:
                 return False
             except OSError as error:
@@ -387,25 +437,16 @@ class Store:
                 self._once("trust", text)
         return not self._refused
 
-    def _write(self, path: Path, content: bytes) -> None:
-        handle, aside = tempfile.mkstemp(prefix="tmp-", dir=self.folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-        finally:
-            with contextlib.suppress(OSError):  # it is there only if something was raised
-                os.unlink(aside)
-
     def _write_manifest(self, manifest: Manifest) -> None:
-        self._write(self.folder / f"{manifest.name}.json", manifest.to_json().encode())
+        write(self.folder / folders.manifest_file(manifest.name), manifest.to_json().encode())
 
     def _damaged(self, path: Path, error: Exception) -> None:
-        self._once("damaged", f"{path} cannot be used and is removed: {error}. What it held is made again.")
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        what = "cannot be used and is removed"
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:  # a folder, or in a folder that can only be read
+            what = "cannot be used, and not be removed"
+        self._once("damaged", f"{path} {what}: {error}. What it held is made again.")
 
     def _once(self, kind: str, text: str) -> None:
         with self._lock:
@@ -413,10 +454,6 @@ class Store:
             self._warned.add(kind)
         if first:
             warnings.warn(f"[store] {text}", CacheWarning, stacklevel=2)
-
-
-def _is_manifest(file: str) -> bool:
-    return file.endswith(".json") and file not in (LEDGER, DERIVED)
 
 
 def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -427,36 +464,6 @@ def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if separator:
             families[family] = (*families.get(family, ()), name)
     return families
-
-
-def _untrustworthy(folder: Path) -> str:
-    """Return why files of a folder must not be loaded; empty if they may be."""
-    status = os.stat(folder)
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
-    return ""
-
-
-def _read_own(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        CacheError: it is not a plain file of this user.
-        OSError: it cannot be read.
-    """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
-            raise CacheError("it is not a file of this user")
-        return file.read()
-
-
-def default_folder() -> Path:
-    """Return the folder for compiled programs in the user's cache folder."""
-    return Path(platformdirs.user_cache_dir("gtrace", appauthor=False)) / "programs"
 
 
 @contextlib.contextmanager

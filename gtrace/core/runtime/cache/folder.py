@@ -1,0 +1,291 @@
+"""The folder of the store: where it is, the marker in it, and the names that its files have.
+
+A folder is the store's if it has a marker, or nothing but files with names of the store. In any other folder the store
+uses a subfolder. So a program, and `gtrace cache`, touch only what gtrace made. The names begin with ``gtrace-``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import attrs
+import platformdirs
+
+from gtrace.core.base import json_fields
+from gtrace.core.base.errors import CacheError
+from gtrace.version import __version__
+
+FORMAT = 1
+"""Of the folder: its names and its marker. A folder of another format is not used."""
+
+MARKER = "gtrace-cache.json"
+SUBFOLDER = "gtrace-cache"
+LOCK = "gtrace-lock"
+LEDGER = "gtrace-ledger.json"
+DERIVED = "gtrace-derived.json"
+ASIDE = "gtrace-tmp-"
+"""How the names of files begin that are being written."""
+
+MANIFEST, DIVIDED = ".json", ".divided"
+CODE = (".so", ".loop", ".pt2")
+
+_NAMES = (MARKER, LOCK, LEDGER, DERIVED)
+_ASIDE = re.compile(rf"{ASIDE}[a-z0-9_]{{8}}")
+_ARTIFACT = re.compile(
+    r"gtrace-(?P<name>(?:[0-9a-f]{24}-)?[0-9a-f]{24}|[0-9a-f]{32})"
+    r"(?P<kind>\.json|\.divided|\.[0-9a-f]{12}\.(?:so|loop|pt2))"
+)
+
+
+def manifest_file(name: str) -> str:
+    """Return the name of the file that has the manifest of an artifact."""
+    return f"gtrace-{name}{MANIFEST}"
+
+
+def divided_file(name: str) -> str:
+    """Return the name of the file that has a divided program."""
+    return f"gtrace-{name}{DIVIDED}"
+
+
+def code_file(name: str, digest: str, suffix: str) -> str:
+    """Return the name of the file that has the code of an artifact."""
+    return f"gtrace-{name}.{digest[:12]}{suffix}"
+
+
+@attrs.frozen
+class OwnFile:
+    """A file of the store.
+
+    Attributes:
+        artifact: the name of the artifact that it belongs to; empty: none.
+        kind: `MANIFEST`, `DIVIDED` or "code"; empty without an artifact.
+    """
+
+    path: Path
+    artifact: str = ""
+    kind: str = ""
+
+    @property
+    def aside(self) -> bool:
+        """Whether it was being written."""
+        return self.path.name.startswith(ASIDE)
+
+
+def own_files(folder: Path) -> list[OwnFile]:
+    """Return the files of the store in a folder: plain files with names of the store, and nothing else.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        return [file for entry in entries if (file := _own(entry)) is not None]
+
+
+def _own(entry: os.DirEntry[str]) -> OwnFile | None:
+    if not entry.is_file(follow_symlinks=False):
+        return None
+    path, found = Path(entry.path), _ARTIFACT.fullmatch(entry.name)
+    if found is not None:
+        kind = found["kind"]
+        return OwnFile(path, found["name"], kind if kind in (MANIFEST, DIVIDED) else "code")
+    return OwnFile(path) if entry.name in _NAMES or _ASIDE.fullmatch(entry.name) else None
+
+
+def foreign(folder: Path) -> Iterator[str]:
+    """Yield the names of what is in a folder and is not a file of the store.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _own(entry) is None:
+                yield entry.name
+
+
+def _mixed(folder: Path) -> bool:
+    """Whether a folder has anything that is not the store's; a folder that cannot be listed counts as one that has."""
+    try:
+        return next(foreign(folder), None) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+@attrs.frozen
+class Removed:
+    """What was removed.
+
+    Attributes:
+        artifacts: compiled and divided programs.
+        files: of these, and others.
+        size: of the files, in bytes.
+    """
+
+    artifacts: int = 0
+    files: int = 0
+    size: int = 0
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(self.artifacts + other.artifacts, self.files + other.files, self.size + other.size)
+
+
+def unlink(files: Iterable[OwnFile]) -> Removed:
+    """Remove files of the store; those that another process has removed are not counted.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    gone = Removed()
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            size = os.lstat(file.path).st_size
+            os.unlink(file.path)
+            gone += Removed(0, 1, size)
+    return gone
+
+
+# -- the marker
+
+
+@attrs.frozen
+class Marker:
+    """What the marker of a folder says.
+
+    Attributes:
+        form: see `FORMAT`.
+        gtrace: the version that wrote it.
+        made_folder: whether gtrace made the folder, and so may remove it.
+    """
+
+    form: int
+    gtrace: str
+    made_folder: bool
+
+
+def read_marker(folder: Path) -> Marker | None:
+    """Return the marker of a folder; None if it has none that can be read."""
+    try:
+        data = json_fields.checked(read_own(folder / MARKER), None)
+        made = json_fields.field(data, "made_folder", "true or false", json_fields.exactly(bool))
+        return Marker(json_fields.integer(data, "format"), json_fields.text(data, "gtrace"), made)
+    except (OSError, ValueError):
+        return None
+
+
+def write_marker(folder: Path, made_folder: bool) -> None:
+    """Mark a folder as the store's.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    data = {"about": "A cache of gtrace. `gtrace cache clear` removes what gtrace made in this folder."}
+    text = json_fields.with_checksum({**data, "format": FORMAT, "gtrace": __version__, "made_folder": made_folder})
+    write(folder / MARKER, json.dumps(text, indent=1).encode())
+
+
+# -- where the store is
+
+
+def locate(given: Path) -> Path:
+    """Return the folder of a store: the given one, or its subfolder if it holds what gtrace did not make."""
+    if read_marker(given) is not None:
+        return given
+    inner = given / SUBFOLDER
+    return inner if read_marker(inner) is not None or _mixed(given) else given
+
+
+def make(given: Path) -> tuple[Path, bool]:
+    """Make the folder of a store, if there is none; returns it, and whether it was made now.
+
+    Raises:
+        OSError: it cannot be made; a CacheError: it must not be used.
+    """
+    folder = locate(given)
+    made = not folder.exists()
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    reason = refusal(folder)
+    if reason:
+        raise CacheError(f"{folder} {reason}")
+    return folder, made
+
+
+def refusal(folder: Path) -> str:
+    """Return why a folder must not be used; empty if it may be.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+    """
+    status = os.stat(folder)
+    if not stat.S_ISDIR(status.st_mode):
+        return "is not a folder"
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return "belongs to another user"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by others"
+    marker = read_marker(folder)
+    if marker is not None and marker.form != FORMAT:
+        return f"is a cache of gtrace {marker.gtrace} and has format {marker.form}, not {FORMAT}"
+    if marker is None and _mixed(folder):
+        return "holds files that gtrace did not make"
+    return ""
+
+
+def default_folder() -> Path:
+    """Return the folder for compiled programs in the user's cache folder; without a home, a private temporary one."""
+    try:
+        folder = Path(platformdirs.user_cache_dir("gtrace", appauthor=False))
+    except (KeyError, RuntimeError):  # HOME is not set, and the user has no entry in passwd
+        folder = Path("~")
+    if folder.is_absolute():
+        return folder / "programs"
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"gtrace-cache-{user}"
+
+
+# -- files
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file aside, then rename it, so that others see all of it or nothing.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, aside = tempfile.mkstemp(prefix=ASIDE, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        with contextlib.suppress(OSError):  # it is there only if something was raised
+            os.unlink(aside)
+
+
+def read_own(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        CacheError: it is not a plain file of this user.
+        OSError: it cannot be read.
+    """
+    # without O_NONBLOCK a pipe would be waited for
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+            raise CacheError("it is not a file of this user")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
