@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,8 @@ import torch
 
 import gtrace as gt
 from gtrace.commands.cli import main
+from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
@@ -200,6 +203,49 @@ def test_retry_prune_and_clear(cache, signature, tmp_path):
     gtrace(other, "cache", "import", file)
     assert gtrace(other, "cache", "clear").stdout.startswith("removed 1 artifact: 4 files, ")
     assert not other.exists()
+
+
+def test_the_user_s_files_stay(cache, tmp_path):
+    """Each command on a folder that holds files of the user's, and on one to which some were added."""
+    file = tmp_path / "programs.zip"
+    gtrace(cache, "cache", "export", file)
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for folder in (theirs, ours):
+        if folder is ours:
+            gtrace(ours, "cache", "import", file)
+        folder.mkdir(exist_ok=True)
+        for name in ("run.json", "mylib.so", "tmp-notes.txt"):
+            (folder / name).write_text("{}")
+            os.utime(folder / name, (1000, 1000))
+    with pytest.warns(gt.CacheWarning, match="holds files that gtrace did not make"):
+        assert gtrace(theirs, "cache", "import", file).returncode == 0
+    assert f"in {theirs / 'gtrace-cache'}" in gtrace(theirs, "cache", "list").stdout
+    assert gtrace(theirs, "cache", "prune", "--to", "1kB").stdout.startswith("removed 1 artifact: 2 files, ")
+    assert gtrace(theirs, "cache", "clear").stdout.endswith(f"in {theirs / 'gtrace-cache'}\n")
+    done = gtrace(ours, "cache", "clear")
+    assert f"left 3 files and folders in {ours} that gtrace did not make" in done.stdout
+    for folder in (theirs, ours):
+        assert sorted(os.listdir(folder)) == ["mylib.so", "run.json", "tmp-notes.txt"]
+
+
+def test_native_programs_are_exported_and_imported(tmp_path):
+    """Also, a damaged archive gives no error of Python's."""
+    text = "graph(%0: f32[4]) {\n  %1: f32[4] = sin(%0)\n  return %1\n}"
+    request = CompileRequest(gt.ir.parse_graph(text), ((1,),), native=True)
+    others = {"program": "p", "structural": "s", "device": "cpu", "toolchain": toolchain(), "created": 1.0}
+    (tmp_path / "made.loop").write_bytes(b"code" * 100)
+    Store(tmp_path / "here", 10**9).put(
+        Manifest.of_request(request, name=request.name, **others), tmp_path / "made.loop"
+    )
+    file = tmp_path / "programs.zip"
+    assert "wrote 1 artifact" in gtrace(tmp_path / "here", "cache", "export", file).stdout
+    done = gtrace(tmp_path / "there", "cache", "import", file)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "added 1 artifact\n", "")
+    whole, r = file.read_bytes(), random.Random(0)
+    for _ in range(150):
+        at = r.randrange(len(whole))
+        file.write_bytes(r.choice([whole[:at], whole[:at] + r.randbytes(3) + whole[at + 3 :]]))
+        assert gtrace(tmp_path / "there", "cache", "import", file).returncode in (0, 1, 2)
 
 
 def test_the_doctor(cache, tmp_path):

@@ -569,7 +569,7 @@ def test_what_the_user_adds_to_the_folder_later_stays(store, code):
     kept = users_files(store.folder)
     again = Store(store.folder, 6_000)
     assert again.find(NAME) is not None and again.all() and again.prune().files == 0, "theirs are not counted"
-    assert again.foreign() == len(USERS) + 1
+    assert folders.count_foreign(store.folder) == len(USERS) + 1
     assert again.prune(0) == folders.Removed(1, 2, again.prune(0).size + 4000 + len(manifest_text(manifest(), code)))
     again.put(manifest(), code)
     assert again.clear().artifacts == 1

@@ -172,7 +172,7 @@ def _prune(store: Store, size: str | None) -> int:
         except ConfigError as error:
             print(f"gtrace cache prune: {error}", file=sys.stderr)
             return 2
-    _say_removed(store, store.prune(limit), store.folder)
+    _say_removed(store.prune(limit), store.folder)
     return 0
 
 
@@ -183,15 +183,15 @@ def _clear(store: Store) -> int:
     except OSError as error:
         print(f"gtrace cache clear: {folder} cannot be cleared: {error}.", file=sys.stderr)
         return 2
-    _say_removed(store, gone, folder)
+    _say_removed(gone, folder)
     return 0
 
 
-def _say_removed(store: Store, gone: folders.Removed, folder: Path) -> None:
+def _say_removed(gone: folders.Removed, folder: Path) -> None:
     print(f"removed {_count(gone.artifacts)}: {gone.files} files, {bytes_text(gone.size)} in {folder}")
-    others = store.foreign()
+    others = folders.count_foreign(folder)
     if others:
-        print(f"left {others} files and folders in {store.folder} that gtrace did not make")
+        print(f"left {others} files and folders in {folder} that gtrace did not make")
 
 
 def _export(store: Store, file: Path) -> int:

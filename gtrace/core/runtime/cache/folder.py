@@ -110,14 +110,24 @@ def foreign(folder: Path) -> Iterator[str]:
                 yield entry.name
 
 
+def count_foreign(folder: Path) -> int:
+    """Return how many files and folders in a folder are not the store's; 0 if it cannot be read."""
+    try:
+        return sum(1 for _ in foreign(folder))
+    except OSError:
+        return 0
+
+
 def _mixed(folder: Path) -> bool:
-    """Whether a folder has anything that is not the store's; a folder that cannot be listed counts as one that has."""
+    """Whether a folder has anything that is not the store's.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     try:
         return next(foreign(folder), None) is not None
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:
-        return True
 
 
 @attrs.frozen
@@ -196,7 +206,11 @@ def write_marker(folder: Path, made_folder: bool) -> None:
 
 
 def locate(given: Path) -> Path:
-    """Return the folder of a store: the given one, or its subfolder if it holds what gtrace did not make."""
+    """Return the folder of a store: the given one, or its subfolder if it holds what gtrace did not make.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
     if read_marker(given) is not None:
         return given
     inner = given / SUBFOLDER

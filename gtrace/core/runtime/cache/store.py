@@ -87,7 +87,10 @@ class Store:
     @property
     def folder(self) -> Path:
         """The folder of its files: the one that was given, or a subfolder of it."""
-        return self._located or folders.locate(self.given)
+        try:
+            return self._located or folders.locate(self.given)
+        except OSError:  # whoever uses it gets that error
+            return self.given
 
     # -- reading
 
@@ -286,13 +289,6 @@ class Store:
         self._forget_index()
         self._located = self._refused = None
         return attrs.evolve(gone, artifacts=sum(file.kind in (MANIFEST, DIVIDED) for file in own))
-
-    def foreign(self) -> int:
-        """Return how many files and folders in its folder gtrace did not make."""
-        try:
-            return sum(1 for _ in folders.foreign(self.folder))
-        except OSError:
-            return 0
 
     def _forget_index(self) -> None:
         with self._lock:
