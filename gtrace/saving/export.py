@@ -7,12 +7,12 @@ package for each case of open sizes. Loading reads JSON and a shared library, an
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import os
 import shutil
 import struct
-import tempfile
 import weakref
 import zipfile
 import zlib
@@ -31,7 +31,7 @@ from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.backends.symbolic import Relation, fit, shape_of
-from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.backends.toolchain import missing_instructions, toolchain
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import (
@@ -44,6 +44,7 @@ from gtrace.core.base.errors import (
     UnsupportedTorchError,
     message,
 )
+from gtrace.core.base.private_folders import read_trusted, temporary_folder
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
@@ -67,8 +68,6 @@ MAX_NAMES = 2
 
 _EXAMPLES = ((23, 41), (29, 47), (37, 53))
 """Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
-
-_ISA = ("DEFAULT", "AVX2", "AVX512")
 
 _DAMAGED = (
     CacheError, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, struct.error,
@@ -344,7 +343,8 @@ def load(path: str | os.PathLike[str]) -> Exported:
     """Return the function in a file that `Exported.save` wrote.
 
     Raises:
-        ExportError: the file is none, is damaged, or was made for another torch or machine.
+        ExportError: the file is none, is damaged, or was made for another torch or machine; or another user could have
+            written it.
 
     >>> import gtrace as gt
     >>> try:
@@ -354,7 +354,14 @@ def load(path: str | os.PathLike[str]) -> Exported:
     nothing.gtx
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        content = read_trusted(Path(path), links=True)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        fix = "If you trust who made it, copy it to a folder of yours: it holds native code. See docs/security.md."
+        raise ExportError(message("load", "a file that only you can have written", f"{path}: {error}", fix)) from error
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             manifest = ExportManifest.from_json(archive.read("manifest.json"))
             _check_toolchain(manifest.toolchain)
             device = torch.device(manifest.inputs[0].device) if manifest.inputs else torch.device("cpu")
@@ -384,10 +391,9 @@ def _check_toolchain(made: Mapping[str, str]) -> None:
             raise ValueError(f"it was made for {field} {made[field]}, this is {here[field]}")
     if made["torch"].split(".")[:2] != here["torch"].split(".")[:2]:
         raise ValueError(f"it was made with torch {made['torch']}, this is {here['torch']}")
-    if made["isa"] != here["isa"] and not (
-        made["isa"] in _ISA and here["isa"] in _ISA and _ISA.index(made["isa"]) < _ISA.index(here["isa"])
-    ):
-        raise ValueError(f"it needs a processor with {made['isa']}, this has {here['isa']}")
+    missing = missing_instructions(made["isa"], here["isa"])
+    if missing:
+        raise ValueError(f"it needs a processor with {', '.join(missing)}")
 
 
 def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
@@ -396,8 +402,8 @@ def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
 
 def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     """Return the program in a package; its file lives as long as the program."""
-    folder = tempfile.mkdtemp(prefix="gtrace-")
-    path = Path(folder) / file
+    folder = temporary_folder()
+    path = folder / file
     try:
         path.write_bytes(content)
         program = load_artifact(path, device, "cache").run

@@ -187,7 +187,10 @@ class CompileError(GtraceError, RuntimeError):
 
 
 class TransientCompileError(CompileError):
-    """The compiler had no memory or disk space, or was killed. A later attempt may succeed."""
+    """The machine failed, not the program: no memory, no disk space, no compiler, or one that was killed.
+
+    A later process tries again.
+    """
 
 
 class UnsupportedTorchError(CompileError):

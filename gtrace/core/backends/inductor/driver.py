@@ -18,8 +18,9 @@ from gtrace.core.backends.fx import Lowered, lower
 from gtrace.core.backends.inductor.accuracy import decompositions
 from gtrace.core.backends.inductor.divisions import multiply_by_reciprocals
 from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.inductor.folders import headers_folder, private_folders
 from gtrace.core.backends.inductor.instructions import vector_instructions_known
-from gtrace.core.backends.inductor.launcher import built_by_launcher, headers_folder
+from gtrace.core.backends.inductor.launcher import built_by_launcher
 from gtrace.core.backends.inductor.loop_bodies import without_common_subexpressions
 from gtrace.core.backends.inductor.matmul import choose_libraries, products_lowered
 from gtrace.core.backends.inductor.pointwise import register_pointwise
@@ -60,7 +61,8 @@ def compile_request(request: CompileRequest) -> Compiled:
         CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors():
-        lowered, compiled = _compile(request, None)
+        with private_folders():
+            lowered, compiled = _compile(request, None)
         # with "reduce-overhead" Inductor replays CUDA graphs, whose outputs the next call overwrites
         volatile = request.mode == "reduce-overhead" and request.device.type == "cuda"
         call = compiled
@@ -84,7 +86,8 @@ def compile_with(backend: str, request: CompileRequest) -> Compiled:
     """
     with compiler_errors():
         lowered = lower(request.graph, request.strides)
-        compiled = internals.LOOKUP_BACKEND.get()(backend)(lowered.module, lowered.fakes)
+        with private_folders():
+            compiled = internals.LOOKUP_BACKEND.get()(backend)(lowered.module, lowered.fakes)
 
         def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             return list(compiled(*tensors))
@@ -102,7 +105,7 @@ def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple
         CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors():
-        with built_by_launcher(folder):
+        with private_folders(), built_by_launcher(folder):
             lowered, compiled = _compile(request, folder)
         files = compiled.filename
         if request.device.type == "cuda":
@@ -128,7 +131,7 @@ def compile_package(
     Raises:
         CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
-    with compiler_errors():
+    with compiler_errors(), private_folders():
         lowered, compiled = _compile(request, folder, constants, own=True)
         internals.PACKAGE.get()(str(path), compiled.filename)
         return lowered.guards()

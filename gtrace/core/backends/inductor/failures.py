@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
-import errno
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterator
 
@@ -15,19 +16,37 @@ import torch
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
 from gtrace.core.base.torch_internals import COMPILE_EVENTS, known, unsupported
 
-_ERRNOS = frozenset(
-    {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EIO}
-)
-
 _MESSAGES = re.compile(
     r"""std::bad_alloc | out\ of\ memory | cannot\ allocate\ memory | can't\ allocate\ memory | not\ enough\ memory
     | virtual\ memory\ exhausted | memory\ exhausted | ALLOC_FAILED | no\ space\ left\ on\ device
     | disk\ quota\ exceeded | too\ many\ open\ files | resource\ temporarily\ unavailable
-    | killed\ signal\ terminated | terminated\ with\ signal\ \d+ | internal\ compiler\ error:\ killed""",
+    | killed\ signal\ terminated | terminated\ with\ signal\ \d+ | internal\ compiler\ error:\ (killed|bus\ error)
+    | permission\ denied | read-only\ file\ system | file\ too\ large | input/output\ error | stale\ file\ handle
+    | text\ file\ busy | file\ size\ limit\ exceeded | PytorchStreamWriter\ failed
+    | can't\ start\ new\ thread | (after|at)\ (interpreter\ )?shutdown
+    | no\ working\ C\+\+\ compiler | failed\ to\ find\ C\ compiler | cannot\ find\ a\ working\ triton
+    | active\ drivers | CUDA\ driver | CUDA_HOME""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""What compilers and torch say when memory or disk space ran out, or when the system killed a compiler."""
+"""What compilers, Python and torch say when the machine lacks something, or when the system killed a compiler."""
 
+_DIAGNOSTIC = re.compile(
+    r"""^[^\n:]+:\d+(:\d+)?:\ error: | undefined\ reference\ to | internal\ compiler\ error:\ in\b
+    | template\ instantiation\ depth\ exceeds""",
+    re.MULTILINE | re.VERBOSE,
+)
+"""What C++ compilers say about a program. Their fatal errors are about files: one is missing, or cannot be written."""
+
+_STATES = (
+    MemoryError,
+    OSError,  # a file, a folder, a program that cannot be started
+    RecursionError,  # it depends on how deep the caller is
+    subprocess.TimeoutExpired,
+    concurrent.futures.BrokenExecutor,
+    concurrent.futures.CancelledError,
+    torch.OutOfMemoryError,
+)
+"""Exceptions that tell of the machine or of this process, never of the program."""
 
 NO_INTERFACE = "Inductor has no C interface for"
 """How an error begins that names the operators of torch which compiled code cannot call."""
@@ -51,7 +70,7 @@ def compiler_errors() -> Iterator[None]:
     """Raise every exception of the compilers as the gtrace error for its cause.
 
     Raises:
-        TransientCompileError: the machine had no memory or disk space, or a compiler was killed.
+        TransientCompileError: the machine or this process failed, or a compiler was missing or killed.
         UnsupportedTorchError: gtrace does not know this version of torch, whose interfaces differ.
         CompileError: the compiler failed on the program.
     """
@@ -71,22 +90,28 @@ def compiler_errors() -> Iterator[None]:
     except UnsupportedTorchError:
         raise
     except Exception as error:  # compilers raise whatever they like
-        reason = f"{type(error).__name__}: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
+        reason = f"{type(error).__name__}: {_summary(error)}"
         if is_transient(error):
             raise TransientCompileError(reason) from error
         if named := _TARGET.search(str(error)):
             reason = f"{reason} {named[0]}"
         if isinstance(error, (AttributeError, TypeError, ImportError)) and not known(torch.__version__):
             raise unsupported(f"raises {reason}") from error
+        if isinstance(error, ImportError):  # what a compiler needs is not installed
+            raise TransientCompileError(reason) from error
         raise CompileError(reason) from error
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether compiling failed for want of memory or disk space, or because a compiler was killed.
+    """Whether compiling failed because of the machine or this process, so that a later process may succeed.
+
+    Of a C++ compiler that failed, only what it says about a line of the program counts as the program's fault.
 
     >>> is_transient(MemoryError()), is_transient(RuntimeError("std::bad_alloc")), is_transient(ValueError("3"))
     (True, True, False)
     """
+    if not threading.main_thread().is_alive() or sys.is_finalizing():
+        return True  # modules and threads that the compilers need are gone
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -94,15 +119,27 @@ def is_transient(error: BaseException) -> bool:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        if isinstance(one, (MemoryError, torch.OutOfMemoryError)):
+        if isinstance(one, _STATES):
             return True
-        if isinstance(one, OSError) and one.errno in _ERRNOS:
-            return True
-        # killed by a signal: a program causes that only through the memory its compilation needs
-        if isinstance(one, subprocess.CalledProcessError) and one.returncode < 0:
+        # a compiler that was killed, or that ended without a word about the program
+        if isinstance(one, subprocess.CalledProcessError) and (one.returncode < 0 or not _blames(one.output)):
             return True
         if _MESSAGES.search(str(one)):
             return True
         # torch's own errors keep their cause in a field
         waiting += [one.__cause__, one.__context__, getattr(one, "inner_exception", None)]
     return False
+
+
+def _blames(output: str | bytes | None) -> bool:
+    """Whether a C++ compiler says that the program is wrong."""
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
+    return _DIAGNOSTIC.search(text) is not None
+
+
+def _summary(error: BaseException) -> str:
+    """Return the first line of an error, with that of the C++ compiler if there is one."""
+    text = str(error).strip() or type(error).__name__
+    first, _, rest = text.partition("\n")
+    said = re.search(r"^.*(error: .*|not found|cannot .*)$", rest, re.MULTILINE)
+    return f"{first}: {said[0].strip()}" if said else first

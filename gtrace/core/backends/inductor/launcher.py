@@ -9,13 +9,11 @@ So only the function is taken, behind the few entry points by which torch's runn
 from __future__ import annotations
 
 import contextlib
-import getpass
 import hashlib
 import itertools
 import os
 import re
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any
 import torch
 
 from gtrace.core.backends.inductor.failures import NO_INTERFACE
+from gtrace.core.backends.inductor.folders import headers_folder
 from gtrace.core.backends.inductor.kernels import faster
 from gtrace.core.backends.toolchain import compiler
 from gtrace.core.base import torch_internals as internals
@@ -163,15 +162,9 @@ def _stand_in(cpp: str) -> Path:
 
 def _put(path: Path, write: Callable[[Path], Any]) -> None:
     """Make a file in one step, so that no other process finds half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     write(own)
     own.replace(path)
-
-
-def headers_folder() -> Path:
-    """Return the folder where torch keeps precompiled headers."""
-    return Path(tempfile.gettempdir()) / f"torchinductor_{getpass.getuser()}" / "precompiled_headers"
 
 
 def build(kernels: str, launcher: str, folder: Path) -> Path:

@@ -19,7 +19,7 @@ from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
 from gtrace.core.backends.toolchain import compiler_path
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import DTYPES
-from gtrace.core.base.errors import CacheError, CompileError
+from gtrace.core.base.errors import CacheError, TransientCompileError
 from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph
@@ -57,13 +57,16 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
 
     Raises:
         UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
-        CompileError: there is no C++ compiler.
+        TransientCompileError: there is no C++ compiler, or the source cannot be written.
     """
     compiler = compiler_path()
     if compiler is None:
-        raise CompileError("native loops need a C++ compiler, and there is none: install g++, or set CXX")
+        reason = "native loops need a C++ compiler, and there is none: install g++, or set CXX"
+        raise TransientCompileError(reason)
     source, path = folder / "loop.cpp", folder / f"program{SUFFIX}"
-    source.write_text(generate(graph).text)
+    text = generate(graph).text
+    with compiler_errors():
+        source.write_text(text)
     include = f"-I{Path(__file__).parent}"
     define, link = (["-DVECTOR_MATH"], ["-lmvec"]) if has_vector_math() else ([], [])
     return [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link], path
@@ -73,13 +76,14 @@ def check(command: Sequence[str], code: int, output: str) -> None:
     """Raise the error of a compiler that ended with this code.
 
     Raises:
-        CompileError: it failed; a `TransientCompileError` if it was killed.
+        CompileError: it says that the source is wrong; a `TransientCompileError` if it failed otherwise.
     """
     with compiler_errors():
         if code < 0:
             raise subprocess.CalledProcessError(code, command[0])
         if code:
-            raise RuntimeError(f"{command[0]} failed on a native loop: {output.strip()}")
+            ended = subprocess.CalledProcessError(code, command[0], output)
+            raise RuntimeError(f"{command[0]} failed on a native loop: {output.strip()}") from ended
 
 
 def build(graph: Graph, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.executable import Compiled
+from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
 from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
@@ -158,8 +160,10 @@ class ArtifactCache:
         if isinstance(known, Compiled):
             return known
         start = time.perf_counter()
-        with workspace() as folder:
+        with contextlib.ExitStack() as files:
             try:
+                with compiler_errors():
+                    folder = files.enter_context(workspace())
                 path, guards = compile_artifact(request, folder)
             except CompileError as error:
                 outcome = Outcome(None, error=error)
@@ -239,7 +243,7 @@ class ArtifactCache:
     ) -> Compiled | CompileError:
         """Put what was compiled into the store, and load it."""
         if outcome.error is not None:
-            if self.store is not None and type(outcome.error) is CompileError:  # it would fail again
+            if self.store is not None and type(outcome.error) is CompileError:  # about the program
                 failed = Verdict(VerdictKind.FAILED, str(outcome.error))
                 self.store.put(attrs.evolve(manifest, verdict=failed))
             return outcome.error

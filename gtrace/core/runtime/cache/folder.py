@@ -10,16 +10,15 @@ import contextlib
 import json
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import attrs
-import platformdirs
 
 from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CacheError
+from gtrace.core.base.private_folders import cache_folder, make_private, read_trusted, why_untrusted
 from gtrace.version import __version__
 
 FORMAT = 1
@@ -184,7 +183,7 @@ class Marker:
 def read_marker(folder: Path) -> Marker | None:
     """Return the marker of a folder; None if it has none that can be read."""
     try:
-        data = json_fields.checked(read_own(folder / MARKER), None)
+        data = json_fields.checked(read_trusted(folder / MARKER), None)
         made = json_fields.field(data, "made_folder", "true or false", json_fields.exactly(bool))
         return Marker(json_fields.integer(data, "format"), json_fields.text(data, "gtrace"), made)
     except (OSError, ValueError):
@@ -225,10 +224,10 @@ def make(given: Path) -> tuple[Path, bool]:
     """
     folder = locate(given)
     made = not folder.exists()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    make_private(folder)
     reason = refusal(folder)
     if reason:
-        raise CacheError(f"{folder} {reason}")
+        raise CacheError(reason)
     return folder, made
 
 
@@ -238,31 +237,20 @@ def refusal(folder: Path) -> str:
     Raises:
         OSError: there is none, or it cannot be read.
     """
-    status = os.stat(folder)
-    if not stat.S_ISDIR(status.st_mode):
-        return "is not a folder"
-    if hasattr(os, "getuid") and status.st_uid != os.getuid():
-        return "belongs to another user"
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "can be written by others"
+    why = why_untrusted(folder)
+    if why:
+        return why
     marker = read_marker(folder)
     if marker is not None and marker.form != FORMAT:
-        return f"is a cache of gtrace {marker.gtrace} and has format {marker.form}, not {FORMAT}"
+        return f"{folder} is a cache of gtrace {marker.gtrace} and has format {marker.form}, not {FORMAT}"
     if marker is None and _mixed(folder):
-        return "holds files that gtrace did not make"
+        return f"{folder} holds files that gtrace did not make"
     return ""
 
 
 def default_folder() -> Path:
-    """Return the folder for compiled programs in the user's cache folder; without a home, a private temporary one."""
-    try:
-        folder = Path(platformdirs.user_cache_dir("gtrace", appauthor=False))
-    except (KeyError, RuntimeError):  # HOME is not set, and the user has no entry in passwd
-        folder = Path("~")
-    if folder.is_absolute():
-        return folder / "programs"
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    return Path(os.environ.get("TMPDIR") or "/tmp").absolute() / f"gtrace-cache-{user}"
+    """Return the folder for compiled programs in the user's cache folder; without a home, in the temporary folder."""
+    return cache_folder() / "programs"
 
 
 # -- files
@@ -284,22 +272,3 @@ def write(path: Path, content: bytes) -> None:
     finally:
         with contextlib.suppress(OSError):  # it is there only if something was raised
             os.unlink(aside)
-
-
-def read_own(path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        CacheError: it is not a plain file of this user.
-        OSError: it cannot be read.
-    """
-    # without O_NONBLOCK a pipe would be waited for
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
-            raise CacheError("it is not a file of this user")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read()
-    finally:
-        os.close(handle)

@@ -27,6 +27,7 @@ import filelock
 from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CacheError, CacheWarning
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.private_folders import read_trusted, temporary_folder
 from gtrace.core.partitioner.serialized import DividedRecord
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import ledger as ledgers
@@ -39,7 +40,6 @@ from gtrace.core.runtime.cache.folder import (
     MARKER,
     OwnFile,
     Removed,
-    read_own,
     write,
 )
 from gtrace.core.runtime.cache.ledger import LedgerEntry
@@ -81,7 +81,6 @@ class Store:
         self._families: dict[str, tuple[str, ...]] | None = None
         self._lock = new_lock()
         self._warned: set[str] = set()
-        self._refused: str | None = None
         self._empty = True
 
     @property
@@ -100,7 +99,7 @@ class Store:
             return None
         path = self.folder / folders.manifest_file(name)
         try:
-            manifest = Manifest.from_json(read_own(path))
+            manifest = Manifest.from_json(read_trusted(path))
             if manifest.name != name:
                 raise ValueError(f"it is the manifest of {manifest.name}")
             return manifest
@@ -140,7 +139,7 @@ class Store:
         if suffix not in folders.CODE or manifest.code.file != folders.code_file(manifest.name, digest, suffix):
             raise ValueError("its code has not the name that was written")
         path = self.folder / manifest.code.file
-        if hashlib.sha256(read_own(path)).hexdigest() != digest:
+        if hashlib.sha256(read_trusted(path)).hexdigest() != digest:
             raise ValueError("its code is not what was written")
         return path
 
@@ -315,7 +314,7 @@ class Store:
             return {}
         path = self.folder / LEDGER
         try:
-            return ledgers.from_json(read_own(path))
+            return ledgers.from_json(read_trusted(path))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -343,7 +342,7 @@ class Store:
             return {}
         path = self.folder / DERIVED
         try:
-            return json_fields.texts(json_fields.checked(read_own(path), DERIVED_FORMAT), "derived")
+            return json_fields.texts(json_fields.checked(read_trusted(path), DERIVED_FORMAT), "derived")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -369,7 +368,7 @@ class Store:
             return None
         path = self.folder / folders.divided_file(name)
         try:
-            record = DividedRecord.from_json(read_own(path))
+            record = DividedRecord.from_json(read_trusted(path))
             if record.name != name:
                 raise ValueError(f"it is that of {record.name}")
             with contextlib.suppress(OSError):  # in a read-only folder only the order of use is lost
@@ -417,21 +416,18 @@ class Store:
             yield
 
     def _trusted(self) -> bool:
-        if self._refused is None:
-            try:
-                folder = folders.locate(self.given)
-                self._refused = folders.refusal(folder)
-                self._located = folder
-            except FileNotFoundError:
-                return False
-            except OSError as error:
-                self._refused = f"cannot be read: {error}"
-            if self._refused:
-                text = (
-                    f"{self.folder} {self._refused}. What it holds is not used; set GT_CACHE_DIR to a folder of yours."
-                )
-                self._once("trust", text)
-        return not self._refused
+        """Whether nobody else can have written what it holds; asked each time, since modes and owners change."""
+        try:
+            folder = folders.locate(self.given)
+            why = folders.refusal(folder)
+            self._located = folder
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            why = f"{self.folder} cannot be read: {error}"
+        if why:
+            self._once("trust", f"{why}. What it holds is not used; set GT_CACHE_DIR to a folder of yours.")
+        return not why
 
     def _write_manifest(self, manifest: Manifest) -> None:
         write(self.folder / folders.manifest_file(manifest.name), manifest.to_json().encode())
@@ -465,7 +461,7 @@ def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
     """Make a folder for one compile, removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="gtrace-"))
+    folder = temporary_folder()
     try:
         yield folder
     finally:

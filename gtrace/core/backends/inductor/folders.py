@@ -1,0 +1,109 @@
+"""The folders that Inductor compiles in: private ones, instead of those that torch makes in the temporary folder."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import CacheError
+from gtrace.core.base.locks import new_lock
+from gtrace.core.base.private_folders import make_cache_folder, make_private
+
+_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+_lock = new_lock()
+_inside = 0
+_restore = contextlib.ExitStack()
+
+
+def inductor_folder() -> Path:
+    """Return the folder for what Inductor keeps: the user's choice, or one in the user's cache folder.
+
+    Raises:
+        CacheError: another user could have written to the folder that the environment names.
+        OSError: it cannot be made.
+    """
+    chosen = os.environ.get(_VARIABLE)
+    # torch sets the variable too, to its folder in the temporary folder, which anybody can make first
+    if chosen and os.path.abspath(chosen) != os.path.abspath(internals.DEFAULT_CACHE_DIR.get()()):
+        return _checked(_VARIABLE, chosen)
+    return make_cache_folder("inductor")
+
+
+def headers_folder() -> Path:
+    """Return the folder of precompiled headers. For errors see `inductor_folder`."""
+    return make_private(inductor_folder() / "precompiled_headers")
+
+
+def _checked(variable: str, folder: str) -> Path:
+    try:
+        return make_private(Path(os.path.abspath(folder)))
+    except OSError as error:
+        fix = f"Set {variable} to a folder of yours, or unset it"
+        raise CacheError(f"{variable} names a folder that is not used: {error}. {fix}") from error
+
+
+@contextlib.contextmanager
+def private_folders() -> Iterator[None]:
+    """Within the block, let Inductor and Triton use private folders only. Blocks of several threads may overlap.
+
+    Raises:
+        CacheError, OSError: see `inductor_folder`.
+    """
+    global _inside
+    with _lock:
+        if not _inside:
+            try:
+                _enter()
+            except BaseException:  # Ctrl-C too
+                _restore.close()
+                raise
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if not _inside:
+                _restore.close()
+
+
+def _enter() -> None:
+    if triton := os.environ.get("TRITON_CACHE_DIR"):
+        _checked("TRITON_CACHE_DIR", triton)
+    folder, headers = inductor_folder(), headers_folder()
+    _restore.callback(_set_variable, os.environ.get(_VARIABLE))
+    _set_variable(str(folder))  # before torch's modules are imported, some of which make the folder at once
+    # torch sets these when it is imported, whatever the environment says, and remembers which headers it has compiled
+    values = {
+        internals.HEADER_FOLDER: str(headers),
+        internals.HEADER_LOCKS: str(headers / "locks"),
+        internals.PRECOMPILE_HEADER: _precompiler(headers),
+    }
+    _restore.callback(_set, {name: name.get() for name in values})
+    _set(values)
+
+
+def _set(values: dict[internals.Internal, Any]) -> None:
+    for name, value in values.items():
+        setattr(sys.modules[name.module], name.name, value)
+
+
+def _set_variable(value: str | None) -> None:
+    if value is None:
+        os.environ.pop(_VARIABLE, None)
+    else:
+        os.environ[_VARIABLE] = value
+
+
+@functools.cache
+def _precompiler(headers: Path) -> Callable[..., str]:
+    """Return torch's function that precompiles headers, with a memory of its own for a folder."""
+    return functools.cache(inspect.unwrap(internals.PRECOMPILE_HEADER.get()))
