@@ -220,7 +220,7 @@ def test_a_folder_that_others_can_write_is_refused(store, code):
 def test_a_folder_or_file_of_somebody_else_is_refused(store, code):
     path = store.put(manifest(), code)
     os.chown(path, 12345, -1)
-    with one_warning("not a file of this user"):
+    with one_warning("belongs to another user"):
         assert store.code(store.find(NAME)) is None
     os.chown(store.folder, 12345, -1)
     with one_warning("belongs to another user"):

@@ -620,9 +620,18 @@ def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how)
     worker.end()
 
 
+@pytest.mark.parametrize("said", ["", "collect2: fatal error: cannot find 'ld'", "Permission denied"])
+def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, tmp_path, monkeypatch, said):
+    worker.end()
+    compiler_that_fails(tmp_path, monkeypatch, f'echo "{said}" >&2; exit 1')
+    failed(lambda x: gt.arctan(gt.sinh(x) - gt.tan(x)).sum(0), 530, lambda: None, "compiling .* failed", worker)
+    assert artifacts.store.all() == []
+    worker.end()
+
+
 def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, monkeypatch):
     worker.end()
-    compiler_that_fails(tmp_path, monkeypatch, "echo 'error: expected ; before }' >&2; exit 1")
+    compiler_that_fails(tmp_path, monkeypatch, "echo 'loop.cpp:3:5: error: expected ; before }' >&2; exit 1")
     failed(lambda x: gt.arctan(gt.cosh(x) - gt.tan(x)).sum(0), 520, lambda: None, "compiling .* failed", worker)
     (manifest,) = artifacts.store.all()
     assert manifest.verdict.kind is VerdictKind.FAILED
@@ -637,9 +646,18 @@ def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, mon
         (RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory: you tried"), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), True),
-        (FileNotFoundError(errno.ENOENT, "g++"), False),
+        (FileNotFoundError(errno.ENOENT, "g++"), True),
+        (PermissionError(errno.EACCES, "/tmp/folder"), True),
+        (OSError(errno.EFBIG, "File too large"), True),
+        (ModuleNotFoundError("No module named 'triton'"), True),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("can't register atexit after shutdown"), True),
         (subprocess.CalledProcessError(-9, "g++"), True),
-        (subprocess.CalledProcessError(1, "g++"), False),
+        (subprocess.CalledProcessError(1, "g++"), True),
+        (subprocess.CalledProcessError(1, "g++", b"g++: fatal error: cannot execute 'cc1plus': No such file"), True),
+        (subprocess.CalledProcessError(1, "g++", b"p.cpp:1:10: fatal error: vector: No such file or directory"), True),
+        (subprocess.CalledProcessError(1, "g++", "p.cpp:4:2: error: 'y' was not declared in this scope"), False),
+        (subprocess.CalledProcessError(1, "g++", b"p.cpp:4: internal compiler error: in f, at g.cc:12"), False),
         (
             RuntimeError("C++ compile error\n\nOutput:\ncc1plus: out of memory allocating 65536 bytes"),
             True,

@@ -18,7 +18,7 @@ from gtrace.core.backends.fx import Lowered, lower
 from gtrace.core.backends.inductor.accuracy import decompositions
 from gtrace.core.backends.inductor.divisions import multiply_by_reciprocals
 from gtrace.core.backends.inductor.failures import compiler_errors
-from gtrace.core.backends.inductor.folders import headers_folder, private_folders
+from gtrace.core.backends.inductor.folders import has_headers, private_folders
 from gtrace.core.backends.inductor.instructions import vector_instructions_known
 from gtrace.core.backends.inductor.launcher import built_by_launcher
 from gtrace.core.backends.inductor.loop_bodies import without_common_subexpressions
@@ -47,11 +47,7 @@ LEAST_CHUNK = 512
 
 def startup_seconds() -> float:
     """Return the extra seconds that the first compile of this process is expected to take."""
-    try:
-        warm = any(file.suffix == ".gch" for file in headers_folder().iterdir())
-    except OSError:
-        warm = False
-    return IMPORT_SECONDS if warm else IMPORT_SECONDS + COLD_SECONDS
+    return IMPORT_SECONDS if has_headers() else IMPORT_SECONDS + COLD_SECONDS
 
 
 def compile_request(request: CompileRequest) -> Compiled:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CacheError
 from gtrace.core.base.locks import new_lock
-from gtrace.core.base.private_folders import make_cache_folder, make_private
+from gtrace.core.base.private_folders import cache_folder, make_cache_folder, make_private
 
 _VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_NAME, _HEADERS = "inductor", "precompiled_headers"
 
 _lock = new_lock()
 _inside = 0
@@ -30,21 +32,37 @@ def inductor_folder() -> Path:
         CacheError: another user could have written to the folder that the environment names.
         OSError: it cannot be made.
     """
-    chosen = os.environ.get(_VARIABLE)
-    # torch sets the variable too, to its folder in the temporary folder, which anybody can make first
-    if chosen and os.path.abspath(chosen) != os.path.abspath(internals.DEFAULT_CACHE_DIR.get()()):
-        return _checked(_VARIABLE, chosen)
-    return make_cache_folder("inductor")
+    chosen = _chosen()
+    return make_cache_folder(_NAME) if chosen is None else _checked(_VARIABLE, chosen)
 
 
 def headers_folder() -> Path:
     """Return the folder of precompiled headers. For errors see `inductor_folder`."""
-    return make_private(inductor_folder() / "precompiled_headers")
+    return make_private(inductor_folder() / _HEADERS)
 
 
-def _checked(variable: str, folder: str) -> Path:
+def has_headers() -> bool:
+    """Whether headers are precompiled, as far as can be seen without making a folder."""
     try:
-        return make_private(Path(os.path.abspath(folder)))
+        folder = (_chosen() or cache_folder() / _NAME) / _HEADERS
+        return any(file.suffix == ".gch" for file in folder.iterdir())
+    except OSError:
+        return False
+
+
+def _chosen() -> Path | None:
+    """Return the folder that the user has chosen."""
+    value = os.environ.get(_VARIABLE)
+    path = Path(os.path.abspath(value)) if value else None
+    # torch sets the variable too, to its folder in the temporary folder, which anybody can make first
+    if path is None or (path.name.startswith("torchinductor_") and path.parent == Path(tempfile.gettempdir())):
+        return None
+    return path
+
+
+def _checked(variable: str, folder: Path) -> Path:
+    try:
+        return make_private(folder)
     except OSError as error:
         fix = f"Set {variable} to a folder of yours, or unset it"
         raise CacheError(f"{variable} names a folder that is not used: {error}. {fix}") from error
@@ -77,7 +95,7 @@ def private_folders() -> Iterator[None]:
 
 def _enter() -> None:
     if triton := os.environ.get("TRITON_CACHE_DIR"):
-        _checked("TRITON_CACHE_DIR", triton)
+        _checked("TRITON_CACHE_DIR", Path(os.path.abspath(triton)))
     folder, headers = inductor_folder(), headers_folder()
     _restore.callback(_set_variable, os.environ.get(_VARIABLE))
     _set_variable(str(folder))  # before torch's modules are imported, some of which make the folder at once
