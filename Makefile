@@ -3,6 +3,7 @@
 # make bench  the tables of speeds; about an hour and a half on an idle machine
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
+# make compat TORCH=2.15.0 PYTHON=python3.12  the core of the tests with another torch, in an environment of its own
 # Each sets up .venv first, again only when what it is made from has changed.
 
 PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
@@ -11,7 +12,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test conformance bench docs clean
+.PHONY: demo test conformance compat bench docs clean
 
 demo: .venv/examples
 	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
@@ -36,6 +37,14 @@ test: .venv/test
 # torch's own tests of its operators, on Arrays: writes docs/conformance.md
 conformance: .venv/conformance
 	OMP_NUM_THREADS=1 $(BIN)/python tests/conformance.py
+
+# with other versions of torch and Python, unpinned; docs/support.md has a row for each run
+TORCH ?= 2.13.0
+compat: COMPAT = build/compat/$(TORCH)-$(notdir $(PYTHON))
+compat:
+	test -x $(COMPAT)/bin/python || $(PYTHON) -m venv $(COMPAT)
+	$(COMPAT)/bin/python -m pip install --disable-pip-version-check -q torch==$(TORCH) -e '.[test]'
+	$(COMPAT)/bin/python tests/compat.py
 
 # what the README's table and docs/performance.md are made from: figures.json has it all
 bench: .venv/bench

@@ -18,6 +18,7 @@ from gtrace.core.backends.aoti import load
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.interpreter.matmul import libraries
 from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.toolchain import missing_for_packages
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import CacheError, UnsupportedTorchError
 from gtrace.core.base.torch_internals import known, supported
@@ -106,6 +107,10 @@ def _gpu() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count()):
         name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
         yield Finding("gpu", f"cuda:{index}: {name}, sm_{capability[0]}{capability[1]}")
+    lacking = missing_for_packages()
+    found = f"programs for the GPU compile in their process: this machine lacks {lacking}"
+    fix = "Install CUDA's toolkit, or set CUDA_HOME. Compiled programs are then kept for later processes."
+    yield Finding("toolkit", found if lacking else "found", fix, not lacking)
 
 
 def _compile() -> Iterator[Finding]:

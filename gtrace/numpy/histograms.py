@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast, counted, counting, promote, promote_arrays
+from gtrace.core.ops.operands import beside, cast, counted, counting, promote, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -81,7 +81,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     >>> gnp.digitize(gnp.array([0.5, 2.]), gnp.array([0., 1., 2.]))
     Array([1, 3], dtype=int64)
     """
-    x, bins = lift("digitize", x), ops.array(bins)
+    x = lift("digitize", x)
+    bins = beside(x.aval.device, bins, ops.array(bins))
     if bins.ndim != 1:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:

@@ -9,7 +9,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import cast, promote, promote_arrays
+from gtrace.core.ops.operands import beside, cast, promote, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.numpy.grids import vander
@@ -37,7 +37,9 @@ def polyval(p: Any, x: Any) -> Array:
     >>> gnp.polyval([1., 0., -1.], gnp.array([2., 3.]))
     Array([3., 8.], dtype=float32)
     """
-    p, x = promote_arrays("polyval", p if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p), ops.array(x))
+    x, given = ops.array(x), p
+    p = beside(x.aval.device, given, ops.array(p) if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p))
+    p, x = promote_arrays("polyval", p, x)
     shape = ops.broadcast_shapes(p.shape[1:], x.shape)
     out: Array = ops.zeros(shape, x.aval.dtype, device=x.device)
     for k in range(p.shape[0]):
@@ -245,13 +247,15 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if strip_zeros:
         found = p.numpy().nonzero()[0]
         if not len(found):
-            return ops.zeros((0,), complex)
+            return ops.zeros((0,), complex, device=p.device)
         ends = p.size - 1 - int(found[-1])
         p = p[int(found[0]) : p.size - ends]
     size = p.size - 1
     if size < 1:
-        return ops.zeros((ends,), complex)
+        return ops.zeros((ends,), complex, device=p.device)
     first = ops.divide(neg(p[1:]), p[0])
-    companion = ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype)[: size - 1]])
+    companion = ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype, device=p.device)[: size - 1]])
     found_roots = eigvals(companion)
-    return ops.concat([found_roots, ops.zeros((ends,), found_roots.aval.dtype)]) if ends else found_roots
+    return (
+        ops.concat([found_roots, ops.zeros((ends,), found_roots.aval.dtype, device=p.device)]) if ends else found_roots
+    )

@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast, promote
+from gtrace.core.ops.operands import beside, cast, promote
 from gtrace.core.ops.reduce import to_last
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -35,7 +35,8 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
     (x,) = promote(op, lift(op, x), floating=True)
-    q = ops.array(q, None if hasattr(q, "dtype") else torch.float64)  # 0.3 in float32 is another place
+    # 0.3 in float32 is another place
+    q = beside(x.aval.device, q, ops.array(q, None if hasattr(q, "dtype") else torch.float64))
     rows, shape = to_last(op, x, axis, keepdims)
     *rest, size = rows.shape
     if not size:

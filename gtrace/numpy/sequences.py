@@ -13,7 +13,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.convolve import correlate_padded
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast, promote, promote_arrays
+from gtrace.core.ops.operands import beside, cast, promote, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -94,7 +94,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     >>> gnp.interp(gnp.array([0.5, 3.]), gnp.array([0., 1.]), gnp.array([10., 20.]))
     Array([15., 20.], dtype=float32)
     """
-    x, xp, fp = promote_arrays("interp", ops.array(x), ops.array(xp), ops.array(fp), floating=True)
+    x = ops.array(x)
+    xp, fp = (beside(x.aval.device, given, ops.array(given)) for given in (xp, fp))
+    x, xp, fp = promote_arrays("interp", x, xp, fp, floating=True)
     if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
         got = f"{xp.aval!r} and {fp.aval!r}"
         raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))

@@ -10,7 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.operands import cast, counting, promote_arrays
+from gtrace.core.ops.operands import beside, cast, counting, promote_arrays
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.core.trace.array import Array
@@ -94,7 +94,8 @@ def isin(
 
 def _same_kind(op: str, x: Any, y: Any) -> tuple[Array, Array]:
     """Return two arrays in one dtype; booleans become uint8, which can be searched."""
-    x, y = promote_arrays(op, ops.array(x), ops.array(y))
+    a, b = ops.array(x), ops.array(y)
+    x, y = promote_arrays(op, beside(b.aval.device, x, a), beside(a.aval.device, y, b))
     return (cast(x, torch.uint8), cast(y, torch.uint8)) if x.aval.dtype is torch.bool else (x, y)
 
 

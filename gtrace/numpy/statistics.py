@@ -8,7 +8,7 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.operands import promote, promote_arrays
+from gtrace.core.ops.operands import beside, promote, promote_arrays
 from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -37,7 +37,9 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         out = ops.mean(x, axis, keepdims)
         count = math.prod(x.shape[k] for k in normalize_axes("average", axis, x.ndim))
         return (out, ops.broadcast_to(ops.array(float(count), dtype=out.aval.dtype), out.shape)) if returned else out
-    x, w = promote_arrays("average", x, ops.array(weights), floating=True)
+    x = ops.array(x)
+    w = beside(x.aval.device, weights, ops.array(weights))
+    x, w = promote_arrays("average", x, w, floating=True)
     if w.shape != x.shape:
         given = range(x.ndim) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         axes = [normalize_axis("average", k, x.ndim) for k in given]

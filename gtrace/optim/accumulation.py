@@ -67,7 +67,8 @@ class MultiSteps:
 
     def init(self, params: Params) -> MultiStepsState:
         """Return the first state."""
-        return MultiStepsState(first_count(), first_count(), self._opt.init(params), zeros_of(params, self._dtype))
+        steps, updates = first_count(params), first_count(params)
+        return MultiStepsState(steps, updates, self._opt.init(params), zeros_of(params, self._dtype))
 
     def update(
         self, updates: Updates, state: MultiStepsState, params: Params = None, /

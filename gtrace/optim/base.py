@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn, Protocol
@@ -10,6 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.core.base.torch_modes import without_modes
@@ -106,10 +108,8 @@ def global_norm(updates: Updates) -> Array:
     >>> gt.optim.global_norm({"a": gt.array([3.0]), "b": gt.array(4.0)})
     Array(5., dtype=float32)
     """
-    total = lift("optim.global_norm", 0.0)
-    for x in tree.leaves(updates):
-        total = total + ops.sum(squared(lift("optim.global_norm", x)))
-    return ops.sqrt(total)
+    sums = [ops.sum(squared(lift("optim.global_norm", x))) for x in tree.leaves(updates)]
+    return ops.sqrt(functools.reduce(ops.add, sums) if sums else lift("optim.global_norm", 0.0))
 
 
 # -- trees
@@ -165,9 +165,13 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
     return tree.map(corrected, moments)
 
 
-def first_count() -> Array:
-    """Return the number of updates before the first: int32, as optax's."""
-    return ops.zeros((), torch.int32) if thread.trace.capture is not None else wrap(_zeros((), dtype=torch.int32))
+def first_count(params: Params) -> Array:
+    """Return the number of updates before the first: int32, as optax's, where the first parameter is."""
+    devices = [x.aval.device for x in tree.leaves(params) if type(x) is Array]
+    place = devices[0] if devices else CPU
+    if thread.trace.capture is not None:
+        return ops.zeros((), torch.int32, device=place)
+    return wrap(_zeros((), dtype=torch.int32, device=place))
 
 
 _zeros, _zeros_like = without_modes(torch.zeros), without_modes(torch.zeros_like)

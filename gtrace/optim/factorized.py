@@ -81,7 +81,7 @@ def scale_by_factored_rms(
         return row, col, whole
 
     def init(params: Params) -> State:
-        return FactoredState(first_count(), *_columns(params, [start(p) for p in tree.leaves(params)]))
+        return FactoredState(first_count(params), *_columns(params, [start(p) for p in tree.leaves(params)]))
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         steps = cast(state.count - step_offset + 1, torch.float32)

@@ -96,7 +96,10 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
         out = without_bias(mean, decay, count) if debias else mean
         return out, EmaState(count, cast_all(mean, accumulator_dtype))
 
-    return GradientTransformation(lambda params: EmaState(first_count(), zeros_of(params, accumulator_dtype)), update)
+    def init(params: Params) -> State:
+        return EmaState(first_count(params), zeros_of(params, accumulator_dtype))
+
+    return GradientTransformation(init, update)
 
 
 class ScaleByAdamState(NamedTuple):
@@ -137,7 +140,7 @@ def scale_by_adam(
     """
 
     def init(params: Params) -> State:
-        return ScaleByAdamState(first_count(), zeros_of(params, mu_dtype), zeros_of(params))
+        return ScaleByAdamState(first_count(params), zeros_of(params, mu_dtype), zeros_of(params))
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         mu, nu = moment(updates, state.mu, b1, 1), moment(updates, state.nu, b2, 2)
@@ -191,7 +194,10 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
         mu = cast_all(moment(updates, state.mu, b2, 1), mu_dtype)
         return out, ScaleByLionState(state.count + 1, mu)
 
-    return GradientTransformation(lambda params: ScaleByLionState(first_count(), zeros_of(params, mu_dtype)), update)
+    def init(params: Params) -> State:
+        return ScaleByLionState(first_count(params), zeros_of(params, mu_dtype))
+
+    return GradientTransformation(init, update)
 
 
 class ScaleByRmsState(NamedTuple):
@@ -232,7 +238,7 @@ def scale_by_rms(
     """
 
     def init(params: Params) -> State:
-        return ScaleByRmsState(first_count(), tree.map(lambda p: ops.full_like(p, initial_scale), params))
+        return ScaleByRmsState(first_count(params), tree.map(lambda p: ops.full_like(p, initial_scale), params))
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         nu, count = moment(updates, state.nu, decay, 2), state.count + 1
@@ -273,7 +279,7 @@ def scale_by_stddev(
 
     def init(params: Params) -> State:
         nu = tree.map(lambda p: ops.full_like(p, initial_scale), params)
-        return ScaleByRStdDevState(first_count(), zeros_of(params), nu)
+        return ScaleByRStdDevState(first_count(params), zeros_of(params), nu)
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         mu, nu = moment(updates, state.mu, decay, 1), moment(updates, state.nu, decay, 2)

@@ -106,7 +106,7 @@ def scale_by_muon(
         out = tree.map(lambda m: _orthogonal(m, ns_coeffs, ns_steps, eps), mean)
         return out, MuonState(count, cast_all(mu, mu_dtype))
 
-    return GradientTransformation(lambda params: MuonState(first_count(), zeros_of(params, mu_dtype)), update)
+    return GradientTransformation(lambda params: MuonState(first_count(params), zeros_of(params, mu_dtype)), update)
 
 
 @transformation

@@ -74,7 +74,7 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
         factor = step_size_fn(state.count)
         return tree.map(lambda g: _times(factor, g), updates), ScaleByScheduleState(state.count + 1)
 
-    return GradientTransformation(lambda params: ScaleByScheduleState(first_count()), update)
+    return GradientTransformation(lambda params: ScaleByScheduleState(first_count(params)), update)
 
 
 @transformation
@@ -134,7 +134,7 @@ def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTr
     """
 
     def init(params: Params) -> State:
-        return ScaleByScheduleState(first_count()) if callable(weight_decay) else EmptyState()
+        return ScaleByScheduleState(first_count(params)) if callable(weight_decay) else EmptyState()
 
     def update(updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         params = need_params("add_decayed_weights", params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +15,8 @@ from gtrace.core.backends.fx import lower
 from gtrace.core.backends.inductor.driver import compile_request, compile_with
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.backends.toolchain import missing_for_packages
+from gtrace.core.base.errors import ArgumentError, CompileWarning, message, user_location, warn_at
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 
@@ -59,7 +61,17 @@ class Inductor:
 
     def ahead_of_time(self, mode: str, device: torch.device) -> bool:
         # code compiled ahead of time cannot replay CUDA graphs
-        return not (mode == "reduce-overhead" and device.type == "cuda")
+        return device.type != "cuda" or not (mode == "reduce-overhead" or _lacking())
+
+
+@functools.cache
+def _lacking() -> str:
+    """Return what packages for a GPU lack. The first time, a warning says so."""
+    lacking = missing_for_packages()
+    if lacking:
+        text = f"compiled code for the GPU is not kept, and compiles in this process: this machine lacks {lacking}."
+        warn_at(f"{text} Install it, or set CUDA_HOME.", user_location(), CompileWarning)
+    return lacking
 
 
 @attrs.frozen

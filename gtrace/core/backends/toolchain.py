@@ -8,6 +8,7 @@ import hashlib
 import os
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 
 import torch
@@ -99,6 +100,26 @@ def compiler() -> str:
     real = os.path.realpath(path)
     status = os.stat(real)
     return f"{real} {status.st_size} {int(status.st_mtime)}"
+
+
+@functools.cache
+def missing_for_packages() -> str:
+    """Return what packages for a GPU lack on this machine, in words; empty if they lack nothing.
+
+    torch compiles against the toolkit that the environment names, or that ``nvcc`` belongs to. Code that this process
+    compiles for itself needs neither: Triton has its own assembler.
+    """
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = shutil.which("nvcc")
+    toolkit = Path(home) if home else Path(nvcc).parents[1] if nvcc else Path("/usr/local/cuda")
+    if not (toolkit / "include" / "cuda.h").exists():
+        return f"CUDA's toolkit ({toolkit} has no include/cuda.h)"
+    path = compiler_path()
+    if path is None:
+        return "a C++ compiler"
+    folders = [f"-L{toolkit / name}" for name in ("lib64", "lib")]
+    command = [path, "-shared", "-x", "c++", os.devnull, "-o", os.devnull, *folders, "-lcuda"]
+    return "" if subprocess.run(command, capture_output=True).returncode == 0 else "libcuda.so, to link with"
 
 
 def _source_digest() -> str:

@@ -1,7 +1,8 @@
 """The private names of torch that gtrace uses, each looked up when it is first needed.
 
-Private names move between releases. One that has moved is an `UnsupportedTorchError`, which names it: nothing is
-compiled then, everything is interpreted, and no program is blamed for it. Importing gtrace needs none of them.
+Private names move between releases. A `Feature` is what gtrace can do without: it is off where a name of its is
+missing, after one warning. Any other name that is missing is an `UnsupportedTorchError`. Nothing is compiled then,
+everything is interpreted, and no program is blamed for it. Importing gtrace needs none of them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base.errors import UnsupportedTorchError
+from gtrace.core.base.errors import UnsupportedTorchError, UnsupportedTorchWarning, user_location, warn_at
 
-SUPPORTED = ((2, 11), (2, 12), (2, 13))
-"""Releases of torch that gtrace was tried with."""
+SUPPORTED = ((2, 11), (2, 12), (2, 13), (2, 14), (2, 15))
+"""Releases of torch that gtrace was tried with. Later ones are taken too; see `Feature`."""
 
 
 def supported() -> str:
     """Return the supported releases in words.
 
     >>> supported()
-    '2.11 to 2.13'
+    '2.11 to 2.15'
     """
     return " to ".join(".".join(map(str, release)) for release in (SUPPORTED[0], SUPPORTED[-1]))
 
@@ -38,7 +39,7 @@ def supported() -> str:
 def known(version: str) -> bool:
     """Whether a version of torch is of a supported release.
 
-    >>> known("2.13.0+cpu"), known("2.14.0")
+    >>> known("2.13.0+cpu"), known("2.99.0")
     (True, False)
     """
     return tuple(int(part) for part in version.split("+")[0].split(".")[:2]) in SUPPORTED
@@ -47,7 +48,7 @@ def known(version: str) -> bool:
 def unsupported(problem: str) -> UnsupportedTorchError:
     """Return the error that says in what this torch differs from those that gtrace knows."""
     return UnsupportedTorchError(
-        f"gtrace does not know this torch: {torch.__version__} {problem}; supported are {supported()}"
+        f"gtrace does not know this torch: {torch.__version__} {problem}; tried were {supported()}"
     )
 
 
@@ -116,8 +117,7 @@ IS_CAUSAL = Internal("torch.nn.modules.transformer", "_detect_is_causal_mask")
 WRITTEN = Internal("torch._functorch._aot_autograd.functional_utils", "has_data_mutation")
 DATA_DEPENDENT = Internal("torch._subclasses.fake_tensor", "DataDependentOutputException")
 DYNAMIC_SHAPE = Internal("torch._subclasses.fake_tensor", "DynamicOutputShapeException")
-MKLDNN_ENABLED = Internal("torch", "_C._get_mkldnn_enabled")
-CUDNN_ENABLED = Internal("torch", "_C._get_cudnn_enabled")
+# their public counterparts raise after `torch.backends.disable_global_flags`
 SET_CUDNN_ENABLED = Internal("torch", "_C._set_cudnn_enabled")
 SET_MKLDNN_ENABLED = Internal("torch", "_C._set_mkldnn_enabled")
 SET_FALLBACK_WARNING = Internal("torch", "_C._functorch._set_vmap_fallback_warning_enabled")
@@ -266,6 +266,63 @@ def dynamo_imported() -> bool:
     """Whether torch.compile may have been used: its tracer takes a second to import."""
     return "torch._dynamo" in sys.modules
 
+
+# -- what gtrace can do without
+
+
+@attrs.frozen
+class Feature:
+    """Something that gtrace can do without, and the private names that it needs.
+
+    Attributes:
+        names: of constants of this module.
+        without: what happens where one of them is missing, as a sentence.
+    """
+
+    names: tuple[str, ...]
+    without: str
+
+    def available(self) -> bool:
+        """Whether this torch has all the names. The first time that it has not, a warning says so."""
+        return _available(self, tuple(globals()[name] for name in self.names))
+
+
+@functools.cache
+def _available(feature: Feature, needed: tuple[Internal, ...]) -> bool:
+    try:
+        for internal in needed:
+            internal.get()
+    except UnsupportedTorchError as error:
+        warn_at(f"{error}. {feature.without}", user_location(), UnsupportedTorchWarning)
+        return False
+    return True
+
+
+VECTOR_INSTRUCTIONS = Feature(
+    ("INDUCTOR_CPP", "VEC_ISAS", "X86_ISAS"), "Inductor tries vector instructions by itself, which takes seconds."
+)
+SHORTER_BODIES = Feature(("LOOP_BODY_BLOCK",), "Inductor writes common subexpressions several times.")
+OWN_PRODUCTS = Feature(
+    ("LOWERINGS", "LINEAR_KERNEL", "STORAGE_AND_LAYOUT", "FIXED_LAYOUT", "TENSOR_BOX", "OUTPUT_NODE"),
+    "Inductor computes products of matrices in its own way.",
+)
+CIPHERS = Feature(
+    ("OPS", "LOWERINGS", "REGISTER_LOWERING", "MAKE_POINTWISE"), "Inductor calls operations on bits one by one."
+)
+SHORT_BUILDS = Feature(
+    ("INDUCTOR_AOT", "CPP_COMPILE_ERROR", "CPP_BUILDER", "CPP_OPTIONS", "PICK_VEC_ISA", "PRECOMPILE_HEADER"),
+    "The C++ compiler takes longer for a program.",
+)
+OPEN_SIZES = Feature(
+    ("SHAPE_ENV", "SYMBOLIC_CONTEXT", "DYNAMIC", "CPP_KERNEL", "USE_ACC_HELPER"), "Each size is compiled by itself."
+)
+FUSED_UPDATES = Feature(("FUSED_ADAM", "FUSED_ADAMW"), "Updates by Adam take several calls of torch.")
+PRODUCTS_BY_ONEDNN = Feature(("LINEAR",), "torch's library computes all products of matrices.")
+FORGOTTEN_EVENTS = Feature(("COMPILE_EVENTS",), "torch may warn of overlapping events after an interrupted compile.")
+FUNCTION_MODES_OFF = Feature(
+    ("POP_FUNCTION_MODE", "PUSH_FUNCTION_MODE"), "Function modes of torch may change what gtrace computes."
+)
+DISPATCH_MODES_OFF = Feature(("NO_DISPATCH_MODES",), "Dispatch modes of torch may change what gtrace computes.")
 
 INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Internal))
 """Every private name of torch that gtrace uses."""

@@ -125,9 +125,9 @@ def quiet() -> bool:
 def no_modes() -> Iterator[None]:
     """Turn every ambient mode off inside a ``with`` block."""
     with contextlib.ExitStack() as stack:
-        while _function_modes():
+        while _function_modes() and internals.FUNCTION_MODES_OFF.available():
             stack.callback(internals.PUSH_FUNCTION_MODE.get(), internals.POP_FUNCTION_MODE.get()())
-        if _dispatch_modes():
+        if _dispatch_modes() and internals.DISPATCH_MODES_OFF.available():
             stack.enter_context(internals.NO_DISPATCH_MODES.get()())
         stack.enter_context(torch.inference_mode(False))
         for device in DEVICES:

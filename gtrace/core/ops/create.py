@@ -19,7 +19,7 @@ from gtrace.core.ir.op import define
 from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.core.ops.join_split import stack
 from gtrace.core.ops.logic import equal
-from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.operands import cast, on_device_op, promote_arrays
 from gtrace.core.ops.shape import (
     as_int,
     as_shape,
@@ -221,9 +221,13 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
 
 
 def to_device(x: Array, device: Any) -> Array:
-    """Return x on `device`. The value is computed now and copied if it lives elsewhere."""
+    """Return x on `device`. If it lives elsewhere, it is computed now and copied; in a captured function, later."""
     place = as_device(device)
-    return x if x.aval.device == place else wrap(whole(x, "device").to(place))
+    if x.aval.device == place:
+        return x
+    if thread.trace.capture is not None:
+        return bind(on_device_op, (x,), (str(place),))
+    return wrap(whole(x, "device").to(place))
 
 
 # -- constants

@@ -20,7 +20,7 @@ from gtrace.core.ops.index import Split, read, split_index
 from gtrace.core.ops.index_bounds import check_mode
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
-from gtrace.core.ops.operands import cast
+from gtrace.core.ops.operands import beside, cast
 from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
@@ -278,7 +278,7 @@ def _update_operand(x: Array, values: Any) -> Array:
     """Return the update in the dtype of x; a wider kind is an error rather than a silent loss."""
     value = python_scalar(values)
     if value is None or type(values) is Array:
-        u = lift("at", values)
+        u = beside(x.aval.device, values, lift("at", values))
         if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
             raise DtypeError(
                 message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")

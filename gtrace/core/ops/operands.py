@@ -23,7 +23,7 @@ from gtrace.core.ops.saturation import INTEGERS, saturated
 from gtrace.core.ops.shape import constant
 from gtrace.core.ops.sharding_rules import same
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
+from gtrace.core.trace.bind import bind, joint_device
 from gtrace.core.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
 from gtrace.core.trace.fast import binary_fast, unary_fast
 from gtrace.core.trace.promotion import NARROW, float_of, meeting, mixing, wide
@@ -124,6 +124,42 @@ def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
     return cast(ct if dtype in COMPLEX else real(ct), dtype)
 
 
+# -- devices
+
+
+def _on_device_vjp(ct: Array, needed: Any, x: Array, out: Array, device: str) -> tuple[Array]:
+    return (bind(on_device_op, (ct,), (str(x.aval.device),)),)
+
+
+def _on_device_result(avals: tuple[Aval, ...], device: str) -> Aval:
+    return aval(avals[0].shape, avals[0].dtype, torch.device(device), avals[0].weak)
+
+
+def _on_device(x: torch.Tensor, device: str) -> torch.Tensor:
+    out = x.to(device)
+    return x.view(x.shape) if out is x and type(x) is torch.Tensor else out
+
+
+on_device_op = define(
+    "on_device", _on_device, moves=True, params=("device",), shape=_on_device_result, vjp=_on_device_vjp, linear=True,
+    factors=same, batch=unchanged,
+    samples=lambda: [Sample((numpy.array([[-1.5, 0.0, 2.25]], dtype=numpy.float64),), {"device": "cpu"})],
+    reference=lambda x, device: x, user=lambda x, device: bind(on_device_op, (lift("on_device", x),), (device,)),
+)  # fmt: skip
+
+
+def beside(device: torch.device, given: Any, x: Array) -> Array:
+    """Return the array `x` of what was `given` on a device, where other operands are.
+
+    Numbers and host data, such as lists and NumPy arrays, go there. Arrays and tensors of some size stay.
+    """
+    if x.aval.device == device or x.aval.device.type != "cpu":
+        return x
+    if isinstance(given, (Array, torch.Tensor)) and x.aval.shape:
+        return x
+    return bind(on_device_op, (x,), (str(device),))
+
+
 # -- promotion
 
 _DOUBLE = (torch.float64, torch.complex128)
@@ -141,6 +177,9 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     if all(value is not None for value in values):
         values[0] = None
     arrays = [lift(op, x) if value is None else None for x, value in zip(operands, values, strict=True)]
+    placed = joint_device([x.aval for x in arrays if x is not None])
+    if placed is not None:
+        arrays = [x if x is None else beside(placed, given, x) for given, x in zip(operands, arrays, strict=True)]
     present = [x for x in arrays if x is not None]
     scalars = [value for value in values if value is not None]
     typed = [kind for x in operands if (kind := typed_scalar(x)) is not None]
@@ -172,7 +211,8 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
     """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64."""
-    found = promote(op, *[lift(op, x) for x in operands], floating=floating)
+    lifted = [x if isinstance(x, numpy.ndarray) else lift(op, x) for x in operands]
+    found = promote(op, *lifted, floating=floating)
     if found[0].aval.dtype in _DOUBLE:
         for k, operand in enumerate(operands):
             if isinstance(operand, (float, complex)):

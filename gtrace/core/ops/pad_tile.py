@@ -86,7 +86,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
         if by.aval.dtype in INEXACT:
             raise DtypeError(message("roll", "integers as shift", repr(by.aval), "Use x.astype(gt.int64)."))
         size = x.aval.shape[place]
-        start = subtract(lift("roll", numpy.arange(size)), by)
+        start = subtract(numpy.arange(size), by)
         x = index_axis(x, cast(remainder(start, size), torch.int64), place) if size else x
     return x
 

@@ -97,6 +97,7 @@ def _adam(
         ps = [torch.zeros_like(m) for m in ms]
     averages = _averages(beta1, weight1) and _averages(beta2, weight2)
     fused = averages and 0.0 < inner < math.inf and math.isfinite(step) and (bool(step) or not decay)
+    fused = fused and internals.FUSED_UPDATES.available()
     aligned = []
     for k, m in enumerate(ms):
         strides = m.stride()

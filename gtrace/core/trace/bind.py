@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import LeakError, user_location, users_line
 from gtrace.core.base.events import Recorded, bus
@@ -96,8 +98,37 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
     avals = tuple([x.aval for x in operands])
     instr = op.table.get((params, *avals))
     if instr is None:
+        if len({a.device for a in avals}) > 1:
+            operands = _joined(op, operands)
+            avals = tuple([x.aval for x in operands])
         instr = op.instr(params, avals)
     return emit(instr, operands)
+
+
+def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
+    """Return operands of which those on the CPU follow the others to their device, as in torch: numbers and indices."""
+    device = joint_device([x.aval for x in operands])
+    if device is None:
+        return list(operands)
+    joins = REGISTRY["on_device"]
+
+    def follows(k: int, a: Aval) -> bool:
+        return a.device.type == "cpu" and (not a.shape or (k > 0 and op.name in _INDEXED and a.dtype is torch.int64))
+
+    return [
+        bind(joins, (x,), (str(device),)) if x.__class__ is Array and follows(k, x.aval) else x
+        for k, x in enumerate(operands)
+    ]
+
+
+_INDEXED = frozenset({"index", "index_put", "index_put_inside", "gather", "scatter_add", "scatter_reduce"})
+"""Operations with indices among their operands."""
+
+
+def joint_device(avals: Sequence[Aval]) -> torch.device | None:
+    """Return the device that operands meet on, if some are on the CPU and the others on one other device."""
+    others = {a.device for a in avals if a.device.type != "cpu"}
+    return others.pop() if len(others) == 1 and len(avals) > 1 else None
 
 
 def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:

@@ -393,12 +393,14 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
-    """Return the device where `arrays` live; weak 0-d ones go anywhere.
+    """Return the device where `arrays` live; 0-d ones on the CPU, and weak 0-d ones, go anywhere.
 
     Raises:
         DeviceError: more than one device.
     """
     devices = {x.aval.device for x in arrays if not (x.aval.weak and not x.aval.shape)}
+    if len(devices) > 1:
+        devices = {x.aval.device for x in arrays if x.aval.shape or x.aval.device.type != "cpu"}
     if len(devices) > 1:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))

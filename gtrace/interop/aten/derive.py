@@ -197,11 +197,12 @@ def _taken_apart() -> Iterator[None]:
     """Take layers apart whose fused kernels have no derivative, or write to their operands."""
     with _process_wide, warnings.catch_warnings():
         # torch's own modules for forward derivatives use what torch deprecates
-        warnings.simplefilter("ignore", DeprecationWarning)
+        for category in (DeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", category)
         # an operator of a library without a derivative: torch says so and goes on with a wrong one
         warnings.filterwarnings("error", ".*autograd kernel was not registered", UserWarning)
-        mkldnn, fastpath = internals.MKLDNN_ENABLED.get()(), torch.backends.mha.get_fastpath_enabled()
-        cudnn = internals.CUDNN_ENABLED.get()()
+        mkldnn, fastpath = torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled()
+        cudnn = torch.backends.cudnn.enabled
         internals.SET_MKLDNN_ENABLED.get()(False)
         torch.backends.mha.set_fastpath_enabled(False)
         internals.SET_CUDNN_ENABLED.get()(False)

@@ -30,6 +30,7 @@ from gtrace.core.backends.inductor.strides import strides_ensured
 from gtrace.core.backends.interpreter import batch_norms
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import CompileError
 
 IMPORT_SECONDS = 4.0
 """Extra seconds of the first compile of a process, which imports Inductor."""
@@ -142,6 +143,8 @@ def _compile(
         own: whether outputs are copied that share memory with an input or with each other.
     """
     compile_fx = internals.COMPILE_FX.get()
+    if request.relations is not None and not internals.OPEN_SIZES.available():
+        raise CompileError(internals.OPEN_SIZES.without)
     register_pointwise()
     table = decompositions(internals.DECOMPOSITIONS.get()()) | batch_norms.DECOMPOSITIONS
     shims: dict[Any, list[str]] = {}
@@ -170,6 +173,9 @@ def _compile(
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}
         patches["aot_inductor.custom_ops_to_c_shims"] = shims
         options = {"aot_mode": True, "cpp_wrapper": True}
+        if request.device.type != "cpu":
+            # torch 2.11 sets neither here: it would compile twice, and run the program on made up inputs
+            patches |= {"triton.store_cubin": True, "triton.autotune_at_compile_time": True}
     with (
         internals.PATCH_CONFIG.get()(patches),
         internals.SET_AOT_COMPILATION.get()(folder is not None),

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import torch
 
-from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
-from gtrace.core.base.torch_internals import COMPILE_EVENTS, known, unsupported
+from gtrace.core.base.errors import CompileError, TransientCompileError
+from gtrace.core.base.torch_internals import COMPILE_EVENTS, FORGOTTEN_EVENTS, known, unsupported
 
 _MESSAGES = re.compile(
     r"""std::bad_alloc | out\ of\ memory | cannot\ allocate\ memory | can't\ allocate\ memory | not\ enough\ memory
@@ -25,7 +25,7 @@ _MESSAGES = re.compile(
     | text\ file\ busy | file\ size\ limit\ exceeded | PytorchStreamWriter\ failed
     | can't\ start\ new\ thread | (after|at)\ (interpreter\ )?shutdown
     | no\ working\ C\+\+\ compiler | failed\ to\ find\ C\ compiler | cannot\ find\ a\ working\ triton
-    | active\ drivers | CUDA\ driver | CUDA_HOME""",
+    | active\ drivers | CUDA\ driver | CUDA_HOME | cannot\ find\ -lcuda\b | cuda\.h:\ no\ such\ file""",
     re.IGNORECASE | re.VERBOSE,
 )
 """What compilers, Python and torch say when the machine lacks something, or when the system killed a compiler."""
@@ -81,13 +81,13 @@ def compiler_errors() -> Iterator[None]:
                 warnings.simplefilter("ignore", category)
             yield
     except KeyboardInterrupt:
-        if COMPILE_EVENTS.module in sys.modules:
+        if COMPILE_EVENTS.module in sys.modules and FORGOTTEN_EVENTS.available():
             # an interrupted event of torch's own log never ends, and the next compile would be said to overlap it
             events = COMPILE_EVENTS.get()()
             events.get_stack().clear()
             events.get_pt2_compile_substack().clear()
         raise
-    except UnsupportedTorchError:
+    except CompileError:
         raise
     except Exception as error:  # compilers raise whatever they like
         reason = f"{type(error).__name__}: {_summary(error)}"

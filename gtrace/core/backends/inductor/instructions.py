@@ -19,6 +19,8 @@ def vector_instructions_known() -> bool | None:
     before, and 1.4 in each process after that. torch's own kernels use the processor's instructions without such a
     trial, so what is left to ask is whether the compiler takes their flags.
     """
+    if not internals.VECTOR_INSTRUCTIONS.available():
+        return None
     given = internals.INDUCTOR_CPP.get().vec_isa_ok
     if given is not None:
         return bool(given)

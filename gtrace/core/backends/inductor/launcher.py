@@ -38,10 +38,12 @@ HEADER = Path(__file__).with_name("program.h")
 """What every program includes; it is precompiled once on a machine."""
 
 _UNUSED = (
-    "ContainerExtractConstantsMap", "ContainerFreeInactiveConstantBuffer", "ContainerGetCallSpec",
+    "ContainerCreateWithExternalConstants", "ContainerDidCallLoadConstants", "ContainerExtractConstantsMap",
+    "ContainerFreeInactiveConstantBuffer", "ContainerGetCallSpec",
     "ContainerGetConstantDtype", "ContainerGetConstantName", "ContainerGetConstantOriginalFQN",
     "ContainerGetConstantsBlobSize", "ContainerRunConstantFolding", "ContainerRunSingleThreaded",
-    "ContainerSwapConstantBuffer", "ContainerUpdateConstantBuffer", "ContainerUpdateConstantBufferFromCpu",
+    "ContainerSetUseStreamAffinity", "ContainerSwapConstantBuffer", "ContainerUpdateConstantBuffer",
+    "ContainerUpdateConstantBufferFromCpu",
     "ContainerUpdateInactiveConstantBuffer", "ContainerUpdateUserManagedConstantBuffer", "UpdateConstantsFromBlob",
 )  # fmt: skip
 """Entry points about weights, which torch's runner looks up and never calls for a program without weights."""
@@ -186,9 +188,8 @@ def build(kernels: str, launcher: str, folder: Path) -> Path:
 @contextlib.contextmanager
 def built_by_launcher(folder: Path) -> Iterator[None]:
     """Within the block, let Inductor build programs for the CPU as `launcher` describes where that can be done."""
-    config = internals.INDUCTOR_AOT.get()
-    compiler = internals.AOT_COMPILER.get()
-    original, error = compiler.compile, internals.CPP_COMPILE_ERROR.get()
+    compiler, short = internals.AOT_COMPILER.get(), internals.SHORT_BUILDS.available()
+    original = compiler.compile
     thread = threading.get_ident()  # others may use Inductor meanwhile
 
     def compile_(
@@ -200,13 +201,13 @@ def built_by_launcher(folder: Path) -> Iterator[None]:
             names = [f"{library}.{name}{overload or '.default'}" for library, name, overload in found]
             raise NotImplementedError(f"{NO_INTERFACE} {', '.join(names) or 'one of its operators'}")
         text = None
-        ours = threading.get_ident() == thread and device_type == "cpu"
+        ours = short and threading.get_ident() == thread and device_type == "cpu"
         if ours and not graph.constants and not fallbacks and not additional_files:
-            operators = itertools.chain.from_iterable(config.custom_ops_to_c_shims.values())
+            operators = itertools.chain.from_iterable(internals.INDUCTOR_AOT.get().custom_ops_to_c_shims.values())
             text = launcher(wrapper, len(graph.graph_outputs), operators)
         if text is not None:
             # another torch may declare in its model what the function needs
-            with contextlib.suppress(error):
+            with contextlib.suppress(internals.CPP_COMPILE_ERROR.get()):
                 return [str(build(kernels, text, folder))]
         return original(graph, wrapper, kernels, fallbacks, device_type=device_type, additional_files=additional_files)
 

@@ -19,6 +19,9 @@ from gtrace.core.base.exact_keys import exact_key
 @contextlib.contextmanager
 def without_common_subexpressions() -> Iterator[None]:
     """Remove, from each body as soon as Inductor has traced it, what is computed a second time."""
+    if not internals.SHORTER_BODIES.available():
+        yield
+        return
     block = internals.LOOP_BODY_BLOCK.get()
     original = block.__init__
 

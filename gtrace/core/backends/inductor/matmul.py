@@ -72,6 +72,8 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
     Args:
         own: whether C++ of our own may.
     """
+    if not internals.OWN_PRODUCTS.available():
+        return
     graph = module.graph
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default):
         x, y = node.args
@@ -121,6 +123,9 @@ def products_lowered(shims: dict[Any, list[str]], threads: int) -> Iterator[None
         shims: the C++ of operators, to which that of products is added.
         threads: those that share a product of some size.
     """
+    if not internals.OWN_PRODUCTS.available():
+        yield
+        return
     lowerings = internals.LOWERINGS.get()
     header = PRODUCTS.read_text()
     templates = _TEMPLATES.format(includes=system_headers(header), source=header)

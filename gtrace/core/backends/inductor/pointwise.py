@@ -48,6 +48,8 @@ for _method, _name in {
 
 def register_pointwise() -> None:
     """Register lowerings for the operations in `POINTWISE` that Inductor does not know yet."""
+    if not internals.CIPHERS.available():
+        return
     lowerings, register = internals.LOWERINGS.get(), internals.REGISTER_LOWERING.get()
     for op, function in POINTWISE.items():
         if op not in lowerings:

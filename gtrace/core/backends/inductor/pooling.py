@@ -50,7 +50,7 @@ def pooling(table: Mapping[Any, Callable[..., Any]], shims: dict[Any, list[str]]
         table: decompositions for the rest.
         shims: the C++ of operators, to which that of the operators used is added.
     """
-    otherwise = table[GRADIENT]
+    otherwise = table.get(GRADIENT, _by_inductor)  # torch 2.11 and 2.12 have no decomposition, but a lowering
 
     def gradient(
         g: torch.Tensor, x: torch.Tensor, window: Sequence[int], strides: Sequence[int], padding: Sequence[int],
@@ -65,6 +65,10 @@ def pooling(table: Mapping[Any, Callable[..., Any]], shims: dict[Any, list[str]]
         return made.op(x, g.contiguous(memory_format=torch.channels_last))
 
     return {**table, GRADIENT: gradient}
+
+
+def _by_inductor(*_: Any) -> Any:
+    return NotImplemented
 
 
 def _suits(x: torch.Tensor, g: torch.Tensor, window: tuple[int, ...]) -> bool:

@@ -13,6 +13,7 @@ import torch
 from gtrace.core.backends.interpreter.call_plan import TorchCall, plan_calls, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.core.ir.wide_unsigned import is_wide
@@ -71,6 +72,10 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
     return functools.partial(node.op.rules.body, programs, **plain)
 
 
+OWN_DEVICE = frozenset({"nextafter", "gammainc", "gammaincc", "searchsorted"})
+"""Operations whose kernels take no number of the CPU beside arrays of a GPU."""
+
+
 @attrs.frozen(eq=False)
 class CallPlan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
@@ -79,7 +84,8 @@ class CallPlan:
 
     Attributes:
         calls: of each the function, the values it takes, the value it assigns, and those that nothing needs after it.
-        constants: the numbers, as 0-d tensors. They stay on the CPU: torch combines them with any device.
+        constants: the numbers, as 0-d tensors. They stay on the CPU, and torch combines them with any
+            device, but for the operations of `OWN_DEVICE`.
         outputs: the values to return.
         steps: of the calls.
     """
@@ -95,7 +101,7 @@ class CallPlan:
         graph = fuse_derivatives(fuse_updates(graph))
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
-        numbers: dict[tuple[str, torch.dtype], int] = {}
+        numbers: dict[tuple[str, torch.dtype, torch.device], int] = {}
         calls = []
         steps = plan_calls(graph)
         last_use = {value: index for index, step in enumerate(steps) for value in step.ins if value.__class__ is int}
@@ -110,10 +116,11 @@ class CallPlan:
                     if last_use[x] == index and place not in dead:
                         dead.append(place)
                 else:
-                    number = repr(x.value), x.aval.dtype
+                    device = x.aval.device if step.node.op.name in OWN_DEVICE else CPU
+                    number = repr(x.value), x.aval.dtype, device
                     place = numbers.setdefault(number, base + len(constants))
                     if place == base + len(constants):
-                        constants.append(torch.tensor(x.value, dtype=x.aval.dtype))
+                        constants.append(torch.tensor(x.value, dtype=x.aval.dtype, device=device))
                 ins.append(place)
             if is_deferrable(step.node):
                 ins.append(-1)

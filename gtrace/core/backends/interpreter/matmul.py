@@ -46,6 +46,7 @@ def preferred() -> bool:
         and torch.backends.mkldnn.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and _vendor() not in ("GenuineIntel", "")
+        and internals.PRODUCTS_BY_ONEDNN.available()
     )
 
 

@@ -16,9 +16,9 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Subgraph, subgraphs
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.ops.operands import cast, weak_like
+from gtrace.core.ops.operands import cast, on_device_op, weak_like
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import emit_all
+from gtrace.core.trace.bind import bind, emit_all
 from gtrace.core.trace.capture import Captured, capture
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import materialize
@@ -129,12 +129,14 @@ def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
-    """Cast Python numbers in a loop's first state to the dtypes that its body returns; None if all fit already."""
+    """Bring numbers in a loop's first state to the dtypes and devices that its body returns; None if all fit already."""
     fitted = []
     for x, b in zip(start, new, strict=True):
         a = x.aval
         differs = a.weak and a.shape == b.shape and (b.dtype is not a.dtype or not b.weak)
-        fitted.append(cast(x, b.dtype) if differs and result_dtype([a, b]) is b.dtype else x)
+        y = cast(x, b.dtype) if differs and result_dtype([a, b]) is b.dtype else x
+        moves = a.device.type == "cpu" and a.device != b.device and not a.shape
+        fitted.append(bind(on_device_op, (y,), (str(b.device),)) if moves else y)
     return fitted if any(x is not y for x, y in zip(fitted, start, strict=True)) else None
 
 
