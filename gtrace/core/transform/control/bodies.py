@@ -129,7 +129,7 @@ def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
-    """Bring numbers in a loop's first state to the dtypes and devices that its body returns; None if all fit already."""
+    """Bring numbers in a first state to the dtypes and devices that a loop returns; None if all fit already."""
     fitted = []
     for x, b in zip(start, new, strict=True):
         a = x.aval
