@@ -61,6 +61,15 @@ def test_anchors_work(write):
     assert signals["a"] == signals["b"] == signals["c"] == gt.SignalConfig(gt.ShardConfig(axis=1))
 
 
+def multiplied(first, each, count=9):
+    """Lists, or mappings, each of which names the one before nine times: 9 ** count values in some hundred letters."""
+    names = "bcdefghijklm"[: count + 1]
+    nested = (
+        f"&{name} {each.format(','.join([f'*{before}'] * 9))}" for before, name in zip(names, names[1:], strict=False)
+    )
+    return f"&b {first}, {', '.join(nested)}"
+
+
 # text, line, what the message says
 BAD = {
     "unknown option": (
@@ -143,6 +152,21 @@ BAD = {
     "a number that is none": ("f:\n  shard: {axis: !!int x}\n", 2, "expected a YAML value"),
     "not text": (b"\xff\xfe\xfa\x00\x81", 1, "expected YAML"),
     "a control character": ("f: \x01\n", 1, "expected YAML"),
+    "aliases that multiply": (f"a: [{multiplied('[x,x]', '[{}]')}]\n", 1, "expected at most 200,000 values, got more"),
+    "merges that multiply": (
+        f"a:\n  shard: {{axis: [{multiplied('{x: 1}', '{{<<: [{}]}}')}]}}\n",
+        1,
+        "expected at most 200,000 values, got more",
+    ),
+    "aliases that multiply a little": (
+        f"a: [{multiplied('[x,x]', '[{}]', 4)}]\n",
+        1,
+        "[a] expected a mapping of options, got [['x', 'x'], [['x', 'x'], ['x', 'x'], ",
+    ),
+    "an alias of itself": ("a: &a [*a]\n", 1, "expected at most 200,000 values, got more"),
+    "a number of many digits": (f"g: {{shard: {{axis: 0x{'f' * 9000}}}}}\nf: 1", 2, "got 1"),
+    "a negative number of many digits": (f"f: {{shard: {{axis: -0x{'f' * 9000}}}}}\n", 1, "got a number of 36000 bits"),
+    "a name of many letters": (f"f: {{{'a' * 100_000}: 1}}\n", 1, "got 'aaaa"),
     "too deep": ("f: " + "[" * 20000, 1, "nested too deeply"),
 }
 
@@ -154,7 +178,7 @@ def test_a_wrong_file_is_refused_with_its_line(case, write):
     with pytest.raises(gt.ConfigError) as caught:
         gt.load_config(path)
     message = str(caught.value)
-    assert words in message
+    assert words in message and len(message) < 1000
     assert message.endswith(f"(at {path}:{line})")
     assert gt.config.signals is None
     assert not registry.signals()

@@ -208,6 +208,14 @@ def test_arguments_of_a_program_that_are_no_text_are_shown(watched, monkeypatch,
     assert capsys.readouterr().out.startswith("train.py ? [bold]  (process ")
 
 
+def test_control_characters_of_arguments_do_not_reach_the_terminal(watched, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py", "\x1b]0;a title\x07\x1b[2J\x9b1m\r\n\u202e.csv"])
+    assert main(["top", "--interval", "0.01"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(r"train.py \x1b]0;a title\x07\x1b[2J\x9b1m\r\n\u202e.csv  (process ")
+    assert shown.replace("\n", "").isprintable()
+
+
 def test_a_forked_process_leaves_the_socket_to_its_parent(runtime):
     script = """
 import os, sys, gtrace as gt

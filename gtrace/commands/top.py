@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.ir.signature import short
 from gtrace.observe.status import folders, is_private
 from gtrace.observe.table import TIERS, FittingTable
@@ -156,7 +156,7 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
         return f"{(calls - then) / seconds:.0f}" if seconds > 0 else ""
 
     # names of files need not be text
-    command = " ".join(now["command"]).encode(errors="replace").decode() or "python"
+    command = printable(" ".join(now["command"]).encode(errors="replace").decode()) or "python"
     rank = f", rank {now['rank']}" if now["rank"] else ""
     memory = f"memory {bytes_text(now['memory'])}" + ("" if now["gpu"] is None else f", GPU {bytes_text(now['gpu'])}")
     calls = f"{now['calls']} calls, {rate(now['calls'], before['calls']) or '-'} calls/s"
@@ -164,16 +164,18 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
     head = [
         Text(f"{command}  (process {now['pid']}{rank})", style="bold"),
         Text(f"{now['count']} programs, {calls}, {memory}"),
-        Text(f"worker: {now['worker']}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"),
+        Text(
+            f"worker: {printable(now['worker'])}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"
+        ),
     ]
     rows: list[tuple[str | Text, ...]] = []
     for row in now["programs"][:ROWS]:
         tier = "compiling" if row["compiling"] else row["tier"]
         cells: tuple[str | Text, ...] = (
-            short(row["signature"]), Text(tier, style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
+            printable(short(row["signature"])), Text(printable(tier), style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
             rate(row["calls"], earlier.get(row["signature"], 0)), duration_text(row["seconds"]),
             duration_text(row["seconds"] / row["calls"]) if row["calls"] else "",
-            Text(" ".join(row["names"]), no_wrap=True, overflow="ellipsis"),
+            Text(printable(" ".join(row["names"])), no_wrap=True, overflow="ellipsis"),
         )  # fmt: skip
         rows.append(cells)
     return Group(*head, Text(""), FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 6, box=None, pad_edge=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import reprlib
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -23,7 +24,31 @@ class InvalidSettingError(ValueError):
 
     def __init__(self, where: str, expected: str, got: object, fix: str) -> None:
         super().__init__(where, expected, got, fix)
-        self.where, self.expected, self.got, self.fix = where, expected, repr(got), fix
+        self.where, self.expected, self.got, self.fix = where, expected, shown(got), fix
+
+
+class _Short(reprlib.Repr):
+    """Writes values as `repr` does, but at most some letters of each: lists and mappings of a file may be endless."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict, self.maxstring, self.maxother = 3, 8, 4, 200, 200
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if x.bit_length() < 256 else f"a number of {x.bit_length()} bits"
+
+
+_short = _Short()
+
+
+def shown(value: object) -> str:
+    """Return a value as `repr` does; of a large one, its beginning.
+
+    >>> shown("data"), shown([[[[[0]]]]]), shown(1 << 9999)
+    ("'data'", '[[[[...]]]]', 'a number of 10000 bits')
+    """
+    text = _short.repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from gtrace.distributed.signal_config import (
     check_replicated,
     check_workers,
     nearest,
+    shown,
 )
 
 _SHARD: dict[str, Callable[[object], None]] = {
@@ -42,12 +43,17 @@ def read_signals(path: str, known: Collection[str] = ()) -> dict[str, SignalConf
     return _Reader(path).read(known)
 
 
+MOST_VALUES = 200_000
+"""Values of a file, counted once for each alias. Nested aliases multiply: a few lines may mean billions of values."""
+
+
 class _Reader:
     def __init__(self, path: str) -> None:
         self._path = path
 
     def read(self, known: Collection[str]) -> dict[str, SignalConfig]:
         root = self._compose()
+        self._bound(root)
         if root is None:
             self._fail(1, "signals", "a mapping of signal names", "an empty file", "Name a signal, or unset GT_CONFIG.")
         signals: dict[str, SignalConfig] = {}
@@ -76,6 +82,19 @@ class _Reader:
             raise ConfigError(
                 f"[signals] expected YAML, got lists or mappings nested too deeply. Flatten it. (at {self._path}:1)"
             ) from error
+
+    def _bound(self, root: yaml.Node | None) -> None:
+        """Refuse a file that means more values than a signals file has."""
+        waiting, count = [root], 0
+        while waiting:
+            node, count = waiting.pop(), count + 1
+            if count > MOST_VALUES:
+                fix = "Write fewer values, or fewer aliases of aliases."
+                self._fail(1, "signals", f"at most {MOST_VALUES:,} values", "more", fix)
+            if isinstance(node, yaml.SequenceNode):
+                waiting += node.value
+            elif isinstance(node, yaml.MappingNode):
+                waiting += [part for pair in node.value for part in pair]
 
     def _broken(self, error: yaml.YAMLError) -> NoReturn:
         mark = getattr(error, "problem_mark", None)
@@ -120,10 +139,10 @@ class _Reader:
             if not isinstance(key, str) or not key:
                 self._fail(key_node, where, f"{what} as strings", self._shown(key_node), "Put it in quotes.")
             if key in items:
-                self._fail(key_node, where, "each key once", f"a second {key!r}", "Remove or rename one of them.")
+                self._fail(key_node, where, "each key once", f"a second {shown(key)}", "Remove or rename one of them.")
             if allowed is not None and key not in allowed:
                 hint = nearest(key, allowed) or "Remove it."
-                self._fail(key_node, where, f"one of {', '.join(allowed)}", repr(key), hint)
+                self._fail(key_node, where, f"one of {', '.join(allowed)}", shown(key), hint)
             items[key] = value
         return list(items.items())
 
@@ -135,10 +154,12 @@ class _Reader:
             self._broken(error)
         except ValueError as error:
             self._fail(node, "signals", "a YAML value", str(error), "Correct it.")
+        except RecursionError:
+            self._fail(node, "signals", "a YAML value", "lists or mappings nested too deeply", "Flatten it.")
 
     def _shown(self, node: yaml.Node) -> str:
         value = self._value(node)
-        return "nothing" if value is None else repr(value)
+        return "nothing" if value is None else shown(value)
 
     def _check(self, node: yaml.Node, prefix: str, check: Callable[[Any], None], value: Any) -> None:
         try:

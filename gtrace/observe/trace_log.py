@@ -31,6 +31,7 @@ from gtrace.core.base.events import (
     Ran,
     Recorded,
 )
+from gtrace.core.base.units import printable
 from gtrace.core.ir.signature import short
 from gtrace.observe.event_file import EventFile
 from gtrace.observe.instruction_log import RANK, columns
@@ -153,7 +154,7 @@ class TraceLog:
             self._target.file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
         self._end = at + self._seconds
         wall = time.time() - (time.perf_counter() - START)
-        script = " ".join(map(str, sys.argv)) or "python"
+        script = printable(" ".join(map(str, sys.argv))) or "python"
         run = os.path.basename(prefix)
         details = f"pid={os.getpid()} rank={RANK} wall={wall:.6f} run={run} argv={script}"
         self._line(at, "START", "CLIENT", "process", details)

@@ -1,4 +1,4 @@
-"""Numbers with units, as people read them."""
+"""Numbers with units, and texts of others, as people read them."""
 
 from __future__ import annotations
 
@@ -34,3 +34,14 @@ def duration_text(seconds: float) -> str:
     if seconds >= 1e-6:
         return f"{seconds * 1e6:.0f} us"
     return f"{seconds * 1e9:.3g} ns" if seconds > 0 else "0 s"
+
+
+def printable(text: str) -> str:
+    """Return a text whose control characters are written out, so that a terminal shows them and obeys none.
+
+    >>> printable("caf\\u00e9 \\x1b]0;a title\\x07")
+    'caf\u00e9 \\\\x1b]0;a title\\\\x07'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
