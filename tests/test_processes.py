@@ -147,7 +147,7 @@ def test_a_fork_takes_no_lock_with_it(tmp_path):
                 total = float((gt.sinh(x) * 2 + gt.cosh(x) - gt.tan(x)).sum())
                 clients.worker.stop()
                 artifacts.store.family("f" * 24)
-                free = engine.tiering._compiler.run(lambda: None, wait=False)
+                free = engine.tiering._compiler.run(lambda: None, wait=0)
                 code = 0 if total > 0 and free else 2
             finally:
                 os._exit(code)

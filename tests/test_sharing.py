@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
-import launch
 import numpy as np
 import pytest
 import torch
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.events import Awaiting, bus
 from gtrace.core.passes import repeats
 from gtrace.core.passes import whole_program as simplified
@@ -201,6 +202,30 @@ def test_programs_that_compiling_may_cost_everything_are_not_spared(simulated, t
     assert machine.now == pytest.approx(2.0) == machine.worked
 
 
+def test_threads_that_start_beside_the_worker_have_all_of_torchs_threads(simulated, two_threads):
+    machine, sharing = simulated(0.5)
+    own, others = [], []
+
+    def program(tensors):
+        own.append(torch.get_num_threads())
+        thread = threading.Thread(target=lambda: (torch.ones(300, 300).sum(), others.append(torch.get_num_threads())))
+        thread.start()
+        thread.join()
+        return machine.call(0.1)(tensors)
+
+    sharing.run(program, [], 0.1)
+    with beside_worker_at_work(machine):
+        program([])
+    assert (own, others, torch.get_num_threads()) == ([1, 1], [2, 2], 2)
+
+
+@contextlib.contextmanager
+def beside_worker_at_work(machine):
+    machine.pending = 1
+    with module.beside_worker():
+        yield
+
+
 def test_the_slowdown_is_learned(simulated):
     machine, sharing = simulated(0.5)
     assert sharing.slowdown() == module.PRIOR_SLOWDOWN
@@ -250,12 +275,11 @@ def state(pid):
         return file.read().rpartition(")")[2].split()[0]
 
 
-def start(tmp_path, end, way=contextlib.nullcontext):
+def start(tmp_path, end):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1", "GT_NATIVE": "0"}
     script = textwrap.dedent(PAUSED).format(end=end)
-    with way():
-        process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, int(process.stdout.readline())
 
@@ -283,8 +307,7 @@ def test_a_paused_worker_goes_on_when_the_program_is_idle(tmp_path):
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
 def test_a_paused_worker_ends_with_its_program(tmp_path, end):
-    # a stopped process ends when its own parent has, which is not so of a fork
-    process, pid = start(tmp_path, "worker.resume = lambda: None; time.sleep(1); " + end, launch.from_scratch)
+    process, pid = start(tmp_path, "worker.resume = lambda: None; time.sleep(1); " + end)
     process.communicate(timeout=60)
     assert gone(pid)
 
@@ -358,6 +381,43 @@ def test_jit_does_not_wait_where_nothing_can_be_compiled_in_time(tmp_path, monke
     monkeypatch.undo()
     assert not waited
     assert real.wait(300)
+
+
+@pytest.fixture
+def slow_compiler(tmp_path, monkeypatch):
+    """A C++ compiler that takes as long as a test likes: until it makes this file."""
+    (tmp_path / "g++").write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec g++ "$@"\n')
+    (tmp_path / "g++").chmod(0o755)
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    toolchain.cache_clear()
+    with gt.config(background=True, cache_dir=str(tmp_path / "programs")):
+        yield tmp_path / "go"
+        (tmp_path / "go").touch()
+        assert real.wait(300)
+    toolchain.cache_clear()
+
+
+def test_no_first_call_waits_longer_than_it_is_told_for_a_slow_compiler(slow_compiler):
+    x = gt.eval(gt.linspace(-1, 1, 313))
+    functions = [gt.jit(lambda x, k=k: gt.sinh(x) * k + x[::-1] * (k - 0.5), wait=3.0) for k in range(4)]
+    took, results = [], []
+
+    def call(f):
+        begin = time.perf_counter()
+        results.append(np.asarray(f(x)))
+        took.append(time.perf_counter() - begin)
+
+    threads = [threading.Thread(target=call, args=(f,)) for f in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # with some seconds for a busy machine: one after the other they would take 12
+    assert len(results) == 4 and max(took) < 8, took
+    assert [p.tier for f in functions for p in f.programs()] == ["interpreted"] * 4
+    slow_compiler.touch()
+    assert real.wait(300)
+    assert [p.tier for f in functions for p in f.programs()] == ["compiled"] * 4
 
 
 def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def hot():
 
 @pytest.fixture
 def once(monkeypatch):
-    monkeypatch.setattr(engine.tiering, "_unsupported", False)
+    monkeypatch.setattr(engine.tiering, "_unable", set())
 
 
 MOVED = Internal("torch._inductor.compile_fx", "moved")

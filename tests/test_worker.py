@@ -32,6 +32,7 @@ from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.ir.text import parse_graph
 from gtrace.core.runtime.cache import artifact_cache as artifact_caches
+from gtrace.core.runtime.cache import workspace as workspaces
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.engine import engine
@@ -329,6 +330,103 @@ def test_a_worker_that_hangs_is_ended(worker):
         )
     with pytest.raises(ProcessLookupError):
         os.kill(stopped[0], 0)
+
+
+def test_a_compiler_that_hangs_in_this_process_is_ended(tmp_path, monkeypatch):
+    # what it has started holds its output open
+    compile_after(f"sleep 600 & echo $! > {tmp_path}/started; wait", tmp_path, monkeypatch)
+    begin = time.monotonic()
+    with gt.config(compile_timeout=1), pytest.warns(gt.CompileWarning, match=r"more than 1 s \(GT_COMPILE_TIMEOUT\)"):
+        f = gt.jit(lambda x: gt.sinh(x) * 5.25 - x[::-1], wait=True)
+        np.testing.assert_allclose(np.asarray(f(gt.ones(5))), np.sinh(1) * 5.25 - 1, rtol=1e-6)
+    assert time.monotonic() - begin < 60
+    until(lambda: ended(int((tmp_path / "started").read_text())), 20)
+
+
+def ended(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # nobody may have waited for it yet
+            return file.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+COMPILING = """
+    import os, sys, time
+    import gtrace as gt
+    x = gt.eval(gt.linspace(-1, 1, 77))
+    for _ in range(5):
+        gt.eval(gt.sinh(x) * 2.75 + gt.cosh(x))
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    print("compiling", flush=True)
+    if sys.argv[2] != "exit":
+        os.kill(os.getpid(), getattr(__import__("signal"), sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "SIGTERM", "SIGKILL"])
+def test_a_program_that_ends_while_the_compiler_works_leaves_nothing(tmp_path, monkeypatch, how):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    # its own files are where TMPDIR says
+    compile_after(f'touch "$TMPDIR/cc1.s"; echo $$ > {tmp_path}/at.new; mv {tmp_path}/at.new {tmp_path}/at; sleep 60',
+                  tmp_path, monkeypatch)  # fmt: skip
+    process = python(
+        COMPILING, tmp_path / "store", tmp_path / "at", how, GT_HOTPATH_THRESHOLD="2", GT_NATIVE="1",
+        TMPDIR=str(temporary), CXX=str(tmp_path / "g++"),
+    )  # fmt: skip
+    process.communicate(timeout=120)
+    until(lambda: ended(int((tmp_path / "at").read_text())) and not os.listdir(temporary), 20)
+
+
+def test_folders_of_compiles_whose_process_is_gone_are_removed_and_no_others(tmp_path, monkeypatch):
+    script = """
+        import os, tempfile
+        from gtrace.core.runtime.cache.workspace import workspace
+        with workspace() as folder:
+            (folder / "loop.cpp").write_text("")
+            print(folder, flush=True)
+            os.kill(os.getpid(), 9)
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    left = python(script, tmp_path / "store").communicate(timeout=120)[0].strip()
+    assert os.path.isdir(left)
+    users = [tmp_path / "gtrace-compile-thesis", tmp_path / "gtrace-compile-thesis_1", tmp_path / "gtrace-results"]
+    for folder in users:
+        folder.mkdir()
+        (folder / "results.txt").write_text("of years")
+    (tmp_path / "gtrace-compile-abcdefgh").symlink_to(users[0])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with workspaces.workspace() as used:
+        assert not os.path.exists(left)
+        workspaces.clear_abandoned(tmp_path)
+        assert used.is_dir(), "it is in use"
+    assert not used.exists()
+    assert all((folder / "results.txt").exists() for folder in users)
+
+
+def test_a_program_that_is_its_own_executable_is_not_started_again(worker, monkeypatch):
+    with monkeypatch.context() as changed:
+        changed.setattr(sys, "frozen", True, raising=False)
+        assert clients.find_python() is None
+        worker.end()
+        with pytest.warns(gt.CompileWarning, match="needs a Python to run it") as caught:
+            for size in (331, 332):
+                run, entry, expected = hot(size, lambda x, k=size: (gt.sinh(x) * k + gt.arctan(x)).sum(0))
+                assert worker.wait(WAIT)
+                np.testing.assert_array_equal(run(), expected)
+                assert entry.tier == "interpreted" and "needs a Python" in entry.reason
+        assert len([w for w in caught if w.category is gt.CompileWarning]) == 1
+        assert worker.pid is None
+    assert clients.find_python() == sys.executable
+
+
+@pytest.mark.parametrize("name", ["uwsgi", "", None])
+def test_an_embedded_python_is_found_beside_its_library(monkeypatch, name):
+    monkeypatch.setattr(sys, "executable", name and f"/usr/bin/{name}")
+    found = clients.find_python()
+    assert found is None or os.path.realpath(found) == os.path.realpath(f"{sys.exec_prefix}/bin/python3")
 
 
 def test_a_worker_without_memory(worker):

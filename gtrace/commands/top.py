@@ -164,15 +164,13 @@ def screen(now: dict[str, Any], before: dict[str, Any]) -> Group:
     head = [
         Text(f"{command}  (process {now['pid']}{rank})", style="bold"),
         Text(f"{now['count']} programs, {calls}, {memory}"),
-        Text(
-            f"worker: {printable(now['worker'])}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"
-        ),
+        Text(f"worker: {now['worker']}, {now['pending']} to compile;  store: {store};  {now['compiles']} compiled"),
     ]
     rows: list[tuple[str | Text, ...]] = []
     for row in now["programs"][:ROWS]:
         tier = "compiling" if row["compiling"] else row["tier"]
         cells: tuple[str | Text, ...] = (
-            printable(short(row["signature"])), Text(printable(tier), style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
+            short(row["signature"]), Text(tier, style=TIERS.get(tier, "")), str(row["ops"]), str(row["calls"]),
             rate(row["calls"], earlier.get(row["signature"], 0)), duration_text(row["seconds"]),
             duration_text(row["seconds"] / row["calls"]) if row["calls"] else "",
             Text(printable(" ".join(row["names"])), no_wrap=True, overflow="ellipsis"),

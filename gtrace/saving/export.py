@@ -52,7 +52,7 @@ from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.passes.user_passes import registered, rewritten
-from gtrace.core.runtime.cache.store import workspace
+from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole

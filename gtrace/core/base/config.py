@@ -124,7 +124,7 @@ class Config:
             then on are not (GT_NATIVE).
         cache_dir: folder of what is kept on disk; None: the user's cache folder (GT_CACHE_DIR).
         cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
-        compile_timeout: seconds after which the worker is stopped and the program stays interpreted
+        compile_timeout: seconds after which a compiler is ended and the program stays interpreted
             (GT_COMPILE_TIMEOUT).
         compile_share: the fraction of its time that a program may lose to the worker, which pauses when it costs more
             (GT_COMPILE_SHARE).

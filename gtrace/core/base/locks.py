@@ -26,20 +26,20 @@ class ExclusiveLock:
     def __init__(self) -> None:
         self._lock = new_lock()
 
-    def run(self, work: Callable[..., object], *args: object, wait: bool) -> bool:
+    def run(self, work: Callable[..., object], *args: object, wait: float) -> bool:
         """Do the work while nobody else does any; returns whether it was done.
 
         A signal handler or a finalizer that interrupts the work of this thread does none.
 
         Args:
-            wait: until the lock is free; else nothing is done while another thread has it.
+            wait: seconds until the lock is free, at most; then nothing is done. Infinity: as long as it takes.
         """
         if self._lock._is_owned():  # type: ignore[attr-defined]  # as `threading.Condition` asks
             return False
         # a plain function: a context manager that is left by Ctrl-C in its own code keeps the lock as long as the
         # traceback is kept
         try:
-            got = self._lock.acquire(blocking=wait)
+            got = self._lock.acquire(timeout=min(wait, threading.TIMEOUT_MAX))
             if got:
                 work(*args)
             return got

@@ -89,8 +89,11 @@ def read_trusted(path: Path, links: bool = False) -> bytes:
         os.close(handle)
 
 
-def temporary_folder() -> Path:
+def temporary_folder(prefix: str = "gtrace-") -> Path:
     """Make a folder in the temporary folder, closed to others; the caller removes it.
+
+    Args:
+        prefix: how its name begins.
 
     Raises:
         CacheError: another user could replace it.
@@ -102,7 +105,7 @@ def temporary_folder() -> Path:
         why = why_untrusted(Path(parent), shared=True)
         if why:
             raise CacheError(f"{why}. Set TMPDIR to a folder of yours")
-    return Path(tempfile.mkdtemp(prefix="gtrace-"))
+    return Path(tempfile.mkdtemp(prefix=prefix))
 
 
 def cache_folder() -> Path:

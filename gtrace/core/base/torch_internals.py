@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import functools
 import importlib
+import os
 import signal
 import sys
 import threading
@@ -343,3 +344,14 @@ def openmp_functions() -> tuple[Any, Any]:
         return library.GOMP_parallel_start, library.GOMP_parallel_end
     except AttributeError as error:
         raise unsupported("has no OpenMP runtime with GOMP_parallel_start") from error
+
+
+@functools.cache
+def thread_setter() -> Callable[[int], object] | None:
+    """Return what sets the number of torch's threads for the calling thread alone; None if torch cannot do that.
+
+    `torch.set_num_threads` sets it also for every thread that is started later, and these keep it.
+    """
+    if not torch.backends.openmp.is_available() or os.name != "posix":
+        return None
+    return getattr(ctypes.CDLL(None), "omp_set_num_threads", None)

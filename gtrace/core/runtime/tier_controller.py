@@ -41,7 +41,8 @@ from gtrace.core.runtime.compilation import Compilation, compilation, for_own_si
 from gtrace.core.runtime.instruments import measure_library_share
 from gtrace.core.runtime.program import Partial, Program
 from gtrace.core.runtime.trials import Trials, new_trial
-from gtrace.core.runtime.worker.client import worker
+from gtrace.core.runtime.worker.client import find_python, worker
+from gtrace.core.runtime.worker.lane import NoWorkerError
 from gtrace.core.runtime.worker.sharing import sharing
 
 MAX_VERSIONS = 8
@@ -78,7 +79,7 @@ class TierController:
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
         self._latest: dict[tuple[str, str, str, int], Program] = {}
         self.left_out: frozenset[str] = lstm.OPERATORS
-        self._unsupported = False
+        self._unable: set[type[CompileError]] = set()
         self._earlier_unknown = True
         self.lock = new_lock()
         self._compiler = ExclusiveLock()
@@ -166,7 +167,7 @@ class TierController:
             bus.emit(Detected(program.signature.exact, names, calls, seconds))
         if policy.compile or not settings.background or not self._ahead_of_time(program):
             # another thread may be compiling: then this call is interpreted, and a later one asks again
-            self.compile(program, wait=policy.compile)
+            self.compile(program, wait=math.inf if policy.compile else 0)
         else:
             self._request(program)
         return False
@@ -263,13 +264,13 @@ class TierController:
     # -- compiling
 
     @without_modes
-    def compile(self, program: Program, wait: bool = True) -> None:
+    def compile(self, program: Program, wait: float = math.inf) -> None:
         """Compile a program now, in this thread, unless it was tried before. A failure warns once and is final.
 
         If others of its family have other sizes, the program is compiled for all of them, and later ones run it too.
 
         Args:
-            wait: for a compile of another thread to end; else it stays interpreted for now.
+            wait: seconds for a compile of another thread to end, at most; then it stays interpreted for now.
         """
         self._compiler.run(self._compile, program, wait=wait)
 
@@ -284,39 +285,46 @@ class TierController:
         settings = config.current
         to_the_end = wait == math.inf or settings.compile
         end = perf_counter() + wait
-        here, missing = [], []
+        here: list[Program] = []
+        short: list[Program] = []
+        missing: list[Program] = []
         for program in programs:
             # a loop takes the C++ compiler a third of a second, less than a worker takes to start
             native = program.natively and program.native_seconds <= wait
-            if not settings.background or native or not self._ahead_of_time(program):
+            if not settings.background or (native and to_the_end) or not self._ahead_of_time(program):
                 here.append(program)
             elif program.tier == "interpreted" and not program.reason:
                 program.looked = True
                 if not self._find(program, refusals=not settings.compile):
-                    missing.append(program)
+                    (short if native and program.natively else missing).append(program)
         sizes = [program.ops for program in missing]
         alone = not to_the_end or worker.pending > 0
         cost = self._cost_from_now()
-        split = [to_the_end] * len(sizes) if alone else policies.split_work(sizes, self.cost, cost)
+        split = (
+            [to_the_end] * len(sizes) if alone or find_python() is None else policies.split_work(sizes, self.cost, cost)
+        )
         there = [program for program, own in zip(missing, split, strict=True) if not own]
         here += [program for program, own in zip(missing, split, strict=True) if own]
-        for program in there:
+        for program in (*short, *there):
             self._request(program)
-        total = len(here) + len(there)
+        total = len(here) + len(short) + len(there)
+        # where another thread compiles in this process, waiting for that counts too
+        bounded = settings.background and not to_the_end
 
-        def done() -> bool:
-            waiting = sum(program.requested for program in programs)
+        def done(awaited: Sequence[Program] = programs) -> bool:
             if Awaiting in bus.wanted:
-                bus.emit(Awaiting(total - waiting - len(here), total))
-            return not waiting
+                bus.emit(Awaiting(total - sum(program.requested for program in programs) - len(here), total))
+            return not any(program.requested for program in awaited)
 
         try:
             while here:
                 done()
-                self.compile(here.pop(0))
+                self.compile(here.pop(0), max(end - perf_counter(), 0.0) if bounded else math.inf)
             left = min(end - perf_counter(), threading.TIMEOUT_MAX)
             if to_the_end or (sizes and cost.predict(min(sizes)) <= left):
                 worker.wait(left, done)
+            elif short:
+                worker.wait(left, lambda: done(short))
         finally:
             if Awaiting in bus.wanted:
                 bus.emit(Awaiting(total, total, over=True))
@@ -477,10 +485,10 @@ class TierController:
 
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
         program.reason = str(error)
-        if isinstance(error, UnsupportedTorchError):  # no program's fault: each stays interpreted
-            if not self._unsupported:
+        if isinstance(error, (UnsupportedTorchError, NoWorkerError)):  # no program's fault: each stays interpreted
+            if type(error) not in self._unable:
                 warn_at(f"{error}. Everything is interpreted.", location, CompileWarning)
-            self._unsupported = True
+            self._unable.add(type(error))
             return
         program.tier = "failed"
         bus.emit(CompileFailed(program.signature.exact, program.reason, "".join(traceback.format_exception(error))))

@@ -6,8 +6,10 @@ import array
 import ctypes
 import functools
 import json
+import os
 import platform
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,9 +19,11 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
 from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import CacheError, TransientCompileError
+from gtrace.core.base.process_groups import end_group, guarded, start_group
 from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph
@@ -72,6 +76,16 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
     return [compiler, *FLAGS, *define, include, "-o", str(path), str(source), *link], path
 
 
+def start(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start the compiler, whose own files go into `folder` too."""
+    return start_group(command, {**os.environ, "TMPDIR": str(folder)})
+
+
+def late(timeout: float) -> str:
+    """Return why a compile failed that was ended after some seconds."""
+    return f"the compiler took more than {timeout} s (GT_COMPILE_TIMEOUT)"
+
+
 def check(command: Sequence[str], code: int, output: str) -> None:
     """Raise the error of a compiler that ended with this code.
 
@@ -91,11 +105,22 @@ def build(graph: Graph, folder: Path) -> Path:
 
     Raises:
         UnsupportedLoopError, CompileError: see `prepare` and `check`.
+        TransientCompileError: the compiler takes longer than `compile_timeout`.
     """
     command, path = prepare(graph, folder)
     with compiler_errors():
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    check(command, done.returncode, done.stderr)
+        process = start(command, folder)
+    timeout = config.current.compile_timeout
+    try:
+        with guarded(process, folder):
+            output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
+    except subprocess.TimeoutExpired:
+        raise TransientCompileError(late(timeout)) from None
+    finally:
+        end_group(process)  # it runs if it is late, or after Ctrl-C
+        assert process.stdout is not None
+        process.stdout.close()
+    check(command, process.returncode, output.decode(errors="replace"))
     return path
 
 

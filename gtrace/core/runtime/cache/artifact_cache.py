@@ -27,7 +27,8 @@ from gtrace.core.passes.subgraph_calls import count_operations, has_calls
 from gtrace.core.runtime.cache.folder import default_folder
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
-from gtrace.core.runtime.cache.store import Store, workspace
+from gtrace.core.runtime.cache.store import Store
+from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.lane import Outcome
 

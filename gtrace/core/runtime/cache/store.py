@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 import time
 import warnings
@@ -27,7 +26,7 @@ import filelock
 from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CacheError, CacheWarning
 from gtrace.core.base.locks import new_lock
-from gtrace.core.base.private_folders import read_trusted, temporary_folder
+from gtrace.core.base.private_folders import read_trusted
 from gtrace.core.partitioner.serialized import DividedRecord
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import ledger as ledgers
@@ -456,13 +455,3 @@ def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if separator:
             families[family] = (*families.get(family, ()), name)
     return families
-
-
-@contextlib.contextmanager
-def workspace() -> Iterator[Path]:
-    """Make a folder for one compile, removed afterwards."""
-    folder = temporary_folder()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,27 +21,50 @@ from typing import IO
 from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
-from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, niceness
+from gtrace.core.base.process_groups import Guard, guarded
+from gtrace.core.runtime.worker.lane import Lane, NoWorkerError, Outcome, Receiver, niceness
 from gtrace.core.runtime.worker.pauses import Pauses
 
 _ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnsupportedTorchError)}
+
+
+_NO_PYTHON = (
+    "the compile worker needs a Python to run it, and {!r}, which runs this program, is none. GT_BACKGROUND=0 compiles"
+    " in this process"
+)
+
+
+def find_python() -> str | None:
+    """Return the Python that starts the worker; None in a frozen program, or where another program embeds Python."""
+    if getattr(sys, "frozen", False):  # its executable is the program
+        return None
+    beside = os.path.join(sys.exec_prefix, "bin", f"python{sys.version_info.major}.{sys.version_info.minor}")
+    for path in (sys.executable, beside):
+        if path and re.match(r"python|pypy", os.path.basename(path)) and os.access(path, os.X_OK):
+            return path
+    return None
 
 
 class WorkerLane(Lane):
     """Compiles in a Python process, `gtrace.core.runtime.worker.server`, which it starts at the first request."""
 
     _stderr: IO[bytes] | None = None
+    _guard: Guard | None = None
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
+        python = find_python()
+        if python is None:
+            return Outcome(None, error=NoWorkerError(_NO_PYTHON.format(sys.executable)))
         job = {"request": request.to_json(), "folder": str(folder)}
         try:
-            process = self._start()
+            process = self._start(python)
             _send(process, json.dumps(job).encode() + b"\n")
         except OSError as error:
             self.end()
             return Outcome(None, error=TransientCompileError(f"the worker cannot be started: {error}"))
         before = self._pauses.seconds
-        line = self.receive(process, timeout, b"\n")
+        with guarded(process, folder):
+            line = self.receive(process, timeout, b"\n")
         paused = self._pauses.seconds - before
         if line is None:
             return self.late(timeout)
@@ -53,7 +77,7 @@ class WorkerLane(Lane):
             return Outcome(None, error=_ERRORS[answer["error"]](answer["reason"]))
         return Outcome(Path(answer["path"]), tuple(answer["guards"]), max(answer["seconds"] - paused, 0.0))
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, python: str) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
             self.end()
             self._pauses.resume()
@@ -68,14 +92,16 @@ class WorkerLane(Lane):
             environment["PYTHONPATH"] = os.pathsep.join([root, *others])
             # a process group of its own: Ctrl-C does not reach it, and it is ended as one. Not a session of its own, to
             # which the scheduler would give as much time as to that of the program.
-            self.process = subprocess.Popen(
+            process = subprocess.Popen(
                 # -P: not whatever lies in the working directory, which others can write to
-                [sys.executable, "-P", "-m", "gtrace.core.runtime.worker.server", str(niceness())],
+                [python, "-P", "-m", "gtrace.core.runtime.worker.server", str(niceness())],
                 # unbuffered: a fork must not copy half a request, to be written a second time
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=environment,
                 process_group=0, cwd=tempfile.gettempdir(),
             )  # fmt: skip
-            self._pauses.add(self.process)
+            # a worker that is stopped does not see its input end
+            self._guard = Guard(process)
+            return self.started(process)
         return self.process
 
     def _exit_reason(self, process: subprocess.Popen[bytes]) -> str:
@@ -96,6 +122,9 @@ class WorkerLane(Lane):
 
     def close(self, process: subprocess.Popen[bytes]) -> None:
         super().close(process)
+        if self._guard is not None:
+            self._guard.dismiss()
+            self._guard = None
         if self._stderr is not None:
             self._stderr.close()
             self._stderr = None
@@ -109,10 +138,11 @@ class NativeLane(Lane):
         try:
             command, path = library.prepare(request.graph, folder)
             try:
-                process = self._start(command)
+                process = self._start(command, folder)
             except OSError as error:
                 return Outcome(None, error=TransientCompileError(f"{command[0]} cannot be started: {error}"))
-            output = self.receive(process, timeout, b"")
+            with guarded(process, folder):
+                output = self.receive(process, timeout, b"")
             if output is None:
                 return self.late(timeout)
             code = process.wait()
@@ -122,12 +152,11 @@ class NativeLane(Lane):
             return Outcome(None, error=error)
         return Outcome(path, (), time.perf_counter() - start - (self._pauses.seconds - before))
 
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0)
+    def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
+        process = library.start(command, folder)
         with contextlib.suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PGRP, self.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness())
-        self._pauses.add(self.process)
-        return self.process
+            os.setpriority(os.PRIO_PGRP, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness())
+        return self.started(process)
 
 
 class WorkerClient:

@@ -22,14 +22,19 @@ from typing import Any
 
 import attrs
 
+from gtrace.core.backends.native.library import late
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import CompileError, TransientCompileError
-from gtrace.core.runtime.cache.store import workspace
-from gtrace.core.runtime.worker.pauses import RESUME_SECONDS, Pauses, end_group
+from gtrace.core.base.process_groups import end_group
+from gtrace.core.runtime.cache.workspace import workspace
+from gtrace.core.runtime.worker.pauses import RESUME_SECONDS, Pauses
 
 IDLE_SECONDS = 30.0
 """After so long without a request the thread ends, and with it what it has started."""
+
+STOP_SECONDS = 1.0
+"""How long the end of the program waits for the thread to remove the files of its compile. It takes milliseconds."""
 
 NICE = 10
 """Added to the niceness of compilers, unless compiling may cost all of the program's speed."""
@@ -53,6 +58,10 @@ class Outcome:
 
 
 Receiver = Callable[[Outcome], None]
+
+
+class NoWorkerError(TransientCompileError):
+    """This process has no Python to start the worker with."""
 
 
 def niceness() -> int:
@@ -79,6 +88,7 @@ class Lane(abc.ABC):
         self._pauses, self._lock, self._ended = pauses, lock, ended
         self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float]] = queue.SimpleQueue()
         self._stopped = False
+        self._busy = False  # with a request
 
     @abc.abstractmethod
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
@@ -99,9 +109,19 @@ class Lane(abc.ABC):
     def stop(self) -> None:
         """End the compiler at once; pending requests get no outcome."""
         self._stopped = True
-        process = self.process
+        process, thread = self.process, self.thread
         if process is not None:
             end_group(process)
+        if self._busy and thread is not None and thread is not threading.current_thread():
+            thread.join(STOP_SECONDS)
+
+    def started(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+        """Note what compiles from now on."""
+        self.process = process
+        self._pauses.add(process)
+        if self._stopped:  # meanwhile
+            end_group(process)
+        return process
 
     def end(self) -> None:
         """End the compiler, if it is running; the next request starts one again."""
@@ -129,6 +149,7 @@ class Lane(abc.ABC):
                         self.thread = None
                         return
                 continue
+            self._busy = True
             try:
                 with contextlib.ExitStack() as files:
                     try:
@@ -143,6 +164,7 @@ class Lane(abc.ABC):
             except Exception:  # noqa: BLE001 - an error of one receiver must not keep the others from theirs
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             finally:
+                self._busy = False
                 self._ended()
 
     def receive(self, process: subprocess.Popen[bytes], timeout: float, end: bytes) -> bytes | None:
@@ -167,5 +189,4 @@ class Lane(abc.ABC):
     def late(self, timeout: float) -> Outcome:
         """End a compiler that took too long; returns what became of its request."""
         self.end()
-        reason = f"the compiler took more than {timeout} s (GT_COMPILE_TIMEOUT)"
-        return Outcome(None, error=TransientCompileError(reason))
+        return Outcome(None, error=TransientCompileError(late(timeout)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+
+from gtrace.core.base.process_groups import signal_group
 
 RESUME_SECONDS = 0.2
 """Compilers that pause for the program's sake go on when no program has run for so long."""
@@ -82,15 +83,3 @@ class Pauses:
         finally:
             self._running -= 1
             self._ran = time.monotonic()
-
-
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the process group of a compiler, unless that has ended."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a compiler and what it started, at once."""
-    signal_group(process, signal.SIGKILL)
-    process.wait()

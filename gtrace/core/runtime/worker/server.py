@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import queue
-import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -23,14 +23,11 @@ from gtrace.core.backends.artifact import compile_artifact
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base.errors import CompileError, GraphError
 
-_folders: list[str] = []
-"""Where the current job's files are."""
-
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Compile one request into the folder that the job names."""
     start = time.perf_counter()
-    _folders[:] = [job["folder"]]
+    os.environ["TMPDIR"] = job["folder"]  # of the compilers that torch starts
     try:
         path, guards = compile_artifact(CompileRequest.from_json(job["request"]), Path(job["folder"]))
     except CompileError as error:
@@ -45,8 +42,6 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
 def _read(jobs: queue.Queue[dict[str, Any]]) -> None:
     for line in sys.stdin:
         jobs.put(json.loads(line))
-    for folder in _folders:
-        shutil.rmtree(folder, ignore_errors=True)
     os.killpg(0, signal.SIGKILL)
 
 
@@ -61,6 +56,7 @@ def main() -> None:
     os.nice(int(sys.argv[1]))
     # Ctrl-C is for the parent; the worker ends when the parent does
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.gettempdir()  # torch's own folders are there, not in that of the first job
     output = _private_output()
     jobs: queue.Queue[dict[str, Any]] = queue.Queue()
     threading.Thread(target=_read, args=(jobs,), daemon=True).start()

@@ -13,6 +13,7 @@ import torch
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.base.config import config
+from gtrace.core.base.torch_internals import thread_setter
 from gtrace.core.runtime.worker.client import worker
 
 MOST_DEBT = 0.03
@@ -98,11 +99,11 @@ class Sharing:
         if usual >= LONG_CALL and worker.long and config.current.compile_share < 1:
             # one thread fewer costs about as much of its speed
             bound = _Bound(MOST_LONGER * usual / max(self.slowdown(), 1 / threads), threads)
-        torch.set_num_threads(threads - 1)
+        _set_threads(threads - 1)
         try:
             return self._timed(program, tensors, usual, bound)
         finally:
-            torch.set_num_threads(threads)
+            _set_threads(threads)
 
     def _timed(
         self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float, bound: _Bound | None = None
@@ -150,14 +151,21 @@ class _Bound:
             return True
         self.ended = seconds
         worker.pause()
-        torch.set_num_threads(self._threads)
+        _set_threads(self._threads)
         return False
 
 
 def spare_thread() -> int:
     """Return the number of torch's threads if a program should leave one to the worker; otherwise 0."""
     threads = torch.get_num_threads()
-    return 0 if worker.paused or threads == 1 or threads < _cores() else threads
+    return 0 if worker.paused or threads == 1 or threads < _cores() or thread_setter() is None else threads
+
+
+def _set_threads(count: int) -> None:
+    """Set the number of torch's threads for this thread alone."""
+    setter = thread_setter()
+    assert setter is not None
+    setter(count)
 
 
 @contextlib.contextmanager
@@ -172,10 +180,10 @@ def beside_worker() -> Iterator[None]:
         yield
         return
     try:
-        torch.set_num_threads(threads - 1)
+        _set_threads(threads - 1)
         yield
     finally:
-        torch.set_num_threads(threads)
+        _set_threads(threads)
 
 
 @functools.cache

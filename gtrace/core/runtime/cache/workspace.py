@@ -1,0 +1,89 @@
+"""Folders of compiles in progress, in the temporary folder. What a process left that is gone is cleared by the next."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from gtrace.core.base.private_folders import temporary_folder
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = "gtrace-compile-"
+_NAME = re.compile(re.escape(PREFIX) + r"\w{8}")
+
+IN_USE = "in-use"
+"""A file in each folder, locked by the process that uses it: the system gives the lock back when the process ends."""
+
+_cleared: set[Path] = set()
+"""Temporary folders that this process has looked through."""
+
+
+@contextlib.contextmanager
+def workspace() -> Iterator[Path]:
+    """Make a folder for one compile, removed afterwards.
+
+    Raises:
+        OSError: there is no place for it; a CacheError: another user could replace it.
+    """
+    folder = temporary_folder(PREFIX)
+    try:
+        if folder.parent not in _cleared:
+            _cleared.add(folder.parent)
+            clear_abandoned(folder.parent)
+        handle = _use(folder)
+        try:
+            yield folder
+        finally:
+            os.close(handle)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clear_abandoned(place: Path) -> None:
+    """Remove the folders of this user's compiles whose process is gone."""
+    if sys.platform == "win32":  # has no locks of this kind
+        return
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):  # it is in use, or somebody else clears it
+                    _clear(Path(entry.path))
+
+
+def _use(folder: Path) -> int:
+    """Lock a folder for as long as the returned file is open."""
+    path = folder / f"{IN_USE}.new"
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks: nobody may take this folder for an abandoned one
+            return handle
+        # others look for this name: they never see it without the lock
+        os.rename(path, folder / IN_USE)
+    return handle
+
+
+def _clear(folder: Path) -> None:
+    """Remove a folder that nobody uses.
+
+    Raises:
+        OSError: it is in use, or none of this user's.
+    """
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return
+    handle = os.open(folder / IN_USE, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
