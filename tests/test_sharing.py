@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.interpreter.yield_points import watched
-from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.events import Awaiting, bus
 from gtrace.core.passes import repeats
 from gtrace.core.passes import whole_program as simplified
@@ -385,27 +384,29 @@ def test_jit_does_not_wait_where_nothing_can_be_compiled_in_time(tmp_path, monke
 
 @pytest.fixture
 def slow_compiler(tmp_path, monkeypatch):
-    """A C++ compiler that takes as long as a test likes: until it makes this file."""
-    (tmp_path / "g++").write_text(f'#!/bin/sh\nuntil [ -e {tmp_path}/go ]; do sleep 0.05; done\nexec g++ "$@"\n')
-    (tmp_path / "g++").chmod(0o755)
-    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
-    toolchain.cache_clear()
-    with gt.config(background=True, cache_dir=str(tmp_path / "programs")):
-        yield tmp_path / "go"
-        (tmp_path / "go").touch()
+    """Settings with a C++ compiler that works once the file `go` is there."""
+    go, compiler = tmp_path / "go", tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.05; done\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    settings = {"background": True, "native": True, "cache_dir": str(tmp_path / "programs")}
+    with gt.config(**settings):
+        yield settings, go
+        go.touch()
         assert real.wait(300)
-    toolchain.cache_clear()
 
 
 def test_no_first_call_waits_longer_than_it_is_told_for_a_slow_compiler(slow_compiler):
+    own, go = slow_compiler
     x = gt.eval(gt.linspace(-1, 1, 313))
     functions = [gt.jit(lambda x, k=k: gt.sinh(x) * k + x[::-1] * (k - 0.5), wait=3.0) for k in range(4)]
     took, results = [], []
 
     def call(f):
-        begin = time.perf_counter()
-        results.append(np.asarray(f(x)))
-        took.append(time.perf_counter() - begin)
+        with gt.config(**own):  # of this thread
+            begin = time.perf_counter()
+            results.append(np.asarray(f(x)))
+            took.append(time.perf_counter() - begin)
 
     threads = [threading.Thread(target=call, args=(f,)) for f in functions]
     for thread in threads:
@@ -415,7 +416,7 @@ def test_no_first_call_waits_longer_than_it_is_told_for_a_slow_compiler(slow_com
     # with some seconds for a busy machine: one after the other they would take 12
     assert len(results) == 4 and max(took) < 8, took
     assert [p.tier for f in functions for p in f.programs()] == ["interpreted"] * 4
-    slow_compiler.touch()
+    go.touch()
     assert real.wait(300)
     assert [p.tier for f in functions for p in f.programs()] == ["compiled"] * 4
 
