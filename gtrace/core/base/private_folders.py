@@ -70,17 +70,13 @@ def read_trusted(path: Path, links: bool = False) -> bytes:
         CacheError: another user could have written it, or it is not a plain file.
         OSError: it cannot be read.
     """
-    if links:
-        why = _why_on_the_way(path)
-        if why:
-            raise CacheError(why)
     # without O_NONBLOCK a pipe would be waited for
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if links else getattr(os, "O_NOFOLLOW", 0))
     handle = os.open(path, flags)
     try:
         status = os.fstat(handle)
         why = "" if stat.S_ISREG(status.st_mode) else f"{path} is not a plain file"
-        why = why or _why(path, status)
+        why = why or _why(path, status) or (_why_on_the_way(path) if links else "")
         if why:
             raise CacheError(why)
         with os.fdopen(handle, "rb", closefd=False) as file:
