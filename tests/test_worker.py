@@ -721,10 +721,9 @@ def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how)
     worker.end()
 
 
-@pytest.mark.parametrize("said", ["", "collect2: fatal error: cannot find 'ld'", "Permission denied"])
-def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, tmp_path, monkeypatch, said):
+def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, tmp_path, monkeypatch):
     worker.end()
-    compiler_that_fails(tmp_path, monkeypatch, f'echo "{said}" >&2; exit 1')
+    compiler_that_fails(tmp_path, monkeypatch, "echo 'collect2: fatal error: cannot find ld' >&2; exit 1")
     failed(lambda x: gt.arctan(gt.sinh(x) - gt.tan(x)).sum(0), 530, lambda: None, "compiling .* failed", worker)
     assert artifacts.store.all() == []
     worker.end()

@@ -40,6 +40,7 @@ _DIAGNOSTIC = re.compile(
 _STATES = (
     MemoryError,
     OSError,  # a file, a folder, a program that cannot be started
+    ImportError,  # what a compiler needs is not installed
     RecursionError,  # it depends on how deep the caller is
     subprocess.TimeoutExpired,
     concurrent.futures.BrokenExecutor,
@@ -91,14 +92,13 @@ def compiler_errors() -> Iterator[None]:
         raise
     except Exception as error:  # compilers raise whatever they like
         reason = f"{type(error).__name__}: {_summary(error)}"
-        if is_transient(error):
+        unknown = isinstance(error, (AttributeError, TypeError, ImportError)) and not known(torch.__version__)
+        if is_transient(error) and not (unknown and isinstance(error, ImportError)):
             raise TransientCompileError(reason) from error
         if named := _TARGET.search(str(error)):
             reason = f"{reason} {named[0]}"
-        if isinstance(error, (AttributeError, TypeError, ImportError)) and not known(torch.__version__):
+        if unknown:
             raise unsupported(f"raises {reason}") from error
-        if isinstance(error, ImportError):  # what a compiler needs is not installed
-            raise TransientCompileError(reason) from error
         raise CompileError(reason) from error
 
 
