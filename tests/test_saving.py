@@ -274,7 +274,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     with pytest.raises(gt.CheckpointError, match="expected format 2, got 99"):
         gt.load_checkpoint(tmp_path)
     (path / "checkpoint.json").write_text("[" * 100_000)
-    with pytest.raises(gt.CheckpointError, match=r"checkpoint\.json: it is nested too deeply"):
+    with pytest.raises(gt.CheckpointError, match=r"checkpoint\.json: its JSON is nested too deeply"):
         gt.load_checkpoint(tmp_path)
 
 

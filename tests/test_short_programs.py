@@ -185,7 +185,7 @@ def test_a_second_process_has_it_and_nobody_starts_a_worker_or_inductor(tmp_path
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout.splitlines()[-1]))
     assert [f[0] for f in found] == ["compiled", "compiled"]
-    assert [f[1] for f in found] == ["process", "cache"]
+    assert [f[1] for f in found] == ["worker", "cache"]  # the lane of the C++ compiler, beside the program
     assert [f[2] for f in found] == [None, None]
 
 
