@@ -402,19 +402,20 @@ def test_debug_nans_names_the_step():
         gt.eval(gt.while_loop(lambda s: s < 10, lambda s: s + 1.0 + 0.0 / (s - 3.0), gt.array(0.0)))
 
 
-def test_a_later_process_finds_the_loop_on_disk(tmp_path, builds):
+def test_a_later_process_finds_the_loop_on_disk(tmp_path):
     def run(x):
         return gt.scan(lambda c, _: (gt.cos(c) * 0.75 + 0.125, c), x, None, 12)
 
     with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=60.0):
-        first = gt.jit(run)(gt.array(1.5))
-        assert len(builds) == 1
+        with count_compiles() as compiles:
+            first = gt.jit(run)(gt.array(1.5))
+        assert (compiles.count, compiles.loads) == (1, 0)
         engine.programs.clear()
         engine.forms.clear()
         engine.recordings.clear()
         with count_compiles() as compiles:
             close(gt.jit(run)(gt.array(1.5)), first)
-        assert (compiles.count, compiles.loads, len(builds)) == (0, 1, 1)
+        assert (compiles.count, compiles.loads) == (0, 1)
 
 
 def test_a_slower_loop_would_be_demoted_like_any_program():
@@ -488,7 +489,10 @@ def encoded(w, xs):
 @pytest.mark.inductor
 def test_a_loop_does_not_wait_for_what_inductor_compiles(tmp_path, monkeypatch):
     monkeypatch.setattr(CostModel, "predict", lambda self, ops: 1e6)
-    monkeypatch.setattr(type(engine.tiering), "_request", lambda self, program: None)
+    request = type(engine.tiering)._request
+    monkeypatch.setattr(
+        type(engine.tiering), "_request", lambda self, program: request(self, program) if program.native else None
+    )
     w, xs = gt.eval(gt.linspace(0, 1, 300_000), gt.ones((50, 4)))
     expected = [np.asarray(one) for one in encoded(w, xs)]
     with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=3.0):

@@ -21,7 +21,7 @@ from gtrace.core.base.private_folders import (
     why_untrusted,
 )  # fmt: skip
 from gtrace.core.base.torch_internals import HEADER_FOLDER
-from gtrace.core.runtime.cache.store import default_folder
+from gtrace.core.runtime.cache.folder import default_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system has no owners of folders")
 

@@ -650,7 +650,7 @@ def test_without_a_home_the_folder_is_a_private_temporary_one(tmp_path):
     env = {k: v for k, v in os.environ.items() if k not in ("HOME", "XDG_CACHE_HOME")} | {"TMPDIR": str(tmp_path)}
     env["USER"] = "nobody"
     done = python(script, env=env, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    assert done.communicate()[0] == f"{tmp_path}/gtrace-cache-{os.getuid()}\n" and done.returncode == 0
+    assert done.communicate()[0] == f"{tmp_path}/gtrace-{os.getuid()}/programs\n" and done.returncode == 0
     assert os.listdir(tmp_path) == [], "no folder named ~, and none before something is kept"
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import getpass
-import tempfile
 import threading
 import weakref
 
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.inductor.driver import COLD_SECONDS, IMPORT_SECONDS
+from gtrace.core.backends.inductor.folders import headers_folder
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.policy import Decision, History, Policy, decide
@@ -245,10 +244,11 @@ def test_the_policy_meets_its_worst_case():
 
 
 def test_the_first_compile_of_a_process_and_on_a_machine_is_expected_to_take_longer(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     cold = Engine().tiering.cost
-    headers = tmp_path / f"torchinductor_{getpass.getuser()}" / "precompiled_headers"
-    headers.mkdir(parents=True)
+    headers = headers_folder()
+    headers.mkdir(parents=True, exist_ok=True)
     (headers / "program.h.gch").touch()
     warm = Engine().tiering.cost
     assert cold.predict(10) == pytest.approx(warm.predict(10) + COLD_SECONDS)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import torch
 
-from gtrace.core.base.errors import CompileError, TransientCompileError
+from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
 from gtrace.core.base.torch_internals import COMPILE_EVENTS, FORGOTTEN_EVENTS, known, unsupported
 
 _MESSAGES = re.compile(
@@ -88,7 +88,7 @@ def compiler_errors() -> Iterator[None]:
             events.get_stack().clear()
             events.get_pt2_compile_substack().clear()
         raise
-    except CompileError:
+    except (TransientCompileError, UnsupportedTorchError):
         raise
     except Exception as error:  # compilers raise whatever they like
         reason = f"{type(error).__name__}: {_summary(error)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gtrace.core.base import torch_internals as internals
-from gtrace.core.base.errors import CacheError
+from gtrace.core.base.errors import CacheError, UnsupportedTorchError
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.private_folders import cache_folder, make_cache_folder, make_private
 
@@ -100,13 +100,24 @@ def _enter() -> None:
     _restore.callback(_set_variable, os.environ.get(_VARIABLE))
     _set_variable(str(folder))  # before torch's modules are imported, some of which make the folder at once
     # torch sets these when it is imported, whatever the environment says, and remembers which headers it has compiled
-    values = {
+    values: dict[internals.Internal, Any] = {
         internals.HEADER_FOLDER: str(headers),
         internals.HEADER_LOCKS: str(headers / "locks"),
-        internals.PRECOMPILE_HEADER: _precompiler(headers),
     }
+    if _is_there(internals.PRECOMPILE_HEADER):
+        values[internals.PRECOMPILE_HEADER] = _precompiler(headers)
+    values = {name: value for name, value in values.items() if _is_there(name)}
     _restore.callback(_set, {name: name.get() for name in values})
     _set(values)
+
+
+def _is_there(name: internals.Internal) -> bool:
+    """Whether this torch has a private name: a later one may keep its headers in another way."""
+    try:
+        name.get()
+    except UnsupportedTorchError:
+        return False
+    return True
 
 
 def _set(values: dict[internals.Internal, Any]) -> None:
