@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import attrs
 import numpy as np
@@ -203,14 +202,32 @@ def entry_of(function, *arrays):
     return own, route.program, [tensors[k] for k in route.inputs]
 
 
-def slower(executable, seconds):
-    """The same executable, which takes that much longer."""
+class Clock:
+    """The engine's clock, for a test that says how long calls take: whatever else the machine does, they take that."""
 
-    def run(inputs):
-        time.sleep(seconds)
-        return executable.run(inputs)
+    def __init__(self):
+        self.now = 1.0
 
-    return attrs.evolve(executable, run=run)
+    def __call__(self):
+        self.now += 1e-6
+        return self.now
+
+    def slower(self, executable, seconds):
+        """The same executable, which takes that much longer. The seconds are a number or a function."""
+
+        def run(inputs):
+            self.now += seconds() if callable(seconds) else seconds
+            return executable.run(inputs)
+
+        return attrs.evolve(executable, run=run)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    for name in ("engine", "clock"):
+        monkeypatch.setattr(sys.modules[f"gtrace.core.runtime.{name}"], "perf_counter", clock)
+    return clock
 
 
 def sizes_of(sizes):
@@ -303,9 +320,9 @@ def test_each_size_is_prepared_where_that_matters(setting, first):
 
 
 @pytest.mark.parametrize(("usual", "kept"), [(0.0, True), (0.002, False), (60.0, True)])
-def test_compiled_parts_that_make_a_program_slower_are_given_up(usual, kept):
+def test_compiled_parts_that_make_a_program_slower_are_given_up(clock, usual, kept):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    entry.partial = Partial(slower(attrs.evolve(entry.executable, origin="worker"), 0.004), usual)
+    entry.partial = Partial(clock.slower(attrs.evolve(entry.executable, origin="worker"), 0.004), usual)
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 8.0
@@ -313,15 +330,11 @@ def test_compiled_parts_that_make_a_program_slower_are_given_up(usual, kept):
     assert (entry.compiled_calls, entry.interpreted_calls) == ((8, 0) if kept else (1 + PARTIAL_CALLS, 3))
 
 
-def test_one_slow_call_does_not_give_compiled_parts_up():
+def test_one_slow_call_does_not_give_compiled_parts_up(clock):
     own, entry, tensors = entry_of(lambda x: (x * 3 + 1).sum(), gt.array([1.0, 2.0]))
     delays = iter([0.02, 0.02])
-
-    def run(inputs):
-        time.sleep(next(delays, 0.0))
-        return entry.executable.run(inputs)
-
-    entry.partial = Partial(attrs.evolve(entry.executable, origin="worker", run=run), 0.01)
+    parts = clock.slower(entry.executable, lambda: next(delays, 0.0))
+    entry.partial = Partial(attrs.evolve(parts, origin="worker"), 0.01)
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 11.0
@@ -330,14 +343,14 @@ def test_one_slow_call_does_not_give_compiled_parts_up():
 
 @pytest.mark.inductor
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])
-def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, compiled, tier):
+def test_a_compiled_program_that_loses_is_demoted_and_stays_so(clock, interpreted, compiled, tier):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
-    entry.executable = slower(result, interpreted)
+    entry.executable = clock.slower(result, interpreted)
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, slower(result, compiled))
+        own.tiering.judging.adopt(entry, clock.slower(result, compiled))
         for _ in range(2 * TRIAL + 2):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
@@ -355,13 +368,13 @@ def test_a_compiled_program_that_loses_is_demoted_and_stays_so(interpreted, comp
 
 @pytest.mark.inductor
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.002, 0.0005, "compiled"), (0.0, 0.002, "demoted")])
-def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, interpreted, compiled, tier):
+def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypatch, clock, interpreted, compiled, tier):
     """As those that are found on disk, or compiled ahead of their first call."""
     monkeypatch.setattr(policy_module, "OPERATION_SECONDS", 0.001)
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result = entry.executable
-    entry.executable = slower(result, interpreted)
-    own.tiering.judging.adopt(entry, slower(result, compiled))
+    entry.executable = clock.slower(result, interpreted)
+    own.tiering.judging.adopt(entry, clock.slower(result, compiled))
     calls = 0
     with gt.config(auto_compile=False):
         while entry.reference is not None and calls < 5000:
@@ -375,20 +388,15 @@ def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypat
         assert entry.saved_seconds > 0
 
 
-def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved():
+def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved(clock):
     """Beside other programs on the same cores, interpreted calls may take a hundred times as long."""
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result, durations = entry.executable, itertools.cycle([0.05, 0.001, 0.05])
-
-    def held_up(tensors):
-        time.sleep(next(durations))
-        return result.run(tensors)
-
-    entry.executable = attrs.evolve(result, run=held_up)
+    entry.executable = clock.slower(result, lambda: next(durations))
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, slower(result, 0.0005))
+        own.tiering.judging.adopt(entry, clock.slower(result, 0.0005))
         while entry.reference is not None:
             own.run(entry, tensors)
     assert entry.tier == "compiled"
@@ -396,17 +404,13 @@ def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved(
     assert entry.break_even_calls is not None
 
 
-def test_a_verdict_is_reviewed_when_the_load_changes():
+def test_a_verdict_is_reviewed_when_the_load_changes(clock):
     """As when another program takes the second core: what was faster becomes the slower form, and back."""
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     result, load = entry.executable, {"compiled": 0.0, "interpreted": 0.001}
 
     def under_load(form):
-        def run(inputs):
-            time.sleep(load[form])
-            return result.run(inputs)
-
-        return attrs.evolve(result, run=run)
+        return clock.slower(result, lambda: load[form])
 
     def until(tier):
         for calls in range(2000):
