@@ -1,5 +1,6 @@
 # make demo   compile what is hot in training on the digits; train, undecorated; show what compiling saved
-# make test   lint, types and every test
+# make test   lint, types and the core of the tests: those that take less than about a second each
+# make test-all  lint, types and every test
 # make bench  the tables of speeds; about an hour and a half on an idle machine
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
@@ -12,27 +13,41 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test conformance compat bench docs clean
+.PHONY: demo test test-all lint types core suite background conformance compat bench docs clean
+.NOTPARALLEL:
 
 demo: .venv/examples
 	$(BIN)/gtrace warmup examples/train_digits.py --epochs 3
 	$(BIN)/gtrace run examples/train_digits.py
 
-# once more as programs run, with the worker and its store
-CORE := arrays transforms vmap jit regions
-
-# a file stays with a worker, in the order of tests/conftest.py
-SPREAD := --dist loadfile --no-loadscope-reorder --max-worker-restart 0
-
-# one thread a worker: two workers with two threads each would wait for each other's. Bytecode is kept: hundreds of
-# processes import gtrace.
-test: export PYTHONDONTWRITEBYTECODE =
+# every step runs, also after one that failed; make says at the end which did
 test: .venv/test
+	@$(MAKE) --no-print-directory --keep-going lint types core
+test-all: .venv/test
+	@$(MAKE) --no-print-directory --keep-going lint types suite background
+
+lint:
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check --quiet
+
+types:
 	$(BIN)/mypy --num-workers 2
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 $(SPREAD) --background $(CORE:%=tests/test_%.py)
+
+# A file stays with a worker, in the order of tests/conftest.py. One thread a worker: two workers with two threads each
+# would wait for each other's. Bytecode is kept: hundreds of processes import gtrace.
+core suite background: export OMP_NUM_THREADS = 1
+core suite background: export PYTHONDONTWRITEBYTECODE =
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+
+core:
+	$(PYTEST) -m "not slow"
+
+suite:
+	$(PYTEST)
+
+# once more as programs run, with the worker and its store
+background:
+	$(PYTEST) --background $(foreach name,arrays transforms vmap jit regions,tests/test_$(name).py)
 
 # torch's own tests of its operators, on Arrays: writes docs/conformance.md
 conformance: .venv/conformance

@@ -31,6 +31,7 @@ def compiled(request):
     return x, {name: y.numpy() for name, y in results.items()}, 4 if request.param else 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values(compiled, name):
     x, results, units = compiled

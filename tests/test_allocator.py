@@ -36,11 +36,13 @@ def run(**environment):
     return kept, int(faults)
 
 
+@pytest.mark.slow
 def test_a_step_takes_the_memory_that_the_last_one_freed():
     kept, faults = run()
     assert kept == "True" and faults < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
 def test_what_the_environment_says_holds(name):
     assert run(**{name: "1048576"})[0] == "False"

@@ -114,12 +114,14 @@ def imported(name: str) -> frozenset[str]:
 # -- the walls
 
 
+@pytest.mark.slow
 def test_every_module_stands_in_a_room():
     top = {name.partition(".")[0] for name in modules()} - {"core", "", "__main__", "version"}
     assert top - FACES == {name for name in ROOMS if name and "/" not in name}
     assert {name.split(".")[1] for name in modules() if name.startswith("core.")} == {r.split("/")[1] for r in CORE}
 
 
+@pytest.mark.slow
 def test_rooms_import_only_rooms_below_them():
     for name in modules():
         for other in imported(name) - ({""} if name == ENTRY else set()):
@@ -164,6 +166,7 @@ def test_no_module_has_the_name_of_something_that_its_package_publishes():
             assert found is None or isinstance(found, types.ModuleType), f"{package.__name__}.{inner} is two things"
 
 
+@pytest.mark.slow
 def test_slots_of_arrays_are_touched_in_the_trace_and_the_tape_alone():
     for name, tree in modules().items():
         if room(name) == "core/trace" or name == "core.transform.tape":
@@ -192,6 +195,7 @@ def test_each_rung_has_a_page_that_names_its_files():
         assert (PACKAGE / name / "README.md").exists() and not missing, f"{name}: {missing}"
 
 
+@pytest.mark.slow
 def test_imports_stand_at_the_top():
     for name, tree in modules().items():
         for function in ast.walk(tree):
@@ -219,6 +223,7 @@ def test_module_size():
         assert lines <= MAX_LINES, f"{path.relative_to(PACKAGE)} has {lines} lines: two rooms in one?"
 
 
+@pytest.mark.slow
 def test_two_files_use_private_names_of_torch():
     private = re.compile(r"\btorch\.(_(?!_)\w+|fx\.experimental|utils\._\w+)")
     users = {name for name, tree in modules().items() if private.search(ast.unparse(tree))}

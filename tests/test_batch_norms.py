@@ -250,6 +250,7 @@ def test_a_resnet_trains_as_in_torch():
         close(found[name], one, 1e-7, 1e-8)
 
 
+@pytest.mark.slow
 def test_compiled_it_is_part_of_the_loops_around_it():
     """Also for sizes that vary: the third size has no code of its own."""
     before = engine.tiering.compiles

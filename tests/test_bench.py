@@ -271,6 +271,7 @@ def python(*arguments):
 PLAIN = ["--sides", "gtrace", "torch eager"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -304,6 +305,7 @@ def test_each_program_runs_and_writes_its_figures(name, arguments, tmp_path):
         assert {"cold, s", "warm, s", "peak, bytes"} <= run.figures[0].details.keys()
 
 
+@pytest.mark.slow
 def test_the_command_runs_programs_and_joins_their_files(tmp_path, monkeypatch):
     monkeypatch.setenv("GT_AUTO_COMPILE", "0")
     file = tmp_path / "all.json"

@@ -82,6 +82,7 @@ def signature(cache):
     return manifest.program
 
 
+@pytest.mark.slow
 def test_the_threshold_of_the_command_line_wins_over_that_of_the_environment(tmp_path):
     path = tmp_path / "script.py"
     path.write_text("import gtrace as gt\nprint(gt.config.current.hot_threshold)\n")
@@ -89,11 +90,13 @@ def test_the_threshold_of_the_command_line_wins_over_that_of_the_environment(tmp
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_warmup_finds_everything(cache, script):
     done = gtrace(cache, "warmup", script)
     assert (done.returncode, "0 compiled, 1 found compiled" in done.stderr) == (0, True)
 
 
+@pytest.mark.slow
 def test_the_next_run_says_where_its_programs_come_from(cache, script):
     for _ in range(3):
         done = gtrace(cache, "run", script)
@@ -105,6 +108,7 @@ def test_the_next_run_says_where_its_programs_come_from(cache, script):
     raise AssertionError(done.stdout)
 
 
+@pytest.mark.slow
 def test_warmup_of_a_script_that_fails_or_is_missing(cache, tmp_path):
     assert gtrace(cache, "warmup", tmp_path / "nothing.py").returncode == 2
     path = tmp_path / "raises.py"
@@ -116,6 +120,7 @@ def test_warmup_of_a_script_that_fails_or_is_missing(cache, tmp_path):
     assert gtrace(cache, "warmup", path, GT_CACHE_SIZE="0").returncode == 2
 
 
+@pytest.mark.slow
 def test_list_show_and_why(cache, signature):
     done = gtrace(cache, "cache", "list")
     assert f" {signature[:12]} " in done.stdout and "ready" in done.stdout and "1 artifact" in done.stdout
@@ -228,6 +233,7 @@ def test_the_user_s_files_stay(cache, tmp_path):
         assert sorted(os.listdir(folder)) == ["mylib.so", "run.json", "tmp-notes.txt"]
 
 
+@pytest.mark.slow
 def test_native_programs_are_exported_and_imported(tmp_path):
     """Also, a damaged archive gives no error of Python's."""
     text = "graph(%0: f32[4]) {\n  %1: f32[4] = sin(%0)\n  return %1\n}"
@@ -248,6 +254,7 @@ def test_native_programs_are_exported_and_imported(tmp_path):
         assert gtrace(tmp_path / "there", "cache", "import", file).returncode in (0, 1, 2)
 
 
+@pytest.mark.slow
 def test_the_doctor(cache, tmp_path):
     done = gtrace(cache, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr

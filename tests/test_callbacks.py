@@ -190,6 +190,7 @@ def test_exported_programs_call_no_python():
         gt.export(f, gt.ones((2, 3)))
 
 
+@pytest.mark.slow
 def test_a_second_process_calls_its_own_functions():
     program = """
         import sys, numpy, gtrace as gt

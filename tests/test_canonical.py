@@ -111,6 +111,7 @@ def test_graphs_and_their_canonical_forms_verify(graph):
     verify(canonicalize(graph).graph)
 
 
+@pytest.mark.slow
 @given(LONG, st.data())
 def test_a_rearranged_program_has_the_same_canonical_form(graph, data):
     other = data.draw(rearrangements(graph))
@@ -125,6 +126,7 @@ def test_canonical_form_is_idempotent(graph):
     assert canonicalize(once).graph == once
 
 
+@pytest.mark.slow
 @given(graphs(20, continuous=True, control=True), st.data())
 def test_canonical_form_computes_the_same(graph, data):
     given_tensors = [x.to_torch() for x in data.draw(arguments(graph))]
@@ -137,6 +139,7 @@ def test_canonical_form_computes_the_same(graph, data):
         )
 
 
+@pytest.mark.slow
 @given(ANY, st.data())
 def test_near_twins_have_another_signature(graph, data):
     twin = data.draw(near_twins(graph))
@@ -151,6 +154,7 @@ def test_two_programs_share_a_signature_only_if_they_are_one(graph, data):
     assert (signature(graph) == signature(other)) == isomorphic(graph, other)
 
 
+@pytest.mark.slow
 def test_interpreted_equals_inductor_on_random_graphs(large, tmp_path_factory):
     """In one test a few programs, because each takes seconds to compile."""
 
@@ -174,6 +178,7 @@ def test_interpreted_equals_inductor_on_random_graphs(large, tmp_path_factory):
     run()
 
 
+@pytest.mark.slow
 @given(st.permutations(range(100)), st.permutations(range(100)))
 @settings(max_examples=5)
 def test_many_equal_updates_have_one_form_in_any_order(one, other):
@@ -199,6 +204,7 @@ def test_many_equal_updates_have_one_form_in_any_order(one, other):
     assert recorded(crossed, *arrays) != expected
 
 
+@pytest.mark.slow
 def test_long_chains_need_no_recursion():
     sine = REGISTRY["sin"]
     a = x.aval

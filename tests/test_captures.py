@@ -222,6 +222,7 @@ def test_a_call_costs_little_more_than_recording_the_function():
         assert seconds(scanned) < 14 * plain
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(graphs(12, control=True), st.booleans(), st.data())
 def test_a_program_recorded_in_one_go_is_the_program(graph, pending, data):

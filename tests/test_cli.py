@@ -37,6 +37,7 @@ def run(*args, launcher=("-m", "gtrace", "run"), env=None, **kwargs):
     return subprocess.run([sys.executable, *launcher, *args], env=env, capture_output=True, text=True, **kwargs)
 
 
+@pytest.mark.slow
 def test_a_script_runs_and_ends_with_the_table(script):
     path = script()
     done = run(path, "--lr", "0.1", "--quiet")
@@ -52,17 +53,20 @@ def test_a_script_runs_and_ends_with_the_table(script):
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_of_its_own(script):
     done = run("--quiet", script())
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_script_without_arrays_ends_with_a_line(script):
     done = run(script("print('hello')"))
     assert done.stdout == "hello\ngtrace: no program ran\n"
 
 
+@pytest.mark.slow
 def test_output_that_is_no_terminal_is_plain_whatever_the_environment(script):
     done = run(script(), env={"PYTHONIOENCODING": "ascii", "FORCE_COLOR": "1", "TERM": "xterm-256color"})
     assert (done.returncode, done.stderr) == (0, "")
@@ -83,6 +87,7 @@ print(inspect.getsource(Point))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_link", [False, True])
 def test_a_script_sees_the_world_as_under_python(script, tmp_path, through_link):
     path = script(WORLD, "inner/script.py")
@@ -112,6 +117,7 @@ ENDINGS = {
 LONG = {"a chained exception", "its own hook", "an exit message"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ending", [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in ENDINGS]
 )
@@ -136,6 +142,7 @@ raise ValueError("end")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pkg.train", pytest.param("pkg", marks=pytest.mark.long)])
 def test_a_module_is_run_as_by_python_m(script, tmp_path, name):
     script("VALUE = 42", "pkg/helper.py")
@@ -149,6 +156,7 @@ def test_a_module_is_run_as_by_python_m(script, tmp_path, name):
     assert "gtrace" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -162,6 +170,7 @@ def test_a_module_that_cannot_be_run_is_an_error(name, words, tmp_path):
     assert words in done.stderr
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_and_closed_streams_are_no_errors(script):
     path = script()
     code = f"import sys; from gtrace.commands.cli import main; sys.std{{}} = None; sys.exit(main(['run', {path!r}]))"
@@ -176,6 +185,7 @@ def test_a_reader_that_leaves_and_closed_streams_are_no_errors(script):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_the_table_comes_after_the_exit_handlers_and_counts_what_they_ran(script):
     done = run(script("import atexit, gtrace as gt\natexit.register(lambda: print(float(gt.ones(2).sum())))"))
     lines = done.stdout.splitlines()
@@ -270,6 +280,7 @@ def on_terminal(*args, env):
     return done.returncode, b"".join(shown).decode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_terminal_shows_progress_and_colour_unless_quiet(script, quiet):
     env = {"GT_COMPILE": "1", "TERM": "xterm-256color"}
@@ -299,6 +310,7 @@ WAITS = """
 """
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_how_much_is_done_of_what_is_waited_for(tmp_path):
     path = tmp_path / "waits.py"
     path.write_text(textwrap.dedent(WAITS))

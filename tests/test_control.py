@@ -75,6 +75,7 @@ def loss_with(loop, reverse):
 # -- scan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scan_against_the_unrolled_loop(reverse):
     args = rnn_case()
@@ -99,6 +100,7 @@ def test_scan_against_the_unrolled_loop(reverse):
     close(gt.hessian(lambda h: loss(p, h, xs))(h), gt.hessian(lambda h: plain(p, h, xs))(h))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axes", [(None, 0, None), (None, None, 0), (0, None, None), (0, 0, 0)], ids=str)
 def test_vmap_of_scan(axes, reverse):
@@ -108,6 +110,7 @@ def test_vmap_of_scan(axes, reverse):
         close(gt.vmap(make(gt.scan, reverse), axes)(*args), gt.vmap(make(unrolled, reverse), axes)(*args))
 
 
+@pytest.mark.slow
 @given(graphs(8, smooth=True), st.integers(1, 5), st.booleans(), st.data())
 def test_scans_of_random_bodies(graph, length, reverse, data):
     """Any program as a body: some inputs are carried, some are read step by step, some are the same for all steps."""
@@ -375,6 +378,7 @@ def test_loops_in_branches_in_loops():
 # -- compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [23, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 7, 40))])
 def test_compiled_by_inductor(length):
     """All of it in one program, with chunks of steps and steps left over; equal to what is interpreted."""
@@ -395,6 +399,7 @@ def test_compiled_by_inductor(length):
     assert {entry.tier for entry in compiled.programs()} == {"compiled"}
 
 
+@pytest.mark.slow
 def test_an_undecorated_loop_with_a_scan_gets_hot():
     p, h, xs = rnn_case()
     step = gt.value_and_grad(loss_with(gt.scan, False))
@@ -460,6 +465,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGING)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_number_that_changes_inside_a_body_becomes_an_input(name, way):

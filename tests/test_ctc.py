@@ -74,6 +74,7 @@ def test_the_sum_over_all_alignments():
     np.testing.assert_allclose(ours(logits, np.array(labels), 4, 2, reduction="sum"), -math.log(total), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_lengths_that_are_arrays_under_jit():
     args = [gt.array(x) for x in (LOGITS, JOINED, INPUTS, LENGTHS)]
     expected = ours(*CASES["joined"][0])
@@ -84,6 +85,7 @@ def test_lengths_that_are_arrays_under_jit():
     np.testing.assert_allclose(batched, [expected] * 2)
 
 
+@pytest.mark.slow
 def test_further_derivatives_and_batches():
     def loss(x):
         return gt.nn.ctc_loss(x, TARGETS[:2], INPUTS[:2], LENGTHS[:2])

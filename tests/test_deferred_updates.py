@@ -263,6 +263,7 @@ def at_line(function, when, names, handler):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "stride"),
     [(("completion.py", "deferred.py", "ownership.py"), 1), (("array.py", "engine.py", "interpreter.py"), 7)],
@@ -392,6 +393,7 @@ def test_parameters_of_a_step_that_was_not_looked_at():
     same((weights, state), trained(ADAM, 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.data())
 def test_any_loop_gives_what_it_gives_with_copies(data):

@@ -51,6 +51,7 @@ def run(code, folder, process=launch.from_scratch):
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.slow
 def test_a_second_process_derives_nothing(tmp_path):
     (first, _), _ = run(PROGRAM, tmp_path, contextlib.nullcontext)
     (second, tracer), _ = run(PROGRAM, tmp_path)
@@ -67,6 +68,7 @@ def test_a_second_process_derives_nothing(tmp_path):
     assert json.loads(kept.read_text()) == json.loads(texts)
 
 
+@pytest.mark.slow
 def test_a_result_inside_another_is_the_same_in_a_second_process(tmp_path):
     code = """
         import torch, gtrace as gt
@@ -96,6 +98,7 @@ def test_the_oldest_texts_go_first(tmp_path, monkeypatch):
     assert store.derived() == {"b": "b", "c": "c"}
 
 
+@pytest.mark.slow
 def test_without_a_store_everything_is_derived(tmp_path):
     code = PROGRAM + "    gt.config.update(cache_size=0)\n"
     code = code.replace("import sys\n", "import sys, gtrace\n    gtrace.config.update(cache_size=0)\n", 1)
@@ -122,6 +125,7 @@ WALK = """
 """
 
 
+@pytest.mark.slow
 def test_no_operation_imports_torchs_tracer(tmp_path):
     (count,), _ = run(WALK, tmp_path)
     assert int(count) > 150
@@ -148,6 +152,7 @@ def test_shape_rules_refuse_what_torch_would(op, params, shapes):
         gt.ir.parse_graph(text)
 
 
+@pytest.mark.slow
 def test_the_types_of_most_calls_are_had_without_torch_s_tracer(tmp_path):
     code = """
         import sys

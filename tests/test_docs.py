@@ -105,6 +105,7 @@ def pages():
         process.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [*FILES, *NOTEBOOKS], ids=lambda path: path.name)
 def test_blocks_run_and_print_what_the_text_says(path, pages):
     print(path, file=pages.stdin, flush=True)

@@ -88,6 +88,7 @@ def test_results_are_written_over_what_is_given_away():
     assert all(set(before) & set(after) for before, after in moves)
 
 
+@pytest.mark.slow
 def test_compiled_results_are_written_over_what_is_given_away_also_while_they_are_judged(compiling, monkeypatch):
     monkeypatch.setattr(programs, "TRIAL_SHARE", 1e9)  # the two forms take turns from the beginning
     step = gt.jit(adam, donate_argnums=(0, 1, 2), wait=True)
@@ -324,6 +325,7 @@ def runs(graph, tensors, donated):
     return interpreter(graph, donated=donated)([x.clone() for x in tensors])
 
 
+@pytest.mark.slow
 @given(graphs(30, continuous=True, control=True), st.data())
 def test_interpreted_results_are_the_same_whatever_is_given_away(graph, data):
     graph = canonicalize(graph).graph
@@ -334,6 +336,7 @@ def test_interpreted_results_are_the_same_whatever_is_given_away(graph, data):
         torch.testing.assert_close(got, expected, equal_nan=True, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @given(graphs(20, continuous=True), st.data())
 def test_lowered_programs_write_over_what_they_say(graph, data):
     graph = canonicalize(graph).graph

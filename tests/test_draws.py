@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,6 +91,7 @@ def drawing(jitted):
     return [program for program in jitted.programs() if has_draws(program.graph)]
 
 
+@pytest.mark.slow
 def test_equal_draws_of_a_long_program_are_one_program_for_the_c_compiler():
     params, x, key = arguments()
     params = params * 4  # long enough to be Inductor's
@@ -127,6 +129,7 @@ def test_short_programs_keep_their_draws():
     assert has_draws(program.graph) and program.short
 
 
+@pytest.mark.slow
 def test_without_native_code_draws_stay():
     def convolved(x, key):
         return gt.nn.conv2d(x, gt.ones((8, 3, 3, 3))) * gt.random.normal(key, (8, 8, 62, 62))

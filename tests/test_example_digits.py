@@ -36,6 +36,7 @@ def whole(tmp_path_factory):
     return train(tmp_path_factory.mktemp("whole"), "train_digits.py")
 
 
+@pytest.mark.slow
 def test_the_default_run_learns(whole):
     losses, printed = whole
     accuracy = float(re.findall(r"test accuracy (\d\.\d+)", printed)[-1])
@@ -51,6 +52,7 @@ def test_the_run_agrees_with_plain_torch(whole, tmp_path, large):
         assert printed.splitlines()[-1].split()[-1] == whole[1].splitlines()[-1].split()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"GT_AUTO_COMPILE": "0"}, {"GT_AUTO_COMPILE": "1", "GT_HOTPATH_THRESHOLD": "100"}, {"GT_COMPILE": "1"}],

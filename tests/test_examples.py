@@ -31,6 +31,7 @@ def loaded(name):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
 def test_an_example_states_its_result(name, capsys):
     module = loaded(name)

@@ -67,6 +67,7 @@ def loaded(file):
     return gt.load(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 5, 23, 1000])
 def test_results_are_those_of_the_function_at_every_size(exported, loaded, n):
     x = rows(n)
@@ -86,6 +87,7 @@ def test_results_share_no_memory_with_inputs_or_each_other(loaded):
     assert not any(np.shares_memory(a, b) for k, a in enumerate(views) for b in views[:k])
 
 
+@pytest.mark.slow
 def test_loading_imports_no_compiler(file):
     code = f"""
         import sys, numpy as np, gtrace as gt
@@ -186,6 +188,7 @@ def test_files_that_cannot_be_loaded(file, tmp_path):
             gt.load(other(name, value))
 
 
+@pytest.mark.slow
 def test_no_damage_gives_an_error_of_another_library(file, tmp_path):
     """Any byte of the file, and any field of its manifest: an ExportError, or the results that were exported."""
     rng, path = random.Random(0), tmp_path / "damaged.gtx"
@@ -281,6 +284,7 @@ def arguments(n):
     return gt.eval((rows(40)[:n, :3] * 1, gt.linspace(-1, 1, n), gt.array(np.resize([1, 2, 5], n))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 40])
 def test_loops_and_branches(exported_loops, n):
     given = arguments(n)

@@ -48,6 +48,7 @@ def test_vjp_is_the_transpose_of_jvp(program):
     close(inner(moved, cts), inner(ts, pullback(cts)))
 
 
+@pytest.mark.slow
 @given(PROGRAMS)
 def test_second_order_in_every_composition(program):
     f, xs, ts = program
@@ -65,6 +66,7 @@ def test_second_order_in_every_composition(program):
     close(forward_over_forward, inner(reverse_over_reverse, ts), 1e-6, 1e-8)
 
 
+@pytest.mark.slow
 @given(PROGRAMS)
 def test_linearize_and_jit_and_vmap_agree_with_jvp(program):
     f, xs, ts = program

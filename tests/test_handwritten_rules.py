@@ -656,6 +656,7 @@ CODE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", ["gtrace's", "JAX's"])
 @pytest.mark.parametrize("what", CODE)
 def test_what_is_common_is_differentiated_without_torch_compile(what, rules, tmp_path):

@@ -157,6 +157,7 @@ FAILING = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "compiler", ["exit 1", 'case "$*" in *--version*) echo g++ 12;; *) echo broken >&2; exit 1;; esac']
 )
@@ -288,6 +289,7 @@ def test_the_first_call_of_a_long_program_runs_as_it_was_recorded():
     assert others == 2 and [p.calls for p in programs] == [4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["short", "large", "scan", "watched", "hot"])
 def test_other_programs_are_prepared_at_their_first_call(case):
     length, width = {"short": (20, 7), "large": (40, 2_000_000), "watched": (41, 9)}.get(case, (41, 11))
@@ -404,6 +406,7 @@ def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved(
     assert entry.break_even_calls is not None
 
 
+@pytest.mark.slow
 def test_a_verdict_is_reviewed_when_the_load_changes(clock):
     """As when another program takes the second core: what was faster becomes the slower form, and back."""
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))

@@ -46,6 +46,7 @@ def ours(p, x):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param(20, marks=pytest.mark.long), 21])
 def test_a_network_of_images_and_its_gradient(size, monkeypatch):
     """Interpreted and compiled, with sizes that windows divide and that they do not, equal to torch."""
@@ -89,6 +90,7 @@ def test_the_channels_are_last_between_convolutions_of_large_images():
         assert kinds == expected
 
 
+@pytest.mark.slow
 def test_parameters_keep_their_layout_so_that_steps_are_one_program():
     p, x = case(40)
     p = gt.tree_map(lambda a: gt.eval(gt.array(a)), p)

@@ -515,6 +515,7 @@ def test_rows_of_a_value_are_views_of_it(index):
     assert rows.to_torch(copy=False).untyped_storage().data_ptr() == base.untyped_storage().data_ptr()
 
 
+@pytest.mark.slow
 def test_batches_that_python_chooses_are_one_program():
     data = gt.eval(gt.linspace(-1, 1, 6 * 8 * 4).reshape(6 * 8, 4))
     params = gt.eval(gt.ones((4, 3)) * 0.5)
@@ -561,6 +562,7 @@ def test_gradients_follow_rows_of_what_they_are_taken_by():
     np.testing.assert_array_equal(np.asarray(gt.jit(lambda: x[1] + x[0])()), [4, 6])
 
 
+@pytest.mark.slow
 def test_rows_keep_their_values_when_the_array_is_given_away_or_updated_in_place():
     x = gt.eval(gt.ones((64, 256)) * 2)
     rows = x[1:3]

@@ -106,6 +106,7 @@ def test_an_interrupt_leaves_new_and_old_work_right(alarm, name, large):
     assert interrupted >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in WORK if name != "jit"])
 @pytest.mark.parametrize("what", ["records", "looks", "differentiates"])
 def test_a_handler_that_uses_arrays_disturbs_nothing(alarm, name, what):
@@ -225,6 +226,7 @@ def test_threads_that_make_new_sizes_agree_with_numpy(count, large):
     assert not failures
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_a_program_runs_lets_it_run_again(alarm):
     a = np.random.default_rng(0).normal(size=(300, 300))
     x = gt.array(a)

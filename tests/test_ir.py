@@ -302,6 +302,7 @@ def test_rewrites(function, before, after):
     assert print_graph(got) == print_graph(graph(before if after is None else after))
 
 
+@pytest.mark.slow
 @given(graphs(control=True))
 def test_rewrites_keep_graphs_valid(g):
     for step in ir.CANONICAL.passes:

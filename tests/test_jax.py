@@ -40,6 +40,7 @@ def run(*command, **environment):
 # -- import jax
 
 
+@pytest.mark.slow
 def test_a_script_that_imports_jax_runs_unchanged(tmp_path):
     (tmp_path / "library.py").write_text("from jax import lax, tree_util\nimport jax.scipy.special as special\n")
     script = tmp_path / "script.py"
@@ -67,6 +68,7 @@ def test_a_script_that_imports_jax_runs_unchanged(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_installing_is_for_good_and_in_time():
     program = """
         import sys, types, gtrace.jax
@@ -84,6 +86,7 @@ def test_installing_is_for_good_and_in_time():
     assert run("-c", textwrap.dedent(program)).strip() == "True"
 
 
+@pytest.mark.slow
 def test_gtrace_does_not_import_its_jax_and_jax_sets_the_rules_unless_the_process_has():
     program = "import gtrace as gt, sys; a = 'gtrace.jax' in sys.modules, gt.config.x64;"
     program += " import gtrace.jax; print(a, gt.config.x64)"
@@ -193,6 +196,7 @@ def test_promotion_is_jaxs_with_64_bits_but_for_what_is_documented(a):
         assert gt.result_type(gt.zeros(2, dtype=a), SCALARS[kind]) == ours.get(expected, expected), (a, kind)
 
 
+@pytest.mark.slow
 def test_numpys_float64_that_takes_over_is_noticed_once():
     program = """
         import warnings, numpy, gtrace as gt

@@ -43,6 +43,7 @@ def test_programs_with_keys_give_jaxs_results(jax, name):
     assert close(found, EXPECTED[name]), found
 
 
+@pytest.mark.slow
 def test_typed_keys_draw_what_their_words_draw(jax):
     random, jnp = jax.random, jax.numpy
     draws = {

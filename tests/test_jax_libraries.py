@@ -373,6 +373,7 @@ def test_a_platform_without_devices_is_an_error(jax):
     assert list(importlib.import_module("gtrace.jax.extend.backend").backends()) == ["cpu"]
 
 
+@pytest.mark.slow
 def test_the_check_of_derivatives_loads_without_hypothesis():
     # chex imports it, and does not use it
     script = (

@@ -66,6 +66,7 @@ def test_inputs_of_other_strides_get_programs_of_their_own():
         np.testing.assert_allclose(np.asarray(f(gt.from_torch(tensor))), ((tensor * 2 + 1) @ torch.ones(3, 2)).numpy())
 
 
+@pytest.mark.slow
 def test_results_of_convolutions_are_arguments_of_the_same_program():
     def loss(kernels, x):
         for kernel in kernels:
@@ -107,6 +108,7 @@ def test_moments_keep_their_layout_beside_permuted_gradients():
     assert len(f.programs()) == 1
 
 
+@pytest.mark.slow
 @given(st.data(), testing.graphs(max_nodes=6))
 def test_programs_are_lowered_to_the_layouts_of_the_interpreter(data, graph):
     tensors = []
@@ -289,6 +291,7 @@ def test_stages():
         compiled(gt.zeros(4), gt.ones(4))
 
 
+@pytest.mark.slow
 def test_backends_and_modes():
     x = gt.array([1.0, 2.0])
     for options in ({"backend": "eager"}, {"backend": "aot_eager"}, {"mode": "max-autotune"}):
@@ -317,6 +320,7 @@ def test_jit_of_jit_and_methods():
     assert Model().double(gt.array(2.0)).item() == 4.0
 
 
+@pytest.mark.slow
 def test_a_whole_step_is_one_program():
     """Creation, forward, backward and update: nothing runs apart."""
 
@@ -396,6 +400,7 @@ def test_threads_agree_and_counters_add_up():
     assert calls() - before == 8 * 20 * 8
 
 
+@pytest.mark.slow
 @pytest.mark.inductor  # whose sums of five numbers are those of the interpreter, bit by bit
 def test_threads_share_one_compile():
     f = gt.jit(lambda x: (gt.cosh(x) * 1.03125 + gt.sinh(x)).sum())

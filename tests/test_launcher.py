@@ -36,6 +36,7 @@ def step(w, x, y):
 ARGS = gt.ones((4, 3)), gt.ones((5, 4)), gt.zeros((5, 3))
 
 
+@pytest.mark.slow
 def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
     w, loss = gt.jit(step)(*ARGS)
     np.testing.assert_allclose(loss, np.tanh(4.0) ** 2, rtol=1e-5)
@@ -47,6 +48,7 @@ def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
     np.testing.assert_allclose(np.asarray(w), np.asarray(expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_torch_whose_headers_lack_something_gets_the_model(libraries, monkeypatch):
     monkeypatch.setattr(launcher, "_PROGRAM", "#error no such header\n")
     monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e9))  # in this process
@@ -56,6 +58,7 @@ def test_a_torch_whose_headers_lack_something_gets_the_model(libraries, monkeypa
     assert MODEL in library
 
 
+@pytest.mark.slow
 def test_errors_of_torch_arrive_from_compiled_code(capfd):
     with gt.config(compile=True), pytest.raises(gt.ExecutionError, match=r"program \w+"):
         gt.eval(gt.take(gt.sin(gt.arange(5.0)), gt.array([7, 1]), mode="raise") * 2)
@@ -73,6 +76,7 @@ def test_torch_tries_vector_instructions_only_where_the_compiler_refuses_them(mo
         assert instructions.vector_instructions_known.__wrapped__() is False, "the user's setting is kept"
 
 
+@pytest.mark.slow
 def test_compiled_code_leaves_the_mode_of_gradients_as_it_was():
     f = gt.jit(lambda x: gt.tanh(x) @ x)
     for enabled in (True, False):

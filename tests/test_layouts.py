@@ -166,6 +166,7 @@ def test_compiled_for_each_size_and_for_open_ones(call):
         check(run, name, layouts, n)
 
 
+@pytest.mark.slow
 def test_compiled_code_around_kernels_of_torch():
     # the gradient of a replicated padding has its channels last, where torch's fake tensors have them first
     x = torch.randn(1, 2, 4, 3).permute(0, 3, 1, 2)
@@ -206,6 +207,7 @@ def test_a_profile_leaves_the_state_of_a_loop_in_its_strides():
     assert len(engine.programs) == programs
 
 
+@pytest.mark.slow
 def test_series_stay_in_the_layout_of_their_convolutions():
     """So that each convolution of a network takes them as they are; compiled or not, results are torch's."""
     x, w, v = torch.randn(8, 16, 300), torch.randn(16, 16, 3), torch.randn(16, 1, 4)

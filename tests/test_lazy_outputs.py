@@ -153,6 +153,7 @@ UNARY = [(gt.sin, np.sin), (gt.tanh, np.tanh), (abs, np.abs), (lambda x: x * 0.5
 BINARY = [np.add, np.subtract, np.multiply]
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_program_any_arrays_alive_looked_at_in_any_order(data):
     arrays = [RNG.normal(size=(3,)) for _ in range(3)]

@@ -30,6 +30,7 @@ def loss_of(apply):
     return loss
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 9), st.integers(1, 9), st.sampled_from(OPTIONS), st.data())
 @settings(max_examples=25)
 def test_values_and_gradients_are_those_of_torch(length, batch, width, size, options, data):
@@ -80,6 +81,7 @@ def derivatives(apply, params, x):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS[1:])
 def test_transforms_give_what_they_give_of_loops(options):
     torch.manual_seed(0)
@@ -99,6 +101,7 @@ def test_transforms_give_what_they_give_of_loops(options):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4, err_msg=f"{name}, leaf {k}")
 
 
+@pytest.mark.slow
 def test_a_gradient_runs_each_layer_once_and_is_found_compiled():
     module = torch.nn.LSTM(5, 7, num_layers=2)
     params, apply = gt.from_module(module)
@@ -141,6 +144,7 @@ def test_programs_of_several_processes_have_loops_which_are_divided(monkeypatch)
     assert not {FORWARD, BACKWARD} & set(found) and loops >= 2
 
 
+@pytest.mark.slow
 def test_exported_files_have_loops(tmp_path):
     torch.manual_seed(0)
     params, apply = gt.from_module(torch.nn.LSTM(3, 4, num_layers=2))

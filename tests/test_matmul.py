@@ -81,6 +81,7 @@ def test_products_of_heads(empty):
         np.testing.assert_allclose(got, np.asarray(x).astype(np.float64) @ np.asarray(y), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", [lambda w: w[:, :260], lambda w: w[:, 4:264], lambda w: w[::2, :260]])
 def test_a_part_of_a_matrix_is_copied_for_onednn(part, library, monkeypatch):
     """On its right side, oneDNN takes a thousand times as long for a matrix that is not dense."""
@@ -111,6 +112,7 @@ def test_infinities_and_nans_stay_where_they_are(library):
     np.testing.assert_array_equal(got[np.isinf(want)], want[np.isinf(want)])
 
 
+@pytest.mark.slow
 def test_a_step_of_large_products_compiled_and_exported(library, tmp_path):
     def step(x, w, v):
         # with a sum beside a product, which Inductor would fuse with oneDNN's own operator
@@ -143,6 +145,7 @@ def unzipped(data):
             yield from unzipped(inner) if zipfile.is_zipfile(io.BytesIO(inner)) else [inner]
 
 
+@pytest.mark.slow
 def test_one_program_for_any_number_of_rows(library):
     f = gt.jit(lambda x, w: gt.tanh(x @ w) * 2.0 + 1.0)
     w = gt.array(normal(256, 130))
@@ -156,6 +159,7 @@ SIZES = [(1, 1, 1), (4, 4, 4), (1, 300, 70), (37, 9, 130), (70, 300, 1), (13, 40
 TURNED = [(False, False), (True, False), (False, True), (True, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [gt.float32, gt.float64], ids=str)
 def test_small_products_within_a_compiled_program(dtype, library):
     """Of arguments and of values between, in any layout. Sums of whole numbers are exact in any order."""
@@ -192,6 +196,7 @@ def test_small_batches_are_part_of_the_program(library):
         np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.inductor
 def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
     """Products of half a million multiplications, and kernels of 8,192 elements. Sums of whole numbers are exact."""

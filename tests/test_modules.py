@@ -101,6 +101,7 @@ def test_gradients_go_through_gradients_that_a_module_takes():
         np.testing.assert_allclose(grads[key], wanted, rtol=1e-7, atol=1e-9, err_msg=key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["residual", "lstm", "transformer"])
 def test_transforms_go_through_a_module(name):
     module, x = made(name)
@@ -293,6 +294,7 @@ class Experts(nn.Module):
         return out
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.Experts. is traced anew:gtrace.RetracingWarning")
 @pytest.mark.parametrize("way", [Experts.indexed, Experts.masked, Experts.sorted])
 def test_tokens_routed_to_experts_train_as_in_torch(way):
@@ -626,6 +628,7 @@ class Quantized(nn.Module):
         return y * sign
 
 
+@pytest.mark.slow
 def test_an_autograd_function_has_values_and_no_derivative():
     """Its derivative was zero: torch runs the forward pass of such functions without a gradient."""
     torch.manual_seed(0)

@@ -82,6 +82,7 @@ def test_layers_are_compiled_once():
     assert many[0] == few[0] and many[1] >= few[1] + 8 * 3
 
 
+@pytest.mark.slow
 def test_long_chains(tmp_path):
     """Of more operations than Python's calls may be deep."""
 
@@ -116,6 +117,7 @@ def test_refusals_come_out_of_functions(tmp_path):
 SIZES = st.integers(1, 40)
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(rows=SIZES, inner=SIZES, columns=SIZES, turned=st.tuples(st.booleans(), st.booleans()), many=st.integers(1, 3))
 def test_products_of_several_shapes_share_their_tiles(tmp_path_factory, rows, inner, columns, turned, many):

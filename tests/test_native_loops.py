@@ -67,6 +67,7 @@ def close(got, expected, rtol=1e-9, atol=1e-11):
 # -- values
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(graphs(8, smooth=True, control=True), st.integers(0, 50), st.booleans(), st.data())
 def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
@@ -98,6 +99,7 @@ def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
     close(natively(everything, init, xs), interpreted(everything, init, xs), 1e-6, 1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(graphs(10, continuous=True, control=True), st.data())
 def test_random_programs_of_all_dtypes_as_a_body(graph, data):
@@ -140,6 +142,7 @@ def test_carries_that_change_places_repeat_or_stay():
     assert [float(x) for x in swap(gt.array(1.0), gt.array(2.0))] == [2.0, 1.0, 5.0]
 
 
+@pytest.mark.slow
 def test_parts_of_results_and_results_in_parts():
     """Slices of elementwise results, which are computed part by part, and concatenations, which are written so."""
 
@@ -171,6 +174,7 @@ def test_parts_of_results_and_results_in_parts():
     close(natively(gradient, *args), interpreted(gradient, *args))
 
 
+@pytest.mark.slow
 def test_loops_and_branches_within_loops_and_batches():
     def collatz(n):
         def step(state):
@@ -189,6 +193,7 @@ def test_loops_and_branches_within_loops_and_batches():
     close(gt.jit(gt.vmap(collatz))(starts), interpreted(gt.vmap(collatz), starts))
 
 
+@pytest.mark.slow
 def test_gradients_of_checkpointed_bodies(builds):
     """What a body that is inlined returns is in memory, also where nothing else reads it."""
     xs = gt.reshape(gt.linspace(0, 1, 15), (5, 3))
@@ -253,6 +258,7 @@ def test_carries_of_which_elements_are_replaced():
     np.testing.assert_array_equal(np.asarray(ranks(gt.array(1.0))), np.arange(2000) + 1.0)
 
 
+@pytest.mark.slow
 def test_operations_before_a_loop_are_part_of_its_function(builds):
     def run(a, x, xs):
         transposed, start = gt.tanh(a).T * 0.5, gt.eye(3) + x[:, None] * x
@@ -297,6 +303,7 @@ def test_sorting_in_a_loop():
         np.testing.assert_array_equal(got.numpy(), np.asarray(want))
 
 
+@pytest.mark.slow
 def test_a_body_that_is_not_supported_runs_all_the_same(builds):
     def run(x):
         return gt.scan(lambda c, _: (gt.special.i1(gt.sin(c)), None), x, None, 5)[0]
@@ -444,6 +451,7 @@ SIZES = [(4, 4, 4), (1, 300, 70), (37, 9, 130), (70, 300, 1), (13, 40, 21), (16,
 TURNED = [(False, False), (True, False), (False, True), (True, True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [gt.float32, gt.float64, gt.int32], ids=str)
 def test_products_of_any_size_and_layout(dtype, builds):
     def run(matrices):

@@ -115,10 +115,12 @@ def joined(graphs):
     return Graph(tuple(inputs), tuple(avals), tuple(nodes), tuple(outputs))
 
 
+@pytest.mark.slow
 def test_every_operation_that_is_claimed_has_a_case():
     assert not [name for name, found in cases().items() if not found and name not in {"arange", "full"}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_operations_agree_with_the_interpreter(batch, tmp_path):
     mine = [(name, *case) for name in CLAIMED[batch::BATCHES] for case in cases()[name]]
@@ -149,6 +151,7 @@ NORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shape", [(7, 5), (4, 3, 16), (3, 130), (40, 64)], ids=str)
 def test_layer_norms_agree_with_the_interpreter(shape, dtype, tmp_path):
@@ -200,6 +203,7 @@ def test_places_outside_are_left_out(tmp_path):
     assert torch.equal(put, last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def lines(x, y, z, places):
     return a, b, products, sums, rows
 
 
+@pytest.mark.slow
 def test_bits_are_those_of_one_thread(tmp_path, threads, started):
     random = np.random.default_rng(0)
     sizes = (211, 231), (231, 97), (33, 201)
@@ -166,6 +167,7 @@ def test_loops_of_several_threads_of_python(tmp_path, threads, started):
     assert not wrong and started
 
 
+@pytest.mark.slow
 def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, threads):
     def run(w, x):
         return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]

@@ -141,12 +141,14 @@ NUMBERS = st.floats(-1, 1).filter(lambda x: math.fabs(x) > 1e-3)
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+@pytest.mark.slow
 @settings(max_examples=6, suppress_health_check=UNHURRIED)
 @given(programs(budget=16, depth=3), NUMBERS)
 def test_nested_loops_interpreted(program, number):
     assert_as_written_out(program, number, interpreted)
 
 
+@pytest.mark.slow
 @settings(max_examples=2, suppress_health_check=UNHURRIED)
 @given(programs(budget=12, depth=2).filter(lambda p: has(p, "scan") or has(p, "while")), NUMBERS)
 def test_nested_loops_as_native_code(program, number):
@@ -196,6 +198,7 @@ def test_nested_loops_of_large_steps_compiled(program, number):
     assert_as_written_out(program, number, run, start)
 
 
+@pytest.mark.slow
 def test_equal_parts_of_one_program_are_compiled_once_and_all_run_compiled(monkeypatch):
     program = ("cond", 1, ("scan", 0, ("scan", 0, "mean", None), None), ("fori", 1, ("scan", 1, "mean", None), None))
     jitted = []

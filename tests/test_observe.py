@@ -280,6 +280,7 @@ def test_recompiling_names_what_changed(capsys):
     ]
 
 
+@pytest.mark.slow
 def test_the_environment_turns_the_compile_log_on():
     code = "import gtrace as gt; gt.jit(lambda x: x * 2 + 1, backend='eager')(gt.ones(3))"
     run = subprocess.run(

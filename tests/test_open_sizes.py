@@ -90,6 +90,7 @@ def training_step(w, b, x, y):
     return value, w - 0.1 * gw, b - 0.1 * gb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["undecorated", "jit"])
 def test_a_hundred_batch_sizes_cost_at_most_three_compiles(how):
     features = 7 if how == "jit" else 9
@@ -111,6 +112,7 @@ def test_a_hundred_batch_sizes_cost_at_most_three_compiles(how):
     assert "any input" in str(gt.explain(str(last.signature)))
 
 
+@pytest.mark.slow
 def test_each_size_may_be_rare_and_all_together_hot():
     before = engine.tiering.compiles
     with gt.config(hot_threshold=8):
@@ -123,6 +125,7 @@ def test_each_size_may_be_rare_and_all_together_hot():
     assert len(entries) >= 30
 
 
+@pytest.mark.slow
 def test_a_rate_and_a_size_that_both_change():
     def update(x, rate):
         return gt.arctan(x) * rate - gt.sinh(x).sum(0) / 3.0
@@ -171,6 +174,7 @@ FOOLING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function, shapes", FOOLING, ids=[f.__name__ for f, _ in FOOLING])
 def test_programs_that_are_built_to_fool_it(function, shapes):
     with gt.config(compile=True):
@@ -206,6 +210,7 @@ def test_versions_are_capped_with_one_warning_that_names_the_dimension():
     assert "other sizes already" in gt.explain(total).program.verdict
 
 
+@pytest.mark.slow
 def test_a_structure_that_cannot_be_generalized_specializes(monkeypatch):
     def fail(name, request, *args):
         if request.relations is None:
@@ -262,6 +267,7 @@ def symbols(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_random_programs_under_random_schedules_of_sizes(symbols):
     sizes = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16])
 
@@ -287,6 +293,7 @@ def test_random_programs_under_random_schedules_of_sizes(symbols):
     assert symbols
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [0, 1, 7])
 def test_a_kernel_whose_axis_of_size_1_has_any_stride(stride):
     weights = torch.linspace(-1, 1, 12 * 8).as_strided((12, 1, 8), (8, stride, 1))

@@ -260,6 +260,7 @@ REPLAYED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", REPLAYED)
 def test_updates_are_the_same_in_every_step_and_context(make):
     params = {"w": gt.array([[1.0, -2.0], [0.5, 0.25]]), "b": gt.array([0.1, -0.2])}

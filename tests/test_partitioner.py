@@ -71,6 +71,7 @@ def specs(draw, mesh, ndim):
     return P(*[tuple(axes) or None for axes in dims])
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_random_programs_are_the_same_on_any_mesh(data):
     graph = data.draw(testing.graphs(continuous=True, control=True, max_nodes=10))
@@ -90,6 +91,7 @@ SEVERAL = [
 EVERYONE = Mesh(range(4), "everyone")
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_random_programs_are_the_same_on_several_meshes(data):
     """Of some of the processes, which have some, all or none in common."""
@@ -280,6 +282,7 @@ def test_a_loop_that_sends_counts_each_step():
     assert plan.moved == 2 * 3 / 4 * 3 * (4 * 6 + 1) * 4
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=12), st.data())
 def test_sums_that_are_sent_together_are_the_sums(kinds, data):
     """Sums that need others, sums that do not, sums along other axes, and what is computed from them."""

@@ -91,6 +91,7 @@ def same_results(rewrite):
     return holds
 
 
+@pytest.mark.slow
 def test_nothing_is_found_where_nothing_is_wrong():
     with pytest.raises(NoSuchExample):
         smallest(with_arguments(graphs(max_nodes=6, continuous=True)), same_results(lambda graph: graph))
@@ -105,6 +106,7 @@ def swapped_differences(graph: Graph) -> Graph:
     return attrs.evolve(graph, nodes=tuple(nodes))
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_exchanges_the_operands_of_a_difference():
     graph, _ = smallest(with_arguments(graphs(continuous=True)), same_results(swapped_differences))
     assert [node.op.name for node in graph.nodes].count("sub") == 1 and len(graph.nodes) <= MOST_NODES
@@ -183,6 +185,7 @@ def test_a_partial_of_the_wrong_sign(plant, impl, partials):
     assert name in [node.op.name for node in f.graph.nodes] and len(f.graph.nodes) <= MOST_NODES
 
 
+@pytest.mark.slow
 def test_a_pullback_of_the_wrong_sign(plant, nodes):
     name = plant(
         "planted",
@@ -208,6 +211,7 @@ def signed(text_of):
     return holds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "forget"),
     [
@@ -241,6 +245,7 @@ def test_a_signature_that_forgets_the_bodies_of_loops():
     assert any(subgraphs(node.params) for node in graph.nodes) and len(graph.nodes) <= MOST_NODES
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_signatures_as_they_are(large):
     with pytest.raises(NoSuchExample):
         pairs = beside(graphs(control=True), near_twins)
@@ -273,6 +278,7 @@ def batches_like_a_loop(example):
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["flip", pytest.param("sum", marks=pytest.mark.long)])
 def test_a_batching_rule_off_by_one_axis(change_op, name, nodes):
     def wrong(op, size, batched, operands, **params):

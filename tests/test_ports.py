@@ -57,6 +57,7 @@ WRAPPERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["undecorated", "jitted", pytest.param("compiled", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_jax(name, how, jax):

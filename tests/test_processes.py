@@ -104,6 +104,7 @@ MAIN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_children_of_multiprocessing_use_what_the_parent_compiled(tmp_path, method):
     script = tmp_path / "script.py"
@@ -173,6 +174,7 @@ FORK = """
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_with_fewer_threads_does_not_wait_for_those_of_its_parent(tmp_path):
     """As the workers of a DataLoader do: OpenMP has one thread in a fork, and waits for others for ever."""
     code = textwrap.dedent(FORK) + textwrap.dedent("""
@@ -192,6 +194,7 @@ def test_a_forked_child_with_fewer_threads_does_not_wait_for_those_of_its_parent
     assert (out.split(), err) == (["0"], "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have other OpenMP runtimes")
 def test_forks_of_a_process_with_threads_of_openmp_use_one(tmp_path):
     """In torch's operations and in native loops."""
@@ -223,6 +226,7 @@ def test_forks_of_a_process_with_threads_of_openmp_use_one(tmp_path):
     assert (out.splitlines(), err) == (["2 1 True 2", "1"], "")
 
 
+@pytest.mark.slow
 def test_a_fork_while_the_worker_compiles_asks_its_own(tmp_path):
     """And does not keep the parent's alive."""
     code = textwrap.dedent(FORK) + textwrap.dedent("""
@@ -262,6 +266,7 @@ def test_a_fork_while_the_worker_compiles_asks_its_own(tmp_path):
 # -- threads
 
 
+@pytest.mark.slow
 def test_code_for_another_number_of_threads_is_not_run():
     threads = torch.get_num_threads()
     x = gt.eval(gt.linspace(0, 1, 200_003))
@@ -321,6 +326,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_reach_the_worker(tmp_path):
     process = start(INTERRUPTED, tmp_path, "background")
     assert process.stdout.readline() == "compiling\n"
@@ -330,6 +336,7 @@ def test_ctrl_c_does_not_reach_the_worker(tmp_path):
     assert (out.splitlines(), err) == (["interrupted", "['compiled']", "done"], "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0.5, pytest.param(5.0, marks=pytest.mark.long)])
 def test_ctrl_c_while_this_process_compiles_leaves_it_usable(tmp_path, after):
     process = start(INTERRUPTED, tmp_path, "here", GT_BACKGROUND="0", TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cold"))
@@ -340,6 +347,7 @@ def test_ctrl_c_while_this_process_compiles_leaves_it_usable(tmp_path, after):
     assert (out.splitlines(), err) == (["interrupted", "done"], "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_that_nobody_catches_ends_the_process_and_its_worker(tmp_path):
     code = """
         import time
@@ -374,6 +382,7 @@ def test_an_interrupted_event_of_torchs_compiler_is_not_said_to_overlap_the_next
     assert "overlapping" not in caplog.text and not events.get_stack()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", "import torch"])
 def test_collections_leave_out_what_imports_made_unless_the_program_came_first(before):
     code = f"{before}\nimport gc\nimport gtrace\nprint(gc.get_freeze_count() > 0, gc.isenabled())"

@@ -59,6 +59,7 @@ def test_operations_of_an_interpreted_program_are_timed_with_their_lines():
     assert [t.seconds for t in p.operations] == sorted((t.seconds for t in p.operations), reverse=True)
 
 
+@pytest.mark.slow
 def test_lines_are_known_of_programs_that_were_recorded_before():
     x = gt.ones(41).block_until_ready()
 
@@ -554,6 +555,7 @@ def long_page():
     return explanation.to_html()
 
 
+@pytest.mark.slow
 def test_a_program_of_a_thousand_operations_is_folded():
     page = long_page()
     checked(page)
@@ -615,6 +617,7 @@ def test_values_that_regions_pass_on_have_the_numbers_of_the_whole_program():
     assert regions[0][1] in re.search(r"scan\((.*?)\)", page)[1], "the loop takes what the first region gives"
 
 
+@pytest.mark.slow
 def test_rich_is_imported_when_a_table_is_printed():
     code = (
         "import sys, gtrace as gt; s = gt.stats(); repr(s); gt.memory(); gt.profile();"

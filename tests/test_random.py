@@ -286,6 +286,7 @@ def everything(key, low, logits):
 OPERANDS = (gt.array([0, 11]), gt.array(0.25), gt.array([[0.1, 0.5, -1.0], [2.0, 0.3, 0.2]]))
 
 
+@pytest.mark.slow
 def test_a_jitted_program_that_draws_everything(large):
     def draws(*operands):
         return dict(list(everything(*operands).items())[:: 1 if large else 3])

@@ -251,12 +251,14 @@ def check_equal(got, expected):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_vmap_over_keys_and_parameters_equals_a_loop():
     rows = [everything(KEYS[k], PARAMETERS[k]) for k in range(3)]
     expected = {name: gt.stack([row[name] for row in rows]) for name in rows[0]}
     check_equal(gt.vmap(everything)(KEYS, PARAMETERS), expected)
 
 
+@pytest.mark.slow
 def test_jitted_draws_equal_interpreted_ones():
     def some(key, a):
         keys = R.split(key)

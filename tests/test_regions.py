@@ -64,6 +64,7 @@ def test_a_region_is_a_program_of_its_own():
         assert programs_of(lambda name=name: loss_with(name, 21)(w))[1] == whole
 
 
+@pytest.mark.slow
 def test_gradients_of_a_region_have_a_program_of_their_own():
     w = gt.eval(gt.array(W))
     (expected, slopes), _ = programs_of(lambda: gt.value_and_grad(loss_with(None, 22))(w))

@@ -155,6 +155,7 @@ def test_gradients_have_the_dtype_and_shape_of_the_operand(op: Op):
         check_samples(op, testing.check_gradient_types, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", range(4))
 def test_interpreted_equals_compiled(group: int, large: bool):
     """One program a group: the first sample of operations in float32 (--large: two of all, with gradients).
@@ -209,6 +210,7 @@ SPECIAL += [
 INTEGERS = [-128, -7, -3, -1, 0, 1, 2, 3, 5, 7, 127]
 
 
+@pytest.mark.slow
 def test_special_values_interpreted_and_compiled(large):
     """NaN, infinities, signed zeros, subnormal, huge and the ends of int8, in elementwise operations at once."""
     pairs = {}

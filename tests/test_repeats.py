@@ -102,6 +102,7 @@ def same(got, expected):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_model_compiles_its_layers_once_and_a_deeper_one_finds_them():
     step, ws, x = layers(16)
     with gt.config(auto_compile=False):
@@ -122,6 +123,7 @@ def test_a_model_compiles_its_layers_once_and_a_deeper_one_finds_them():
     assert len(set(programs) & set(jitted.programs())) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.inductor
 def test_parts_are_shared_by_jitted_code_and_judged_one_by_one(monkeypatch):
     monkeypatch.setattr(tiering.policies, "judge", lambda pairs: None)
@@ -172,6 +174,7 @@ def test_loops_stay_whole_and_outputs_that_are_inputs_or_equal_are_passed_on():
     same(gt.jit(f, backend="eager")(x, ys), expected)
 
 
+@pytest.mark.slow
 def test_parts_whose_outputs_are_inputs_of_theirs():
     """What an independent part takes is needed after its call, if it is a result as well."""
     for n in range(2, 6):

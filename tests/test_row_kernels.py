@@ -71,6 +71,7 @@ def call(function, *args):
 SIZES = [(1, 1, 1), (3, 5, 0), (7, 16, 40), (50, 33, 700), (300, 70, 999), (1000, 1, 20_000)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", TYPES)
 @pytest.mark.parametrize(("height", "width", "count"), SIZES)
 def test_taken_and_added_at_any_place_by_any_number_of_threads(library, own, height, width, count):
@@ -162,6 +163,7 @@ def compiled(tmp_path_factory):
     return args, results, [str(op).split(".")[1] for op in used], texts
 
 
+@pytest.mark.slow
 def test_rows_in_a_program(compiled):
     (table, wide, places, loose, u, matrix, _), results, used, _ = compiled
     kept = (loose >= -200) & (loose < 200)

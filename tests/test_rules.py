@@ -304,6 +304,7 @@ def test_methods_can_carry_rules():
 # -- checkpoint
 
 
+@pytest.mark.slow
 @given(
     graphs(8, smooth=True).flatmap(lambda graph: st.tuples(st.just(graph), arguments(graph))),
     st.sampled_from(["nothing_saveable", "dots_saveable"]),
@@ -351,6 +352,7 @@ def test_checkpoint_recomputes_and_keeps_what_its_policy_says():
     assert "checkpoint" not in forward  # without a backward pass there is nothing to keep apart
 
 
+@pytest.mark.slow
 def test_checkpoint_lowers_peak_memory():
     """In a process of its own: the peak of its own memory over a chain of 60 blocks of four 4 MB values each."""
     script = """

@@ -398,6 +398,7 @@ for step in range(0 if first is None else first + 1, 10**9):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_save_loses_nothing(tmp_path):
     """kill -9 at any moment: the newest checkpoint is whole, and at most the one being written is missing."""
     for _ in range(2):

@@ -76,6 +76,7 @@ def mixed(x):
     return waves(spectrum.real) + waves(abs(vectors)) * count.astype(gt.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.inductor
 def test_what_the_compiler_has_no_code_for_is_interpreted_and_the_rest_compiled():
     x = gt.array(np.random.default_rng(0).normal(size=(4, 4)))
@@ -298,6 +299,7 @@ def test_a_program_of_factorizations_alone_is_not_divided():
     assert not any(request.native for request in schedule.requests)
 
 
+@pytest.mark.slow
 def test_native_functions_between_libraries_compute_the_same():
     step, args = gaussian_process()
     with gt.config(auto_compile=False):

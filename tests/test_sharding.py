@@ -147,6 +147,7 @@ print(w.shape, w.addressable_shards[0].data.shape, sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 def test_plan_runs_a_script_for_processes_that_do_not_exist(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(f"{SCRIPT}\nsys.exit('enough')\n")
@@ -243,6 +244,7 @@ def test_a_second_run_divides_nothing(tmp_path, monkeypatch):
 # -- several processes
 
 
+@pytest.mark.slow
 def test_four_processes_compute_what_one_does(tmp_path):
     """See launched_sharding.py."""
     command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", "4"]
@@ -325,6 +327,7 @@ print(os.environ["GROUP_RANK"], process_index(), process_count(), float((x * x).
 """
 
 
+@pytest.mark.slow
 def test_two_launchers_run_one_program(tmp_path):
     """As on two machines: each has its own rank and processes."""
     script = tmp_path / "script.py"
@@ -385,6 +388,7 @@ def killed_at(step):
             process.communicate()
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_the_others():
     """The error names what was going on, and arrives soon."""
     code, out, err = killed_at(3)

@@ -73,6 +73,7 @@ def overwrite(args):
             x[...] = 0 if x.dtype in (np.int64, torch.int64) else 77
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("room", ROOMS)
 def test_what_is_given_may_be_written_to_afterwards(room):

@@ -295,6 +295,7 @@ def gone(pid, seconds=30):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 def test_a_paused_worker_goes_on_when_the_program_is_idle(tmp_path):
     process, pid = start(tmp_path, "print(worker.wait(300), gt.stats().totals.compiles, worker.paused)")
@@ -303,6 +304,7 @@ def test_a_paused_worker_goes_on_when_the_program_is_idle(tmp_path):
     assert gone(pid)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), 9)", "sys.exit()"])
 def test_a_paused_worker_ends_with_its_program(tmp_path, end):
@@ -321,6 +323,7 @@ def test_pausing_a_worker_that_is_not_there_does_nothing():
 # -- the gain
 
 
+@pytest.mark.slow
 def test_what_products_take_is_no_gain(monkeypatch):
     """A program that is nothing but products does not pay in a time in which other operations do."""
     cost = 0.2
@@ -353,6 +356,7 @@ def test_what_products_take_is_no_gain(monkeypatch):
 # -- jit
 
 
+@pytest.mark.slow
 def test_jit_does_not_wait_for_longer_than_it_is_told(tmp_path):
     x = gt.eval(gt.linspace(-1, 1, 311))
     with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=2.0):
@@ -371,6 +375,7 @@ def test_jit_does_not_wait_for_longer_than_it_is_told(tmp_path):
         assert [p.tier for p in g.programs()] == ["compiled"]
 
 
+@pytest.mark.slow
 def test_jit_does_not_wait_where_nothing_can_be_compiled_in_time(tmp_path, monkeypatch):
     monkeypatch.setattr(CostModel, "predict", lambda self, ops: 50.0)
     waited = []
@@ -396,6 +401,7 @@ def slow_compiler(tmp_path, monkeypatch):
         assert real.wait(300)
 
 
+@pytest.mark.slow
 def test_no_first_call_waits_longer_than_it_is_told_for_a_slow_compiler(slow_compiler):
     own, go = slow_compiler
     x = gt.eval(gt.linspace(-1, 1, 313))
@@ -421,6 +427,7 @@ def test_no_first_call_waits_longer_than_it_is_told_for_a_slow_compiler(slow_com
     assert [p.tier for f in functions for p in f.programs()] == ["compiled"] * 4
 
 
+@pytest.mark.slow
 def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
     """Parts are shared out, so that both end at about the same time."""
     rng = np.random.default_rng(0)
@@ -461,6 +468,7 @@ def test_wait_is_a_number_of_seconds_or_a_bool(wait):
         gt.jit(lambda x: x, wait=wait)
 
 
+@pytest.mark.slow
 def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
     script = """
         import json, sys, time

@@ -64,12 +64,14 @@ def test_a_training_step_is_one_native_function():
         np.testing.assert_allclose(np.asarray(p), np.asarray(wanted[name]), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_with_the_setting_off_it_is_inductors():
     with gt.config(native=False):
         _, program = compiled(lambda x: gt.tanh(x) * gt.exp(-x) + 0.125, gt.ones((7, 9)))
     assert not program.native
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "function",
     [
@@ -85,12 +87,14 @@ def test_operations_without_native_code_leave_it_to_inductor(function):
         np.testing.assert_allclose(np.asarray(out), np.asarray(function(x)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_large_programs_are_inductors():
     x = gt.ones((1 << 12, 1 << 10))
     _, program = compiled(lambda x: sum(gt.sin(x * k) for k in range(1, 9)).sum(), x)
     assert not program.native
 
 
+@pytest.mark.slow
 def test_what_the_generator_cannot_write_is_inductors(monkeypatch):
     def refuse(graph):
         raise UnsupportedLoopError("no code for this")
@@ -103,6 +107,7 @@ def test_what_the_generator_cannot_write_is_inductors(monkeypatch):
     np.testing.assert_allclose(np.asarray(out), np.tanh(host * 3) - np.exp(host) + np.sin(host), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_of_few_sizes_is_compiled_by_itself_and_more_by_one_program():
     step = gt.jit(lambda x, w: gt.tanh(x @ w).sum(0) * 2 - gt.sin(x).sum())
     w = gt.ones((5, 4))
@@ -137,6 +142,7 @@ def test_inputs_of_any_strides():
             np.testing.assert_allclose(np.asarray(function(x)), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
 @given(testing.programs(max_nodes=16))
 def test_random_programs(made):
@@ -173,6 +179,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_has_it_and_nobody_starts_a_worker_or_inductor(tmp_path):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
     env |= {"GT_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
@@ -196,6 +203,7 @@ def test_explain_says_what_compiled_it():
     assert "native" in str(gt.explain(step))
 
 
+@pytest.mark.slow
 def test_what_is_slower_than_interpreting_it_is_left_to_inductor(tmp_path, monkeypatch):
     def slow(path, origin):
         executable = load(path, origin)
@@ -236,6 +244,7 @@ def test_memory_of_intermediate_results_is_used_again():
     assert generate(graph).scratch <= 4 * x.nbytes
 
 
+@pytest.mark.slow
 def test_other_threads_run_meanwhile():
     x = gt.eval(gt.linspace(0, 1, 1 << 20))
     _, program = compiled(lambda x: (gt.sin(x) * gt.cos(x) + gt.exp(gt.tanh(x)) * gt.atan(x)).sum(), x)

@@ -170,6 +170,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BAD)
 def test_a_wrong_file_is_refused_with_its_line(case, write):
     text, line, words = BAD[case]
@@ -215,6 +216,7 @@ def test_a_file_that_went_wrong_leaves_the_earlier_one(write):
     assert set(registry.signals()) == {"a"}
 
 
+@pytest.mark.slow
 def test_the_environment_names_the_file(write):
     env = os.environ | {"GT_CONFIG": write(GOOD)}
     code = "import gtrace; print(sorted(gtrace.distributed.signals.registry.signals()))"

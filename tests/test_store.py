@@ -95,6 +95,7 @@ def test_families_are_found_by_the_first_part_of_the_name(store, code):
     assert store.family(family) == []
 
 
+@pytest.mark.slow
 def test_threads_of_one_process_use_a_store_at_once(tmp_path, code):
     """One thread looks up families while others put, and prune what was put before."""
     store = Store(tmp_path / "programs", 30_000)
@@ -242,6 +243,7 @@ def python(code, *args, **kwargs):
     return subprocess.Popen([sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, args)], **kwargs)
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_one_warning(store, code):
     """Files of this process may have 1,000 bytes: writing the code fails half way, as on a full disk."""
     script = """
@@ -284,6 +286,7 @@ WRITER = """
 """
 
 
+@pytest.mark.slow
 def test_processes_write_the_same_keys_at_once(store, tmp_path):
     count = 4
     writers = [
@@ -299,6 +302,7 @@ def test_processes_write_the_same_keys_at_once(store, tmp_path):
     assert store.ledger()["s"].runs == count * 12, "no note is lost"
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_what_can_be_read(store, tmp_path):
     r = random.Random(0)
     seen = 0
@@ -320,6 +324,7 @@ def test_a_kill_at_any_moment_leaves_what_can_be_read(store, tmp_path):
     assert seen > 4
 
 
+@pytest.mark.slow
 def test_what_another_process_prunes_meanwhile_is_a_miss(store, tmp_path):
     """Two processes write more than the limit allows, so that each removes what the other has just written."""
     full = WRITER.replace("10**9", "70_000")
@@ -348,6 +353,7 @@ def test_what_another_process_prunes_meanwhile_is_a_miss(store, tmp_path):
     assert seen > 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize("mode", [0o500, 0o700])
 def test_a_folder_that_can_only_be_read_is_read(store, code, mode):
@@ -637,6 +643,7 @@ def test_a_subfolder_of_the_user_s_with_our_name_is_refused(tmp_path, code):
     assert kept() == [*USERS, "src/main.py"]
 
 
+@pytest.mark.slow
 def test_without_a_home_the_folder_is_a_private_temporary_one(tmp_path):
     """As in a container whose user has no entry in passwd."""
     script = """

@@ -184,6 +184,7 @@ def test_small_independent_parts_stay_together():
     assert all(np.allclose(np.asarray(q), np.asarray(p) * 0.9 + 0.1) for p, q in zip(ps, new, strict=True))
 
 
+@pytest.mark.slow
 @given(st.data(), st.lists(graphs(14, max_inputs=2), min_size=2, max_size=4))
 def test_interleaved_random_programs_compute_what_they_compute_alone(data, drawn):
     inputs = [data.draw(arguments(g)) for g in drawn]
@@ -315,6 +316,7 @@ def test_explain_names_the_field_that_differs():
         assert "not compiled: automatic compilation is off" in text and "1 call" in text
 
 
+@pytest.mark.slow
 def test_explain_a_jitted_function_and_a_wrong_question():
     f = gt.jit(lambda x, k: (gt.sinh(x) * 1.25).sum(), static_argnums=1, backend="eager")
     with pytest.raises(gt.ArgumentError, match="has run"):
@@ -401,6 +403,7 @@ def test_a_loop_that_looks_now_and_then_keeps_its_period(forces):
     assert not thread.segmentation.period
 
 
+@pytest.mark.slow
 def test_a_step_that_looks_is_one_program_however_many_layers_repeat_in_it(forces):
     """It has 3,500 operations, whose forward and backward layers and updates repeat like a loop."""
 
@@ -430,6 +433,7 @@ def test_the_pending_graph_stays_bounded():
     assert longest <= 330
 
 
+@pytest.mark.slow
 def test_an_aperiodic_stream_is_cut_by_its_budget_in_the_same_places_every_time(forces):
     rng = np.random.default_rng(0)
     choices = rng.integers(0, 4, 20_000)

@@ -162,6 +162,7 @@ def test_wrong_calls_say_what_is_wrong():
         gt.jit(lambda x: x.masked_select(x > 0))(x)
 
 
+@pytest.mark.slow
 def test_methods_that_are_written_out_need_no_tracer():
     code = """
 import sys, gtrace as gt

@@ -27,6 +27,7 @@ SHRINKING = settings(QUICK, phases=[Phase.generate, Phase.shrink])
 # -- what is drawn
 
 
+@pytest.mark.slow
 @given(testing.graphs(12, control=True))
 def test_graphs_are_valid_and_numbered_in_order(graph):
     verify(graph)
@@ -41,6 +42,7 @@ def test_every_operation_is_drawn(name):
     verify(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scan", "switch", "while_loop"])
 def test_loops_and_branches_are_drawn_in_one_another(name):
     def nested(graph):
@@ -59,6 +61,7 @@ def test_smooth_graphs_are_floating_and_have_gradients(graph):
     assert all(REGISTRY[name].rules.nondiff is None for name in names - {"project", "full"})
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=15)
 @given(testing.programs(5, smooth=True, control=True))
 def test_smooth_programs_pass_the_check_of_derivatives(program):
@@ -142,6 +145,7 @@ def test_check_vmap_compares_with_the_loop():
         testing.check_vmap(lambda x: x + next(calls), (gt.ones(3),))
 
 
+@pytest.mark.slow
 def test_check_jit_runs_every_form():
     calls = []
 
@@ -193,6 +197,7 @@ def test_assert_close_names_the_leaf():
 # -- without hypothesis
 
 
+@pytest.mark.slow
 def test_gtrace_does_without_hypothesis_and_gtrace_testing_says_how_to_get_it():
     script = (
         "import sys\nsys.modules['hypothesis'] = None\nimport gtrace\n"

@@ -116,6 +116,7 @@ def check_format(trace):
 # the trace
 
 
+@pytest.mark.slow
 def test_a_trace_has_lanes_spans_lines_and_arrows(traced):
     events = load(traced)
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
@@ -155,6 +156,7 @@ def test_the_log_has_the_columns_of_the_instruction_log(traced):
     assert [int(line.split(" | ")[1][1:]) for line in lines] == list(range(1, len(lines) + 1))
 
 
+@pytest.mark.slow
 def test_the_script_is_what_it_is_without(run):
     script = """
     import sys, gtrace as gt
@@ -167,6 +169,7 @@ def test_the_script_is_what_it_is_without(run):
     assert re.search(r"gtrace trace: \d+ spans in .*\.json in ui\.perfetto\.dev, or:\n  gtrace visualize ", done.stderr)
 
 
+@pytest.mark.slow
 def test_a_script_that_raises_is_traced_to_its_end(run):
     done, folder = run("import gtrace as gt\nfloat(gt.ones(2).sum())\nraise ValueError('oh')\n", check=1)
     assert done.stderr.startswith("Traceback")
@@ -190,6 +193,7 @@ def test_ctrl_c_ends_the_script_and_writes_the_trace(tmp_path):
     assert len(load(tmp_path)) > 3
 
 
+@pytest.mark.slow
 def test_threads_that_follow_one_another_have_lanes_of_their_own(run):
     script = """
     import threading, gtrace as gt
@@ -232,6 +236,7 @@ def test_a_killed_script_leaves_logs_that_can_be_drawn(tmp_path):
     assert [e["name"][:15] for e in load(tmp_path) if e.get("cat") == "run interpreted"] == ["run interpreted"]
 
 
+@pytest.mark.slow
 def test_processes_of_the_script_are_in_the_trace(run):
     script = """
     import multiprocessing, subprocess, sys
@@ -256,6 +261,7 @@ def test_processes_of_the_script_are_in_the_trace(run):
     assert max(times) < 300e6, "one time axis"
 
 
+@pytest.mark.slow
 def test_workers_are_shards_of_one_trace(tmp_path):
     (tmp_path / "train.py").write_text(
         textwrap.dedent("""
@@ -278,6 +284,7 @@ def test_workers_are_shards_of_one_trace(tmp_path):
     assert len({e["pid"] for e in collectives}) == 2
 
 
+@pytest.mark.slow
 def test_seconds_end_the_trace_and_not_the_script(run):
     script = """
     import time, gtrace as gt
@@ -291,6 +298,7 @@ def test_seconds_end_the_trace_and_not_the_script(run):
     assert len([e for e in load(folder) if e.get("cat") == "run interpreted"]) == 1
 
 
+@pytest.mark.slow
 def test_nothing_is_written_for_a_script_without_arrays(run):
     done, folder = run("print(1)")
     assert list(folder.iterdir()) == []
@@ -459,6 +467,7 @@ def drawn(traced, tmp_path):
     return drawn
 
 
+@pytest.mark.slow
 def test_a_picture_has_every_lane_kind_and_swap(drawn):
     pytest.importorskip("matplotlib")
     picture = drawn(".svg")

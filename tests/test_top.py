@@ -110,6 +110,7 @@ def test_nothing_is_there_when_it_is_off(runtime):
     assert not waiting()
 
 
+@pytest.mark.slow
 def test_top_shows_a_program_once_where_there_is_no_terminal(runtime, capsys):
     with program() as process:
         assert main(["top", *QUICK]) == 0
@@ -123,6 +124,7 @@ def test_top_shows_a_program_once_where_there_is_no_terminal(runtime, capsys):
     assert list(runtime.iterdir()) == [], "the socket is removed at the end"
 
 
+@pytest.mark.slow
 def test_the_newest_of_several_programs_is_shown(runtime, capsys):
     with program():
         time.sleep(0.05)
@@ -131,6 +133,7 @@ def test_the_newest_of_several_programs_is_shown(runtime, capsys):
             assert f"(process {newest.pid})" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_gtrace_run_can_be_watched(runtime, tmp_path, capsys):
     (tmp_path / "train.py").write_text(SCRIPT)
     script = str(tmp_path / "train.py")
@@ -216,6 +219,7 @@ def test_control_characters_of_arguments_do_not_reach_the_terminal(watched, monk
     assert shown.replace("\n", "").isprintable()
 
 
+@pytest.mark.slow
 def test_a_forked_process_leaves_the_socket_to_its_parent(runtime):
     script = """
 import os, sys, gtrace as gt

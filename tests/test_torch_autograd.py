@@ -150,6 +150,7 @@ def test_modes_of_torch_around_a_call():
     torch.testing.assert_close(x.grad, w.sum(1).expand(4, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's tracer looks at it
 def test_inside_torch_compile():
     function = ours(lambda x: gt.sin(x) * 2)

@@ -163,6 +163,7 @@ def test_text_of_a_program_is_read_again():
     assert ir.sign(ir.canonicalize(again).graph) == ir.sign(ir.canonicalize(graph).graph)
 
 
+@pytest.mark.slow
 def test_compiled_programs():
     def step(x, w):
         return gt.value_and_grad(lambda w: (F.conv2d(F.silu(x), w, padding=1) ** 2).mean())(w)
@@ -203,6 +204,7 @@ def test_a_bag_of_embeddings_has_a_gradient():
     np.testing.assert_allclose(got, leaf.grad, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_signature_is_the_same_in_another_process():
     code = """
 import torch, gtrace as gt

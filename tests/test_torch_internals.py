@@ -176,6 +176,7 @@ def test_an_unknown_release_with_other_interfaces_is_not_the_programs_fault(monk
         compile_request(REQUEST)
 
 
+@pytest.mark.slow
 def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, once, tmp_path):
     """Another torch may be able to: the artifact stays, and nothing is said of the program."""
     with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=2):
@@ -228,6 +229,7 @@ for module, name in {names}:
 UNUSED_BY_TORCH = [x for x in INTERNALS if x.module.startswith(("torch._inductor", "torch._dynamo", "torch._C"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("background", "removed"), [("0", UNUSED_BY_TORCH), ("1", [internals.COMPILE_FX])], ids=["all", "one"]
 )
@@ -279,6 +281,7 @@ graph(%0: f64[1,3], %1: f64[3], %2: f64[2,3]) {
 """Inductor inlines each fma, of twenty operations, into its uses, and those into theirs."""
 
 
+@pytest.mark.slow
 def test_what_the_compiler_inlines_again_and_again_is_traced_once(monkeypatch, tmp_path):
     graph = parse_graph(SHARED.strip())
     block, lines = internals.LOOP_BODY_BLOCK.get(), []

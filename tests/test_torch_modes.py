@@ -111,6 +111,7 @@ def test_a_mode_around_the_call_changes_nothing(mode, jit):
             np.testing.assert_array_equal(got[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["autocast", "default dtype", "deterministic algorithms", "inference mode"])
 def test_a_program_compiled_inside_a_mode_is_the_one_compiled_outside(mode):
     size = next(_sizes)
@@ -180,6 +181,7 @@ def test_running_out_of_memory_is_said_to_be_that():
         assert float((x * 2)[3]) == 2.0, "other results are not lost"
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_forgotten_again():
     """New shapes and new programs for ever: tables, and with them memory, stay bounded."""
     script = """

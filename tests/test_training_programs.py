@@ -155,6 +155,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_training_with_clipping_and_a_smaller_last_batch(name, way):

@@ -103,6 +103,7 @@ def test_under_an_undecorated_gradient_that_looks_at_values():
     close(gt.grad(f)(w, xs), np.sign(total) * (np.cos(0.7 * np.asarray(xs)) * np.asarray(xs)).sum(), 1e-5)
 
 
+@pytest.mark.slow
 @given(graphs(20, continuous=True, control=True), st.integers(1, 4), st.data())
 def test_random_programs_against_the_stacked_loop(graph, size, data):
     inputs = len(graph.inputs)

@@ -110,6 +110,7 @@ def warmed(tmp_path_factory):
     return cache, result(python(SCRIPT, cache, "8,16", 12, "jit", GT_HOTPATH_THRESHOLD="4"))
 
 
+@pytest.mark.slow
 def test_the_first_process_goes_on_while_the_worker_compiles(warmed):
     _, first = warmed
     assert first["early"] <= 2, "hardly anything but the jitted function is compiled when the loop has ended"
@@ -117,6 +118,7 @@ def test_the_first_process_goes_on_while_the_worker_compiles(warmed):
     assert "worker" in first["origins"]
 
 
+@pytest.mark.slow
 def test_the_second_process_compiles_nothing_and_interprets_nothing(warmed):
     cache, first = warmed
     with launch.from_scratch():
@@ -128,6 +130,7 @@ def test_the_second_process_compiles_nothing_and_interprets_nothing(warmed):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_size_that_no_process_has_seen_runs_the_general_artifact(warmed):
     cache, _ = warmed
     with launch.from_scratch():
@@ -138,6 +141,7 @@ def test_a_size_that_no_process_has_seen_runs_the_general_artifact(warmed):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_other_settings_and_no_store_use_none_of_it(warmed):
     cache, _ = warmed
     for settings in ({"GT_CACHE_SIZE": "0"}, {"GT_AUTO_COMPILE": "0"}, {"GT_BACKGROUND": "0"}):
@@ -176,6 +180,7 @@ def test_every_part_of_the_key_changes_it():
     assert CompileRequest.from_json(json.loads(json.dumps(UNIT.to_json()))).name == UNIT.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["gtrace", "torch", "compiler", "machine", "isa", "products", "gpu"])
 def test_artifacts_of_another_toolchain_are_not_used(warmed, field):
     """The second process, but for one field."""
@@ -240,6 +245,7 @@ def failed(function, size, fault, words, worker):
     return entry
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed(worker):
     def long(x):  # seconds of compiling, so that the worker is killed in the middle of it
         total = gt.zeros(1)
@@ -301,6 +307,7 @@ def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkey
     assert entry.tier == "compiled" and entry.partial is None
 
 
+@pytest.mark.slow
 def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path, monkeypatch):
     def long(x):
         return gt.scan(lambda c, _: (gt.sin(c) * 1.02 + c * c * 0.125, None), x, None, length=400)[0]
@@ -317,6 +324,7 @@ def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path
     assert entry.tier == "compiled" and entry.partial is None
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_is_ended(worker):
     def fault():
         until(lambda: worker.pid is not None)
@@ -336,6 +344,7 @@ def test_a_worker_that_hangs_is_ended(worker):
         os.kill(stopped[0], 0)
 
 
+@pytest.mark.slow
 def test_a_compiler_that_hangs_in_this_process_is_ended(tmp_path, monkeypatch):
     # what it has started holds its output open
     compile_after(f"sleep 600 & echo $! > {tmp_path}/started; wait", tmp_path, monkeypatch)
@@ -372,6 +381,7 @@ COMPILING = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["exit", "SIGTERM", "SIGKILL"])
 def test_a_program_that_ends_while_the_compiler_works_leaves_nothing(tmp_path, monkeypatch, how):
     temporary = tmp_path / "temporary"
@@ -454,6 +464,7 @@ def test_no_place_for_the_compilers_files(worker, monkeypatch):
     assert artifacts.store.all() == []
 
 
+@pytest.mark.slow
 def test_a_machine_without_compiler(worker, monkeypatch):
     worker.end()  # the next one has the new environment
     monkeypatch.setenv("CXX", "/nonexistent/g++")
@@ -474,6 +485,7 @@ def fresh_engine(entry):
     return again, again.call(route, tensors)
 
 
+@pytest.mark.slow
 def test_the_worker_has_a_core_to_itself_and_its_code_all_of_them(worker, monkeypatch):
     monkeypatch.setattr(sharing_module, "_cores", lambda: 2)
     threads = torch.get_num_threads()
@@ -519,6 +531,7 @@ def test_threads_are_given_back_whatever_happens(monkeypatch):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_worker_ends_when_idle_and_comes_back(worker, monkeypatch):
     monkeypatch.setattr(lanes, "IDLE_SECONDS", 0.2)
     _, entry, _ = hot(306, lambda x: (gt.sinh(x) * 7.5 + gt.tan(x)).sum(0))
@@ -545,6 +558,7 @@ PARENT = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "exit"])
 def test_the_worker_ends_with_its_parent(tmp_path, how):
     parent = python(PARENT, tmp_path, 60 if how == "kill" else 2, GT_HOTPATH_THRESHOLD="2")
@@ -571,6 +585,7 @@ def test_the_worker_ends_with_its_parent(tmp_path, how):
     until(gone, 20)
 
 
+@pytest.mark.slow
 def test_the_worker_imports_nothing_from_its_working_directory(worker, tmp_path, monkeypatch):
     worker.end()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -582,6 +597,7 @@ def test_the_worker_imports_nothing_from_its_working_directory(worker, tmp_path,
     assert got[0].path is not None, got[0].error
 
 
+@pytest.mark.slow
 def test_a_fork_does_not_use_its_parents_worker(worker):
     _, entry, _ = hot(308, lambda x: (gt.sinh(x) * 9.5 + gt.arctan(x)).sum(0))
     until(lambda: entry.tier == "compiled")
@@ -591,6 +607,7 @@ def test_a_fork_does_not_use_its_parents_worker(worker):
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_results_are_neither_inputs_nor_overwritten(worker):
     def function(x):
         return gt.eval({"view": gt.permute_dims(gt.sinh(x) * 0 + x), "plain": gt.cosh(x) * 10.5, "input": x.T})
@@ -612,6 +629,7 @@ def test_results_are_neither_inputs_nor_overwritten(worker):
 # -- verdicts that last
 
 
+@pytest.mark.slow
 def test_a_demotion_is_remembered(worker, monkeypatch):
     def slow(executable):
         def run(tensors):
@@ -637,6 +655,7 @@ def test_a_demotion_is_remembered(worker, monkeypatch):
     assert other.tier == "demoted" and patient.tiering.compiles == 0
 
 
+@pytest.mark.slow
 def test_an_audit_finds_a_wrong_program(worker):
     run, entry, expected = hot(310, lambda x: (gt.sinh(x) * 12.5 + gt.log1p(x * x)).sum(0))
     until(lambda: entry.tier == "compiled")
@@ -678,6 +697,7 @@ def test_conditions_say_what_sympy_does():
         portable(sympy.sin(a) > 0, {a: 0})
 
 
+@pytest.mark.slow
 def test_a_unit_of_the_worker_gives_what_one_of_this_process_does(worker, tmp_path):
     x, y = torch.randn(4, 8), torch.randn(8)
     got = []
@@ -707,6 +727,7 @@ KILLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", KILLED)
 def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how):
     worker.end()
@@ -720,6 +741,7 @@ def test_a_killed_compiler_is_not_remembered(worker, tmp_path, monkeypatch, how)
     worker.end()
 
 
+@pytest.mark.slow
 def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, tmp_path, monkeypatch):
     worker.end()
     compiler_that_fails(tmp_path, monkeypatch, "echo 'collect2: fatal error: cannot find ld' >&2; exit 1")
@@ -728,6 +750,7 @@ def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, t
     worker.end()
 
 
+@pytest.mark.slow
 def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, monkeypatch):
     worker.end()
     compiler_that_fails(tmp_path, monkeypatch, "echo 'loop.cpp:3:5: error: expected ; before }' >&2; exit 1")

@@ -199,6 +199,7 @@ print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in
 """
 
 
+@pytest.mark.slow
 def test_training_a_module_does_not_import_torch_compile(tmp_path: Any) -> None:
     env = {**os.environ, "GT_CACHE_DIR": str(tmp_path), "GT_BACKGROUND": "1"}
     with launch.from_scratch():
