@@ -49,7 +49,7 @@ def pytest_configure(config):
     gt.config.update(x64=True, jax_results=False)
     settings.load_profile("large" if config.getoption("--large") else "small")
     config.addinivalue_line("markers", "inductor: Inductor compiles its programs, short ones too")
-    config.addinivalue_line("markers", "slow: takes about a second or more; make test leaves it out, make test-all does not")
+    config.addinivalue_line("markers", "slow: takes about a second or more; make test leaves it out")
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 
 
