@@ -159,8 +159,8 @@ def test_layer_norms_agree_with_the_interpreter(shape, dtype, tmp_path):
     torch.manual_seed(0)
     x, c = torch.randn(shape, dtype=dtype) * 3 + 1, torch.randn(shape, dtype=dtype)
     w, b = torch.randn(shape[-1], dtype=dtype), torch.randn(shape[-1], dtype=dtype)
-    operators = 0
-    for k, (name, function) in enumerate(NORMS.items()):
+    graphs, tensors = [], [x, w, b, c]
+    for function in NORMS.values():
 
         def run(x, w, b, c, function=function):
             def norm(x, w, b):
@@ -171,17 +171,13 @@ def test_layer_norms_agree_with_the_interpreter(shape, dtype, tmp_path):
 
             return function(norm, x, w, b)
 
-        tensors = [x, w, b, c]
-        graph = SIMPLIFIED.run(gt.make_graph(run)(*map(gt.from_torch, tensors)))
-        operators += sum(node.op.name == "aten" for node in graph.nodes)
-        folder = tmp_path / str(k)
-        folder.mkdir()
-        found = load(build(graph, folder), "process").run(tensors)
-        exact = interpreter(graph)(tensors)
-        for got, want in zip(found, exact, strict=True):
+        graphs.append(SIMPLIFIED.run(gt.make_graph(run)(*map(gt.from_torch, tensors))))
+    assert sum(node.op.name == "aten" for graph in graphs for node in graph.nodes) >= 6
+    found = iter(load(build(joined(graphs), tmp_path), "process").run([x for graph in graphs for x in tensors]))
+    for name, graph in zip(NORMS, graphs, strict=True):
+        for want in interpreter(graph)(tensors):
             scale = float(want.abs().max()) + 1e-30
-            assert (got - want).abs().max() <= 64 * torch.finfo(dtype).eps * scale, name
-    assert operators >= 6
+            assert (next(found) - want).abs().max() <= 64 * torch.finfo(dtype).eps * scale, name
 
 
 def test_places_outside_are_left_out(tmp_path):
