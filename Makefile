@@ -2,6 +2,7 @@
 # make test   lint, types and the core of the tests: those that take less than about a second each
 # make test-all  lint, types and every test
 # make bench  the tables of speeds; about an hour and a half on an idle machine
+# make fuzz SECONDS=600  whole programs drawn at random, compared with torch
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
 # make compat TORCH=2.15.0 PYTHON=python3.12  the core of the tests with another torch, in an environment of its own
@@ -13,7 +14,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-all lint types core suite background conformance compat bench docs clean
+.PHONY: demo test test-all lint types core suite background fuzz conformance compat bench docs clean
 .NOTPARALLEL:
 
 demo: .venv/examples
@@ -52,6 +53,12 @@ background:
 # torch's own tests of its operators, on Arrays: writes docs/conformance.md
 conformance: .venv/conformance
 	OMP_NUM_THREADS=1 $(BIN)/python tests/conformance.py
+
+# differing programs are printed, and written to build/fuzz/ as scripts
+SECONDS ?= 600
+SEED ?= 0
+fuzz: .venv/test
+	$(BIN)/python tests/fuzz --seconds $(SECONDS) --seed $(SEED)
 
 # with other versions of torch and Python, unpinned; docs/support.md has a row for each run
 TORCH ?= 2.13.0

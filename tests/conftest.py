@@ -25,7 +25,14 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.worker.client import worker
 
-collect_ignore = ["data", "ports", "conformance.py", "compat.py", "launched_sharding.py"]  # scripts, and what tests run
+collect_ignore = [
+    "data",
+    "fuzz",
+    "ports",
+    "conformance.py",
+    "compat.py",
+    "launched_sharding.py",
+]  # scripts, and what tests run
 
 settings.register_profile("small", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("large", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,168 @@
+"""Draw programs until the time is over, or so many; print what differs, and write the smallest as a script.
+
+    python tests/fuzz --seconds 600 --seed 0
+    python tests/fuzz --generator norms --programs 2000
+
+Programs run in processes of their own, a batch each, because a compiled program may end its process. Of every batch
+some programs are compiled. One batch in ten runs again in a second process, which finds compiled programs in the store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(TESTS))
+
+BATCH = 60
+SCRIPT = """# {form}: {said}
+# Drawn by: python tests/fuzz --generator {generator} --seed {seed} --programs 1
+import sys
+sys.path.insert(0, {tests!r})
+from fuzz.check import check
+from fuzz.programs import Input, Program
+
+program = {program}
+print(program.text())
+print(check(program))
+"""
+
+
+def drawn(generator: str, seed: int) -> Any:
+    """Return a program: of every four that a seed gives, three have one to three things changed."""
+    from fuzz.check import NoProgramError, Reference
+    from fuzz.generators import GENERATORS
+    from fuzz.near_misses import changed
+
+    r = Random(f"{generator} {seed}")
+    while True:
+        program = GENERATORS[generator](r)
+        for _ in range(r.choice([0, 1, 1, 2, 3])):
+            if not program.definitions:
+                program = changed(r, program)
+        try:
+            Reference(program)
+        except (NoProgramError, SyntaxError, NameError, AttributeError):
+            continue
+        return program
+
+
+def run_batch(generator: str, first: int, count: int, compiled: float) -> None:
+    """Check programs; prints a line of JSON for each that was begun, and what differs."""
+    from fuzz.check import COMPILED, FORMS, NoProgramError, check
+    from fuzz.near_misses import smallest
+
+    for seed in range(first, first + count):
+        program = drawn(generator, seed)
+        forms = FORMS if Random(seed).random() < compiled else [form for form in FORMS if form not in COMPILED]
+        print(json.dumps({"begun": seed}), flush=True)
+        found = check(program, forms)
+        if found is None:
+            continue
+
+        def fails(candidate: Any, form: str = found[0]) -> bool:
+            try:
+                return check(candidate, [form]) is not None
+            except (NoProgramError, SyntaxError, NameError, AttributeError):
+                return False
+
+        program = smallest(program, fails)
+        form, said = check(program, [found[0]]) or found
+        script = SCRIPT.format(form=form, said=said, generator=generator, seed=seed, tests=str(TESTS), program=program)
+        print(
+            json.dumps({"seed": seed, "form": form, "said": said, "text": program.text(), "script": script}), flush=True
+        )
+
+
+def run_process(generator: str, first: int, count: int, compiled: float, store: str) -> dict[str, Any]:
+    """Run a batch in a process of its own; returns how many programs it checked, and what it found."""
+    command = [
+        sys.executable,
+        str(TESTS / "fuzz"),
+        "--batch",
+        generator,
+        str(first),
+        str(count),
+        "--compiled",
+        str(compiled),
+    ]
+    env = {**os.environ, "GT_CACHE_DIR": store, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=1200)
+        out, err, status = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as error:
+        out, err, status = str((error.stdout or b"").decode()), "more than 1200 s", -1
+    said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    begun = [one["begun"] for one in said if "begun" in one]
+    found = [one for one in said if "said" in one]
+    if status:
+        last = begun[-1] if begun else first
+        what = f"the process ended with {status}: {(err.strip().splitlines() or [''])[-1]}"
+        found.append({"seed": last, "form": "process", "said": what, "text": "", "script": f"# {what}\n"})
+    return {"generator": generator, "checked": len(begun), "found": found}
+
+
+def main() -> int:
+    from fuzz.generators import GENERATORS
+
+    parser = argparse.ArgumentParser(prog="python tests/fuzz", description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long new batches are begun")
+    parser.add_argument("--programs", type=int, help="so many of each generator, in place of the time")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument(
+        "--generator", action="append", choices=sorted(GENERATORS), help="this one only; may be repeated"
+    )
+    parser.add_argument("--compiled", type=float, default=0.05, help="the share of programs that are compiled too")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="the folder for scripts")
+    parser.add_argument("--batch", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.batch:
+        name, first, count = options.batch
+        run_batch(name, int(first), int(count), options.compiled)
+        return 0
+
+    names = options.generator or list(GENERATORS)
+    begin, checked, found = time.monotonic(), collections.Counter[str](), collections.Counter[str]()
+    batches = [
+        (name, start, min(BATCH, (options.programs or 10**9) - start))
+        for start in range(0, options.programs or 10**6, BATCH) for name in names
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as store, concurrent.futures.ThreadPoolExecutor(options.processes) as pool:
+
+        def run(k: int) -> list[dict[str, Any]]:
+            name, start, count = batches[k]
+            if options.programs is None and time.monotonic() - begin > options.seconds:
+                return []
+            one = (name, options.seed + start, count, options.compiled, store)
+            again = k % 10 == 9
+            return [run_process(*one) for _ in range(1 + again)]
+
+        for results in pool.map(run, range(len(batches))):
+            for result in results:
+                checked[result["generator"]] += result["checked"]
+                for one in result["found"]:
+                    found[result["generator"]] += 1
+                    options.out.mkdir(parents=True, exist_ok=True)
+                    path = options.out / f"{result['generator']}-{one['seed']}-{one['form']}.py"
+                    path.write_text(one["script"], encoding="utf-8")
+                    print(f"{path}\n{one['form']}: {one['said']}\n{one['text']}", flush=True)
+    print(f"seeds from {options.seed}, {time.monotonic() - begin:.0f} s")
+    for name in names:
+        print(f"{name:14}{checked[name]:7} programs{found[name]:5} differ")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

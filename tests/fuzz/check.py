@@ -1,0 +1,201 @@
+"""Run a program by torch and by gtrace in each form, and compare.
+
+A result of gtrace may be a few times as far from torch's in float64 as torch's own result in the program's dtypes is,
+and a few roundings of its largest value more. So rounding raises no alarm, and a lost term does. One rounding may be a
+lucky one: torch's own error is the largest of those with the inputs and with inputs beside them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import gtrace as gt
+from fuzz.programs import LOWER, Program
+from fuzz.vocabulary import GTRACE, TORCH
+
+FORMS = ("float64", "interpreted", "hot", "jitted", "inductor")
+"""In float64 and interpreted; in the program's dtypes interpreted, undecorated until compiled, jitted, by Inductor."""
+
+COMPILED = ("hot", "jitted", "inductor")
+ROUNDINGS = 64
+TIMES = 16
+BESIDE = 2
+"""Inputs beside the program's, for which torch's own error is found too."""
+
+
+class NoProgramError(Exception):
+    """torch refuses the program, or its results say nothing."""
+
+
+def _floats(values: Sequence[Any]) -> list[Any]:
+    return [v for v in values if v.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+
+
+def _total(m: Any, values: Sequence[Any], dtype: str, weighted: bool) -> Any:
+    total = None
+    for k, v in enumerate(values):
+        v = m.astype(v, dtype)
+        term = m.sum(v * m.ramp(v)) * (1.0 + 0.5 * k) if weighted else m.sum(v)
+        total = term if total is None else total + term
+    return total
+
+
+def _by_torch(program: Program, wide: bool, beside: int = 0) -> list[torch.Tensor]:
+    function, tensors = program.function(), [x.tensor(wide) for x in program.inputs]
+    if beside:
+        tensors = [x * (1 + beside * 2.0**-12) if x.dtype.is_floating_point else x for x in tensors]
+    exact = "float64" if wide else "float32"
+    for _ in range(program.calls):
+        places = [k for k, x in enumerate(program.inputs) if x.is_float] if program.way != "value" else []
+        tensors = [x.detach().requires_grad_(k in places) for k, x in enumerate(tensors)]
+        out = list(function(TORCH, *tensors))
+        if places:
+            wanted = [tensors[k] for k in places]
+            for _ in range(2 if program.way == "second" else 1):
+                total = _total(TORCH, _floats(out)[:4], exact, program.weighted)
+                if total is None or not total.requires_grad:
+                    raise NoProgramError("nothing to differentiate")
+                grads = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
+                grads = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, wanted, strict=True)]
+                out = [*grads, *out]
+        tensors = [*out[: program.carry], *tensors[program.carry :]]
+    return [x.detach() for x in out]
+
+
+def _by_gtrace(program: Program, wide: bool, wrap: Callable[[Any], Any] = lambda f: f, times: int = 1) -> list[Any]:
+    function = program.function()
+    exact = "float64" if wide else "float32"
+    places = [k for k, x in enumerate(program.inputs) if x.is_float]
+
+    def values(*arrays: Any) -> list[Any]:
+        return list(function(GTRACE, *arrays))
+
+    def differentiated(f: Any) -> Any:
+        def loss(*arrays: Any) -> Any:
+            out = f(*arrays)
+            return _total(GTRACE, _floats(out)[:4], exact, program.weighted), out
+
+        def run(*arrays: Any) -> list[Any]:
+            grads, out = gt.grad(loss, argnums=tuple(places), has_aux=True)(*arrays)
+            return [*grads, *out]
+
+        return run
+
+    step = values
+    for _ in range({"value": 0, "grad": 1, "second": 2}[program.way]):
+        step = differentiated(step)
+    step = wrap(step)
+    out: list[Any] = []
+    for _ in range(times):
+        arrays = [gt.from_torch(x.tensor(wide)) for x in program.inputs]
+        for _ in range(program.calls):
+            out = gt.eval(step(*arrays))
+            arrays = [*out[: program.carry], *arrays[program.carry :]]
+    return out
+
+
+def run_form(program: Program, form: str) -> list[torch.Tensor]:
+    """Return the results of a form of a program."""
+    jit = lambda f: gt.jit(f, wait=True)  # noqa: E731
+    settings: dict[str, Any] = {"auto_compile": False, "background": False}
+    if form in COMPILED:
+        settings |= {"auto_compile": True, "native": form != "inductor"}
+    if form == "hot":
+        settings |= {"hot_threshold": 2, "min_seq": 1}
+    with warnings.catch_warnings(), gt.config(**settings):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.simplefilter("error", gt.CompileWarning)
+        if form == "float64":
+            found = _by_gtrace(program.wide(), True)
+        elif form == "hot":
+            found = _by_gtrace(program, False, times=4)
+        elif form == "interpreted":
+            found = _by_gtrace(program, False)
+        else:
+            found = _by_gtrace(program, False, jit)
+    return [x.to_torch() for x in found]
+
+
+class Reference:
+    """torch's results of a program, in float64 and in the program's dtypes."""
+
+    def __init__(self, program: Program) -> None:
+        wide = program.wide()
+        try:
+            self.exact, self.own = _by_torch(wide, True), _by_torch(program, False)
+            pairs = [(_by_torch(wide, True, k), _by_torch(program, False, k)) for k in range(1, BESIDE + 1)]
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            raise NoProgramError(str(error)) from error
+        if program.way != "value" and any(x.isnan().any() for x in _floats(self.exact)):
+            raise NoProgramError("derivatives at NaN are conventions")
+        pairs.append((self.exact, self.own))
+        self.errors = [max(_error(exact[k], own[k]) for exact, own in pairs) for k in range(len(self.exact))]
+        lower = [name for name in LOWER if name in program.text()]
+        self.unit = 2.0**-7 if lower else max([_unit(x) for x in self.own], default=0.0)
+
+    def difference(self, form: str, found: Sequence[torch.Tensor]) -> str | None:
+        """Say where results differ from torch's; None if they do not."""
+        for k, (got, exact, own) in enumerate(zip(found, self.exact, self.own, strict=True)):
+            unit, error = self.unit, self.errors[k]
+            if form == "float64":
+                own, error, unit = exact, error * 2.0**-52 / unit if unit else 0.0, 2.0**-52
+            if got.shape != exact.shape or got.dtype != own.dtype:
+                expected, came = ((str(x.dtype), tuple(x.shape)) for x in (own, got))
+                return f"result {k}: expected {expected}, got {came}"
+            if said := _apart(got, exact, own, unit, error):
+                return f"result {k}: {said}"
+        return None
+
+
+def _unit(x: torch.Tensor) -> float:
+    return float(torch.finfo(x.dtype).eps) if x.dtype.is_floating_point else 0.0
+
+
+def _error(exact: torch.Tensor, own: torch.Tensor) -> float:
+    a, b = (np.asarray(x.double()) for x in (exact, own))
+    settled = np.isfinite(a) & np.isfinite(b)
+    return float(np.abs(a[settled] - b[settled]).max()) if settled.any() else 0.0
+
+
+def _apart(got: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, unit: float, own_error: float) -> str | None:
+    if not exact.dtype.is_floating_point:
+        if torch.equal(got, own) or not torch.equal(own, exact.to(own.dtype)):  # a rounding decides
+            return None
+        return f"expected {own.flatten()[:6].tolist()}, got {got.flatten()[:6].tolist()}"
+    a, b, c = (np.asarray(x.double()) for x in (got, exact, own))
+    settled = np.isfinite(b) & np.isfinite(c)
+    broken = (np.isnan(b) & np.isnan(c)) | (np.isinf(b) & np.isinf(c) & (b == c))
+    wrong = (broken & ~((a == b) | (np.isnan(a) & np.isnan(b)))) | (settled & ~np.isfinite(a))
+    if wrong.any():
+        return f"expected {b[wrong][:4].tolist()}, got {a[wrong][:4].tolist()}"
+    if not settled.any():
+        return None
+    bound = TIMES * own_error + ROUNDINGS * unit * float(np.abs(b[settled]).max()) + float(np.finfo(np.float32).tiny)
+    error = np.abs(a[settled] - b[settled])
+    if error.max() <= bound:
+        return None
+    place = int(error.argmax())
+    values = f"expected {float(b[settled][place])!r}, got {float(a[settled][place])!r}"
+    return f"{values} (bound {bound:.3g}, torch's own error {own_error:.3g})"
+
+
+def check(program: Program, forms: Sequence[str] = FORMS) -> tuple[str, str] | None:
+    """Return the first form whose results differ from torch's, and how; None if none does.
+
+    Raises:
+        NoProgramError: torch refuses the program.
+    """
+    reference = Reference(program)
+    for form in forms:
+        try:
+            said = reference.difference(form, run_form(program, form))
+        except Exception as error:  # noqa: BLE001 - whatever it raises, torch did not
+            said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        if said:
+            return form, said
+    return None

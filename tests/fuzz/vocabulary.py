@@ -1,0 +1,99 @@
+"""The functions that drawn programs call, as torch has them and as gtrace has them, under one name."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+import gtrace as gt
+
+SAME = "exp log sin cos tanh sqrt rsqrt abs sign erf log1p expm1 sigmoid where einsum tril triu relu".split()
+"""Functions with one name and one meaning in both, for arrays alone."""
+
+
+def _number(x: torch.Tensor, y: Any) -> torch.Tensor:
+    return y if isinstance(y, torch.Tensor) else torch.tensor(y, dtype=x.dtype)
+
+
+def _torch_reduction(function: Any) -> Any:
+    def run(x: torch.Tensor, axis: Any = None, keepdims: bool = False) -> torch.Tensor:
+        axes = tuple(range(x.ndim)) if axis is None else axis
+        return function(x, axes, keepdim=keepdims)
+
+    return run
+
+
+def _gtrace_reduction(function: Any) -> Any:
+    return lambda x, axis=None, keepdims=False: function(x, axis=axis, keepdims=keepdims)
+
+
+def _torch_scan(f: Any, init: Any, xs: torch.Tensor) -> Any:
+    kept = []
+    for x in xs:
+        init, y = f(init, x)
+        kept.append(y)
+    return init, torch.stack(kept)
+
+
+def _torch_fori(start: int, stop: int, f: Any, x: Any) -> Any:
+    for i in range(start, stop):
+        x = f(i, x)
+    return x
+
+
+def _torch_while(condition: Any, f: Any, x: Any) -> Any:
+    while condition(x):
+        x = f(x)
+    return x
+
+
+def _torch_put(x: torch.Tensor, index: Any, value: Any, add: bool = False) -> torch.Tensor:
+    if add:  # a place that comes twice is added to twice
+        return x.index_put((index,), value, accumulate=True)
+    out = x.clone()
+    out[index] = value
+    return out
+
+
+def _ramp(library: Any, x: Any) -> Any:
+    size = 1
+    for n in x.shape:
+        size *= n
+    return library.sin(library.arange(1, size + 1, dtype=x.dtype)).reshape(tuple(x.shape))
+
+
+TORCH = SimpleNamespace(
+    **{name: getattr(torch, name) for name in SAME},
+    sum=_torch_reduction(torch.sum), mean=_torch_reduction(torch.mean), max=_torch_reduction(torch.amax),
+    min=_torch_reduction(torch.amin), logsumexp=_torch_reduction(torch.logsumexp),
+    var=_torch_reduction(lambda x, axes, keepdim: torch.var(x, axes, correction=0, keepdim=keepdim)),
+    maximum=lambda x, y: torch.maximum(x, _number(x, y)), minimum=lambda x, y: torch.minimum(x, _number(x, y)),
+    softmax=lambda x, axis: torch.softmax(x, axis), log_softmax=lambda x, axis: torch.log_softmax(x, axis),
+    cumsum=lambda x, axis: torch.cumsum(x, axis), softplus=functional.softplus, swap=lambda x: x.transpose(-1, -2),
+    concat=lambda xs, axis: torch.cat(xs, axis), flip=lambda x, axis: torch.flip(x, (axis,)),
+    roll=lambda x, k, axis: torch.roll(x, k, axis), take=lambda x, i, axis: torch.index_select(x, axis, i),
+    along=lambda x, i, axis: torch.gather(x, axis, i), expand=lambda x, axis: torch.unsqueeze(x, axis),
+    sort=lambda x, axis: torch.sort(x, axis).values, stop=lambda x: x.detach(),
+    astype=lambda x, name: x.to(getattr(torch, name)), put=_torch_put, scan=_torch_scan, fori=_torch_fori,
+    loop=_torch_while, cond=lambda p, f, g, *xs: f(*xs) if p else g(*xs),
+    vmap=lambda f, x: torch.stack([f(row) for row in x]), checkpoint=lambda f: f,
+    ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones,
+)  # fmt: skip
+"""The functions of torch. An axis of a reduction may be a tuple."""
+
+GTRACE = SimpleNamespace(
+    **{name: getattr(gt, name) for name in SAME},
+    **{name: _gtrace_reduction(getattr(gt, name)) for name in "sum mean max min var logsumexp".split()},
+    **{name: getattr(gt, name) for name in "maximum minimum softmax log_softmax".split()},
+    **{name: getattr(gt, name) for name in "cumsum softplus concat flip roll take sort".split()},
+    **{name: getattr(gt, name) for name in "scan cond checkpoint lift".split()},
+    swap=lambda x: gt.moveaxis(x, -1, -2), along=lambda x, i, axis: gt.take_along_axis(x, i, axis),
+    expand=lambda x, axis: gt.expand_dims(x, axis=axis), stop=gt.stop_gradient,
+    astype=lambda x, name: x.astype(name), fori=gt.fori_loop, loop=gt.while_loop,
+    put=lambda x, index, value, add=False: x.at[index].add(value) if add else x.at[index].set(value),
+    vmap=lambda f, x: gt.vmap(f)(x), ramp=lambda x: _ramp(gt, x), F=functional, ones=gt.ones,
+)  # fmt: skip
+"""The functions of gtrace."""
