@@ -22,6 +22,7 @@ import gtrace as gt
 from gtrace.core.partitioner import processes
 from gtrace.core.runtime.engine import engine
 from gtrace.sharding import NamedSharding, P, make_mesh
+from gtrace.testing import assert_close
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 rng = np.random.default_rng(0)
@@ -70,7 +71,7 @@ def check_strategies():
             for _ in range(3):
                 alone, rest, expected = step(alone, rest, gt.array(x), gt.array(y))
                 own, momentum, value = run(own, momentum, *placed)
-                np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
+                assert_close(value, expected, check_dtype=False)
             for k in PARAMS:
                 np.testing.assert_allclose(own[k].numpy(), alone[k].numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
                 assert (
@@ -100,7 +101,7 @@ def check_arrays():
     order = NamedSharding(gt.sharding.Mesh([3, 1, 0, 2], "data"), P("data"))
     z = gt.device_put(value, order)
     np.testing.assert_array_equal(z.numpy(), value)
-    np.testing.assert_allclose((z[:8] @ z[:8].T).numpy(), value[:8] @ value[:8].T)
+    assert_close(z[:8] @ z[:8].T, value[:8] @ value[:8].T, check_dtype=False)
 
 
 def check_transforms():
@@ -172,7 +173,7 @@ def check_loops():
                 warnings.simplefilter("error", gt.ShardingWarning)
                 got, losses = wrapped(train)(own, placed)
                 np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
-                np.testing.assert_allclose(losses.numpy(), values.numpy(), rtol=1e-5)
+                assert_close(losses, values, check_dtype=False)
                 way = eager if wrapped is compiled else wrapped
                 np.testing.assert_allclose(way(shrink)(placed[0]).numpy(), smaller, rtol=1e-5, atol=1e-6)
 
@@ -207,7 +208,7 @@ def check_pipeline():
         place = {"w1": "launched_first_weights", "b1": "launched_first_weights", "w2": "launched_second_weights"}.get
         for wrapped in (lambda f: f, lambda f: gt.jit(f, backend="eager", wait=True)):
             params, values = trained(wrapped, place)
-            np.testing.assert_allclose(values, expected, rtol=1e-5)
+            assert_close(values, expected, check_dtype=False)
             assert params["w1"].sharding.mesh.ranks == tuple(first) and params["w2"].sharding.mesh.ranks == tuple(
                 second
             )
@@ -262,9 +263,9 @@ def check_signals():
     for wrapped in (lambda f: f, lambda f: gt.jit(f, backend="eager")):
         h = wrapped(inside)(w, gt.array(x))
         assert h.sharding.spec == P("workers", None), h.sharding
-        np.testing.assert_allclose(h.numpy(), alone.numpy(), rtol=1e-5)
+        assert_close(h, alone, check_dtype=False)
         grads = wrapped(gt.grad(lambda p: inside(p, gt.array(x)).sum()))(w)["w1"]
-        np.testing.assert_allclose(grads.numpy(), expected.numpy(), rtol=1e-4)
+        assert_close(grads, expected, check_dtype=False)
     gt.register_config("launched_few", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[0, 4])))
     try:
         gt.signal.tensor(gt.ones(4), name="launched_few")
@@ -282,7 +283,7 @@ def check_example():
     for name in ("signals.yaml", "signals_fully_sharded.yaml"):
         gt.load_config(train_sharded.SIGNALS.with_name(name))
         losses, _ = train_sharded.train(1)
-        np.testing.assert_allclose(losses, expected, rtol=1e-4)
+        assert_close(losses, expected, check_dtype=False)
         layers, means = train_sharded.initial()
         split = None if name == "signals.yaml" else "workers"
         assert means[0]["w"].sharding.spec == layers[0]["w"].sharding.spec == P(split, None)

@@ -21,6 +21,7 @@ import torch
 
 import gtrace as gt
 from gtrace.core.base import json_fields
+from gtrace.testing import assert_close
 
 DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
 sys.path.insert(0, str(DEPLOY))
@@ -233,7 +234,7 @@ def test_the_package_runs_in_cpp(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         got = np.array(done.stdout.split(), dtype=np.float32).reshape(5, -1)
-        np.testing.assert_allclose(got, np.asarray(exported(x)), rtol=1e-5)
+        assert_close(got, exported(x), check_dtype=False)
 
 
 def loops_and_branches(x, weights, divisors):

@@ -20,6 +20,7 @@ from gtrace.core.backends.native.library import FLAGS
 from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.backends.toolchain import compiler_path
 from gtrace.core.passes.channels_last import predicted_strides
+from gtrace.testing import assert_close
 
 WINDOWS = [(2, 2), (3, 3), (1, 4), (2, 1)]
 
@@ -64,7 +65,7 @@ def test_a_network_of_images_and_its_gradient(size, monkeypatch):
     arrays = gt.tree_map(gt.array, p)
     for run in (step, gt.jit(step)):
         got, grads = run(arrays, gt.array(x))
-        np.testing.assert_allclose(np.asarray(got), value.detach().numpy(), rtol=1e-5)
+        assert_close(got, value, check_dtype=False)
         for k, t in tensors.items():
             np.testing.assert_allclose(np.asarray(grads[k]), t.grad.numpy(), rtol=2e-4, atol=2e-5)
     assert used == [(torch.float32, (2, 2))]
@@ -180,7 +181,7 @@ def test_images_keep_their_channels_last_between_the_parts_of_a_program(monkeypa
             lambda p, x: blocks(Ours, lambda x, w: gt.nn.conv2d(x, w, padding=1), p, x)
         )(given, gt.array(x))
         gt.eval((found, gradients))
-    np.testing.assert_allclose(float(found), value.item(), rtol=1e-5)
+    assert_close(found, value, check_dtype=False)
     for got, expected in zip(gradients, tensors, strict=True):
         np.testing.assert_allclose(np.asarray(got), expected.grad.numpy(), rtol=1e-3, atol=1e-5)
     assert not copied, "the strides of results are those that were expected"
@@ -218,7 +219,7 @@ def test_the_nearest_elements_of_images_of_any_size(shape):
     slope = gt.grad(lambda x: (gt.image.resize(x, shape, "nearest") * ct).sum())(gt.array(x))
     expected = np.zeros_like(x)
     np.add.at(expected, np.ix_(*places), ct)
-    np.testing.assert_allclose(slope, expected, rtol=1e-12)
+    assert_close(slope, expected, check_dtype=False)
 
 
 def test_images_of_one_channel_have_their_channels_last_too():

@@ -14,7 +14,7 @@ from gtrace.core.backends.inductor import launcher
 from gtrace.core.backends.interpreter import matmul as products
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.runtime.engine import engine
-from gtrace.testing import check_jit
+from gtrace.testing import assert_close, check_jit
 
 LIBRARIES = [
     "torch",
@@ -226,7 +226,7 @@ def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
         torch.set_num_threads(before)
     with gt.config(auto_compile=False):
         for one, want in zip(got, program(*args), strict=True):
-            np.testing.assert_allclose(one.numpy(), want.numpy(), rtol=1e-5)
+            assert_close(one, want, check_dtype=False)
         np.testing.assert_array_equal(got[0].numpy(), program(*args)[0].numpy())
     ((kernels, text),) = sources
     assert kernels.count("#pragma omp parallel num_threads(2)") == 1

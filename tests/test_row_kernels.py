@@ -15,6 +15,7 @@ from gtrace.core.backends.inductor import row_kernels as rows
 from gtrace.core.backends.native.library import FLAGS
 from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.backends.toolchain import compiler_path
+from gtrace.testing import assert_close
 
 SOURCE = """
 #include "product.h"
@@ -117,7 +118,7 @@ def test_reductions_of_one_matrix(library, own, height, width):
         first = results if first is None else first
         for got, same, right in zip(results, first, want, strict=True):
             np.testing.assert_array_equal(got, same)
-            np.testing.assert_allclose(got, right.astype(x.dtype), rtol=4 * np.finfo(x.dtype).eps)
+            assert_close(got, right.astype(x.dtype), check_dtype=False)
 
 
 # -- in programs
@@ -199,7 +200,7 @@ def test_rows_of_inductors_kernels(compiled):
     assert before.count(".exp()") > 0 == after.count(".exp()")
     with np.errstate(over="ignore"):
         want = np.exp((args[-1][-1] * np.float32(40)).astype(np.float64)) + 1
-        np.testing.assert_allclose(results["exp"], want.astype(np.float32), rtol=3e-7)
+        assert_close(results["exp"], want.astype(np.float32), check_dtype=False)
 
 
 HEAD = "for(int64_t x1=static_cast<int64_t>(0L); x1<static_cast<int64_t>(1024L); x1+=static_cast<int64_t>(16L))"

@@ -25,6 +25,7 @@ from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker.client import worker
+from gtrace.testing import assert_close
 
 
 def compiled(function, *args):
@@ -59,7 +60,7 @@ def test_a_training_step_is_one_native_function():
     assert program.native and len(program.schedule.requests) == 1
     with gt.config(auto_compile=False):
         expected, wanted = train(*args)
-    np.testing.assert_allclose(float(value), float(expected), rtol=1e-5)
+    assert_close(value, expected, check_dtype=False)
     for name, p in params.items():
         np.testing.assert_allclose(np.asarray(p), np.asarray(wanted[name]), rtol=1e-4, atol=1e-6)
 
@@ -114,9 +115,7 @@ def test_each_of_few_sizes_is_compiled_by_itself_and_more_by_one_program():
     with gt.config(compile=True):
         for rows in (6, 7, 9, 11, 13, 6):
             x = gt.ones((rows, 5)) * 0.1
-            np.testing.assert_allclose(
-                np.asarray(step(x, w)), np.full(4, rows * np.tanh(0.5) * 2 - rows * 5 * np.sin(0.1)), rtol=1e-4
-            )
+            assert_close(step(x, w), np.full(4, rows * np.tanh(0.5) * 2 - rows * 5 * np.sin(0.1)), check_dtype=False)
     made = step.programs()
     assert [p.symbolic is None for p in made] == [True, True, False, False, False]
     assert all(p.tier == "compiled" for p in made)
@@ -230,7 +229,7 @@ def test_what_is_slower_than_interpreting_it_is_left_to_inductor(tmp_path, monke
             worker.wait(60)
         assert not program().native and program().tier == "compiled" and not program().reason
     host = np.linspace(0, 1, 77)
-    np.testing.assert_allclose(expected, (np.sin(host) * 2 + np.cos(host) - np.exp(-host) * 0.125).sum(), rtol=1e-5)
+    assert_close(expected, (np.sin(host) * 2 + np.cos(host) - np.exp(-host) * 0.125).sum(), check_dtype=False)
 
 
 def test_memory_of_intermediate_results_is_used_again():

@@ -21,7 +21,7 @@ from gtrace.core.runtime.policy import Decision, History, Policy, decide
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.segmentation import find_period
-from gtrace.testing import arguments, as_function, graphs
+from gtrace.testing import arguments, as_function, assert_close, graphs
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_thousand_values_of_a_scalar_cost_at_most_two_compiles():
         for k in range(1000):
             rate = schedule(k)
             got = gt.cosh(x) - rate * gt.sinh(x * 0.5) / 3.0
-            np.testing.assert_allclose(np.asarray(got), np.cosh(host) - rate * np.sinh(host * 0.5) / 3, rtol=2e-5)
+            assert_close(got, np.cosh(host) - rate * np.sinh(host * 0.5) / 3, check_dtype=False)
     assert engine.tiering.compiles - before <= 2
     programs = [p for p in gt.stats() if sorted(p.ops) == ["cosh", "div", "mul", "mul", "sinh", "sub"]]
     assert sorted(p.calls for p in programs) == [1, 999]
@@ -69,7 +69,7 @@ def test_two_scalars_that_change_at_different_times_have_three_programs():
     x = gt.eval(gt.linspace(1, 2, 43))
     with gt.config(auto_compile=False):
         for a, b in [(1.5, 2.5), (1.5, 2.5), (3.5, 2.5), (4.5, 2.5), (4.5, 5.5), (6.5, 7.5), (1.5, 2.5)]:
-            np.testing.assert_allclose(np.asarray(gt.tanh(x * a) + b), np.tanh(np.asarray(x) * a) + b, rtol=1e-5)
+            assert_close(gt.tanh(x * a) + b, np.tanh(np.asarray(x) * a) + b, check_dtype=False)
     assert len([e for e in engine.programs.values() if "tanh" in str(e.graph) and "f32[43]" in str(e.graph)]) == 3
 
 
@@ -141,7 +141,7 @@ def test_a_number_that_every_update_has_is_one_input():
     for step in range(4):
         host = [w - 0.1 / (1 + step) * (w + 3.25) for w in host]
     for w, expected in zip(made, host, strict=True):
-        np.testing.assert_allclose(np.asarray(w), expected, rtol=1e-5)
+        assert_close(w, expected, check_dtype=False)
     graphs = [e.graph for e in engine.programs.values() if "3.25:f32[]~" in str(e.graph) and "f32[13]" in str(e.graph)]
     assert sorted(len(graph.inputs) for graph in graphs) == [10, 11]
 
@@ -383,7 +383,7 @@ def test_a_loop_that_never_looks_is_cut_at_its_period(forces):
     # one signature in steady state
     new = [e for key, e in engine.programs.items() if key not in before]
     assert sum(e.calls > 10 for e in new) <= 1
-    np.testing.assert_allclose(np.asarray(got["a"]), np.asarray(expected["a"]), rtol=1e-6)
+    assert_close(got["a"], expected["a"], check_dtype=False)
     assert float(unseen) == pytest.approx(float(loss), rel=1e-5)
 
 
@@ -497,7 +497,7 @@ def test_a_loop_that_changes_is_followed():
             else:
                 x = gt.tanh(x + 0.2)
                 host = np.tanh(host + 0.2)
-    np.testing.assert_allclose(np.asarray(x), host, rtol=1e-4)
+    assert_close(x, host, check_dtype=False)
 
 
 def test_a_cut_while_a_gradient_copies_its_arguments_loses_nothing():
@@ -507,7 +507,7 @@ def test_a_cut_while_a_gradient_copies_its_arguments_loses_nothing():
             w = gt.eval(gt.ones(3))
             for _ in range(6):
                 w = w - 0.1 * gt.grad(lambda w: (w * w).sum())(w)
-            np.testing.assert_allclose(np.asarray(w), np.full(3, 0.8**6), rtol=1e-5, err_msg=str(budget))
+            assert_close(w, np.full(3, 0.8**6), str(budget), check_dtype=False)
 
 
 @given(

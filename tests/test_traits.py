@@ -9,6 +9,7 @@ import torch
 import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
 from gtrace.core.ir.op import REGISTRY, Op
+from gtrace.testing import assert_close
 
 
 def having(trait):
@@ -78,7 +79,7 @@ def test_operands_of_free_operations_are_no_larger(op):
 def test_scales_is_the_torch_functions_alpha(op):
     for _, (x, y), _ in runs(op):
         if x.is_floating_point():
-            torch.testing.assert_close(op.impl(x, y, alpha=2.5), op.impl(x, 2.5 * y))
+            assert_close(op.impl(x, y, alpha=2.5), op.impl(x, 2.5 * y))
 
 
 @having(lambda op: op.product)

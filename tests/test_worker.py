@@ -39,6 +39,7 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker import client as clients
 from gtrace.core.runtime.worker import lane as lanes
 from gtrace.core.runtime.worker import sharing as sharing_module
+from gtrace.testing import assert_close
 
 pytestmark = pytest.mark.inductor
 
@@ -127,7 +128,7 @@ def test_the_second_process_compiles_nothing_and_interprets_nothing(warmed):
     assert second["loaded"] >= 3, "the step, for both sizes, the loop and the jitted function"
     assert second["heavy"] == [], "loading needs no compiler"
     for a, b in zip(second["values"], first["values"], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+        assert_close(a, b, check_dtype=False)
 
 
 @pytest.mark.slow
@@ -138,7 +139,7 @@ def test_a_size_that_no_process_has_seen_runs_the_general_artifact(warmed):
     plain = result(python(SCRIPT, cache, "23", 1, GT_AUTO_COMPILE="0"))
     assert (third["compiles"], third["interpreted"], third["heavy"]) == (0, 0, [])
     for a, b in zip(third["values"], plain["values"], strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+        assert_close(a, b, check_dtype=False)
 
 
 @pytest.mark.slow
@@ -285,11 +286,11 @@ def runs_in_part(function, go):
     try:
         until(lambda: run() is not None and entry.compiled_calls >= 3)
         meanwhile = entry.tier, entry.requested
-        np.testing.assert_allclose(run(), expected, rtol=1e-5)
+        assert_close(run(), expected, check_dtype=False)
     finally:
         go.touch()
     until(lambda: run() is not None and entry.tier == "compiled")
-    np.testing.assert_allclose(run(), expected, rtol=1e-5)
+    assert_close(run(), expected, check_dtype=False)
     return meanwhile, entry
 
 
@@ -354,7 +355,7 @@ def test_a_compiler_that_hangs_in_this_process_is_ended(tmp_path, monkeypatch):
         pytest.warns(gt.CompileWarning, match=r"more than 1 s \(GT_COMPILE_TIMEOUT\)"),
     ):
         f = gt.jit(lambda x: gt.sinh(x) * 5.25 - x[::-1], wait=True)
-        np.testing.assert_allclose(np.asarray(f(gt.ones(5))), np.sinh(1) * 5.25 - 1, rtol=1e-6)
+        assert_close(f(gt.ones(5)), np.sinh(1) * 5.25 - 1, check_dtype=False)
     assert time.monotonic() - begin < 60
     until(lambda: ended(int((tmp_path / "started").read_text())), 20)
 
@@ -660,7 +661,7 @@ def test_an_audit_finds_a_wrong_program(worker):
     run, entry, expected = hot(310, lambda x: (gt.sinh(x) * 12.5 + gt.log1p(x * x)).sum(0))
     until(lambda: entry.tier == "compiled")
     with gt.config(audit=1.0):
-        np.testing.assert_allclose(run(), expected, rtol=1e-5)
+        assert_close(run(), expected, check_dtype=False)
         assert entry.tier == "compiled", "a right program passes"
         right = entry.executable
         entry.executable = attrs.evolve(right, run=lambda tensors: [t * 1.01 for t in right.run(tensors)])
@@ -707,7 +708,7 @@ def test_a_unit_of_the_worker_gives_what_one_of_this_process_does(worker, tmp_pa
     ((outcome, result),) = got
     assert outcome.seconds > 0 and not outcome.path.exists(), "what is not kept is removed"
     here, _ = compile_artifact(UNIT, tmp_path)
-    torch.testing.assert_close(result[0], load(here, cpu, "process").run([x, y])[0])
+    assert_close(result[0], load(here, cpu, "process").run([x, y])[0])
 
 
 # -- failures that say nothing of the program

@@ -1,7 +1,8 @@
 """Property-based tests of programs: strategies for hypothesis, and checks. Needs ``pip install 'gtrace[testing]'``."""
 
 from gtrace.core.base.public_names import publish as _publish
-from gtrace.testing.checks import assert_close, assert_same_program, check_grads, check_jit, check_vmap
+from gtrace.testing.checks import assert_same_program, check_grads, check_jit, check_vmap
+from gtrace.testing.closeness import assert_close
 from gtrace.testing.compiles import Compiles, assert_no_recompile, count_compiles
 from gtrace.testing.graph_strategies import SMOOTH, Program, as_function, drawable, graphs, programs
 from gtrace.testing.operations import (

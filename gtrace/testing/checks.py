@@ -21,60 +21,9 @@ from gtrace.core.runtime.program import Program
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.jit import Jitted
-
-TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
-    torch.float64: (1e-9, 1e-11),
-    torch.float32: (2e-5, 2e-6),
-    torch.bfloat16: (2e-2, 2e-2),
-    torch.float16: (4e-3, 4e-3),
-}
-"""Relative and absolute tolerance by dtype; integers and booleans are equal or they are not."""
+from gtrace.testing.closeness import assert_close
 
 STEP = 1e-6
-
-
-def assert_close(
-    got: Any, expected: Any, what: str = "", *, rtol: float | None = None, atol: float | None = None
-) -> None:
-    """Compare two pytrees of arrays: structure, shapes, dtypes, and values up to rounding; NaN equals itself.
-
-    Args:
-        what: what `got` is, for the message.
-        rtol, atol: tolerances; default: by the dtype of each array.
-
-    Raises:
-        AssertionError: the first difference, with its key path.
-
-    >>> import gtrace as gt
-    >>> assert_close({"a": gt.array([0.1]) * 3}, {"a": gt.array([0.3])})
-    """
-    if tree.structure(got) != tree.structure(expected):
-        raise AssertionError(
-            f"[assert_close] expected{_of(what)} structure {tree.structure(expected)}, got {tree.structure(got)}."
-        )
-    for path, a, b in zip(tree.paths(expected), tree.leaves(got), tree.leaves(expected), strict=True):
-        x, y = lift("assert_close", a), lift("assert_close", b)
-        if (x.shape, x.aval.dtype) != (y.shape, y.dtype):
-            raise AssertionError(
-                f"[assert_close] expected{_of(what)} {y.aval!r} at {path or 'the top'}, got {x.aval!r}."
-            )
-        relative, absolute = TOLERANCES.get(y.aval.dtype, (0.0, 0.0))
-        numpy.testing.assert_allclose(
-            _plain(x),
-            _plain(y),
-            rtol=relative if rtol is None else rtol,
-            atol=absolute if atol is None else atol,
-            err_msg=f"{what} {path}".strip(),
-        )
-
-
-def _of(what: str) -> str:
-    return f" of {what}" if what else ""
-
-
-def _plain(x: Array) -> Any:
-    tensor = x.to_torch().cpu()
-    return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
 # -- derivatives
