@@ -34,6 +34,8 @@ collect_ignore = [
     "launched_sharding.py",
 ]  # scripts, and what tests run
 
+NATIVE = gt.config.native  # with GT_NATIVE=0 Inductor compiles what the C++ of our own would, in tests too
+
 settings.register_profile("small", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("large", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -57,6 +59,7 @@ def pytest_configure(config):
     settings.load_profile("large" if config.getoption("--large") else "small")
     config.addinivalue_line("markers", "inductor: Inductor compiles its programs, short ones too")
     config.addinivalue_line("markers", "slow: takes about a second or more; make test leaves it out")
+    config.addinivalue_line("markers", "native: the C++ of our own compiles short ones, whatever GT_NATIVE says")
     config.addinivalue_line("markers", "long: takes long and is run by --large only")
 
 
@@ -137,7 +140,8 @@ def default_settings(request):
     kept = os.environ["GT_CACHE_DIR"] if background else None
     # a worker that gives way to programs would take long on a machine that runs other tests beside
     changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
-    changed["native"] = request.node.get_closest_marker("inductor") is None
+    by_inductor, by_native = (request.node.get_closest_marker(name) is not None for name in ("inductor", "native"))
+    changed["native"] = (NATIVE or by_native) and not by_inductor
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
     engine.sizes = NewSizes()  # what programs other tests ran makes no difference

@@ -71,7 +71,7 @@ def check_strategies():
             for _ in range(3):
                 alone, rest, expected = step(alone, rest, gt.array(x), gt.array(y))
                 own, momentum, value = run(own, momentum, *placed)
-                assert_close(value, expected, check_dtype=False)
+                assert_close(value, expected)
             for k in PARAMS:
                 np.testing.assert_allclose(own[k].numpy(), alone[k].numpy(), rtol=1e-4, atol=1e-5, err_msg=name)
                 assert (
@@ -173,7 +173,7 @@ def check_loops():
                 warnings.simplefilter("error", gt.ShardingWarning)
                 got, losses = wrapped(train)(own, placed)
                 np.testing.assert_allclose(got.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
-                assert_close(losses, values, check_dtype=False)
+                assert_close(losses, values)
                 way = eager if wrapped is compiled else wrapped
                 np.testing.assert_allclose(way(shrink)(placed[0]).numpy(), smaller, rtol=1e-5, atol=1e-6)
 
@@ -208,7 +208,7 @@ def check_pipeline():
         place = {"w1": "launched_first_weights", "b1": "launched_first_weights", "w2": "launched_second_weights"}.get
         for wrapped in (lambda f: f, lambda f: gt.jit(f, backend="eager", wait=True)):
             params, values = trained(wrapped, place)
-            assert_close(values, expected, check_dtype=False)
+            assert_close(np.float32(values), np.float32(expected))
             assert params["w1"].sharding.mesh.ranks == tuple(first) and params["w2"].sharding.mesh.ranks == tuple(
                 second
             )
@@ -263,9 +263,9 @@ def check_signals():
     for wrapped in (lambda f: f, lambda f: gt.jit(f, backend="eager")):
         h = wrapped(inside)(w, gt.array(x))
         assert h.sharding.spec == P("workers", None), h.sharding
-        assert_close(h, alone, check_dtype=False)
+        assert_close(h, alone)
         grads = wrapped(gt.grad(lambda p: inside(p, gt.array(x)).sum()))(w)["w1"]
-        assert_close(grads, expected, check_dtype=False)
+        assert_close(grads, expected)
     gt.register_config("launched_few", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[0, 4])))
     try:
         gt.signal.tensor(gt.ones(4), name="launched_few")
@@ -283,7 +283,7 @@ def check_example():
     for name in ("signals.yaml", "signals_fully_sharded.yaml"):
         gt.load_config(train_sharded.SIGNALS.with_name(name))
         losses, _ = train_sharded.train(1)
-        assert_close(losses, expected, check_dtype=False)
+        assert_close(np.float32(losses), np.float32(expected), steps=1_000)  # of dozens of updates
         layers, means = train_sharded.initial()
         split = None if name == "signals.yaml" else "workers"
         assert means[0]["w"].sharding.spec == layers[0]["w"].sharding.spec == P(split, None)

@@ -82,7 +82,7 @@ def test_lengths_that_are_arrays_under_jit():
     grad = gt.jit(gt.grad(ours), backend="eager")
     np.testing.assert_allclose(grad(*args), gt.grad(ours)(*args), rtol=1e-10, atol=1e-13)
     batched = gt.vmap(ours, (0, None, 0, None))(np.stack([LOGITS] * 2), TARGETS, np.stack([INPUTS] * 2), LENGTHS)
-    assert_close(batched, [expected] * 2, check_dtype=False)
+    assert_close(batched, gt.stack([expected] * 2))
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_further_derivatives_and_batches():
         return gt.nn.ctc_loss(x, TARGETS[:2], INPUTS[:2], LENGTHS[:2])
 
     check_grads(loss, (LOGITS[:, :2],), order=2, rtol=1e-4, atol=1e-5)
-    check_vmap(loss, (np.stack([LOGITS[:, :2], LOGITS[:, 2:]]),), rtol=1e-10, atol=1e-12)
+    check_vmap(loss, (np.stack([LOGITS[:, :2], LOGITS[:, 2:]]),))
 
 
 def test_impossible_sequences():

@@ -15,6 +15,8 @@ from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.draws import LEAST_DRAWN, draws_apart, has_draws
 from gtrace.testing import assert_close, count_compiles
 
+pytestmark = pytest.mark.native
+
 SHAPE = (24, 16)
 
 KEYS = {

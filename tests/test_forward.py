@@ -129,7 +129,7 @@ def test_linearize_again_is_of_the_new_point_and_what_is_closed_over():
             y, push = gt.linearize(lambda x, k=factor: gt.sin(x * k) * k, gt.array(at))
             assert_close(y, np.sin(at * float(factor)) * float(factor), check_dtype=False)
             slope = np.cos(at * float(factor)) * float(factor) ** 2
-            assert_close([float(push(1.0)), float(push(2.0))], [slope, 2 * slope], check_dtype=False)
+            assert_close([push(1.0), push(2.0)], [slope, 2 * slope], check_dtype=False)
 
 
 def test_linearize_again_tells_closed_over_values_from_arguments():

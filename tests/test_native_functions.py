@@ -15,6 +15,8 @@ from gtrace.core.backends.native.generator import generate
 from gtrace.core.backends.native.library import RefusedError, build, load
 from gtrace.core.passes.canonical import canonicalize
 
+pytestmark = pytest.mark.native
+
 SHAPES = [(7,), (64,), (3, 5), (300, 1000), (1,), (2, 3, 4), (33, 1, 2)]
 """One is shared by threads, and one is a number."""
 

@@ -25,6 +25,8 @@ from gtrace.core.runtime.policy import CostModel
 from gtrace.core.runtime.worker.client import worker
 from gtrace.testing import arguments, as_function, assert_close, count_compiles, graphs
 
+pytestmark = pytest.mark.native
+
 
 @pytest.fixture
 def builds(monkeypatch):

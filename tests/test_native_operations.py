@@ -24,6 +24,8 @@ from gtrace.core.passes.whole_program import SIMPLIFIED
 from gtrace.errors import GtraceError
 from gtrace.testing import assert_close
 
+pytestmark = pytest.mark.native
+
 EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -1.5, 2.5, 100.0, -100.0, np.inf, -np.inf, np.nan)
 PLAIN = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool)
 WITH_EDGES = (torch.float32, torch.bfloat16, torch.int32, torch.int8)

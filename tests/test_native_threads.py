@@ -20,6 +20,8 @@ from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 
+pytestmark = pytest.mark.native
+
 START = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 
 

@@ -85,7 +85,7 @@ def same_results(rewrite):
         tensors = [x.to_torch() for x in args]
         pairs = zip(interpreter(rewrite(graph))(tensors), interpreter(graph)(tensors), strict=True)
         for got, expected in pairs:
-            assert_close(gt.array(got), gt.array(expected), rtol=1e-4)
+            assert_close(gt.array(got), gt.array(expected))
         return True
 
     return holds

@@ -158,9 +158,9 @@ def test_gamma_moves_with_its_quantile(a):
     ends = [
         np.where(upper, law(a + s).isf(law(a).sf(x.numpy())), law(a + s).ppf(law(a).cdf(x.numpy()))) for s in (h, -h)
     ]
-    assert_close(slopes, (ends[0] - ends[1]) / (2 * h), check_dtype=False)
+    np.testing.assert_allclose(slopes, (ends[0] - ends[1]) / (2 * h), rtol=1e-5, atol=0)  # of differences
     forward = gt.jvp(lambda p: R.loggamma(key, p, None, F64), (alpha,), (gt.ones_like(alpha),))[1].numpy()
-    assert_close(forward * x.numpy(), slopes, check_dtype=False)
+    assert_close(forward * x.numpy(), slopes, steps=450_000_000, scale=abs(slopes))  # by other series
 
 
 def test_second_derivative_of_gamma():
@@ -274,7 +274,7 @@ def test_compiled_gamma_and_its_gradient():
         return gt.value_and_grad(lambda p: R.gamma(key, p, (50,)).sum())(a)
 
     for got, expected in zip(gt.jit(f)(R.key(3), gt.array(1.7)), f(R.key(3), gt.array(1.7)), strict=True):
-        assert got.item() == pytest.approx(expected.item(), rel=1e-5)
+        assert_close(got, expected)
 
 
 def test_draws_of_16_bits():

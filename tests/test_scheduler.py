@@ -158,6 +158,7 @@ def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monke
     assert len(compiled) <= 4, "of the ten pieces or more, most are equal"
 
 
+@pytest.mark.native
 @pytest.mark.parametrize(
     ("steps", "rows", "expected"),
     [
@@ -184,6 +185,7 @@ def test_what_becomes_of_operations_beside_a_native_loop(steps, rows, expected):
     assert sorted(kind(call.what) for call in schedule.calls) == sorted(expected)
 
 
+@pytest.mark.native
 def test_a_loop_of_native_loops_is_native_however_long_they_take():
     def run(x):
         inner = lambda c, _: (gt.scan(lambda d, _: (gt.sin(d) * 0.5, None), c, None, 10_000)[0], None)  # noqa: E731
@@ -194,6 +196,7 @@ def test_a_loop_of_native_loops_is_native_however_long_they_take():
     assert [request.native for request in schedule.requests] == [True] and len(schedule.calls) == 1
 
 
+@pytest.mark.native
 def test_products_are_no_reason_to_compile_what_is_beside_a_loop():
     def run(w, xs):
         ys = gt.scan(lambda c, x: ((y := gt.tanh(c + x)), y), gt.zeros(64), xs @ w)[1]
@@ -279,6 +282,7 @@ def gaussian_process():
     return gt.grad(marginal_likelihood, argnums=(0, 1)), (gt.zeros(3), gt.array(-1.0), gt.array(x), gt.array(y))
 
 
+@pytest.mark.native
 def test_libraries_are_called_between_native_functions():
     step, args = gaussian_process()
     schedule = schedule_of(step, *args)
@@ -313,6 +317,7 @@ def test_native_functions_between_libraries_compute_the_same():
     np.testing.assert_allclose(np.asarray(gt.jit(gt.grad(spectrum), wait=True)(x)), want, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.native
 def test_a_gaussian_process_is_compiled_without_inductor(tmp_path):
     step, args = gaussian_process()
     with gt.config(cache_dir=str(tmp_path), auto_compile=True):
@@ -324,6 +329,7 @@ def test_a_gaussian_process_is_compiled_without_inductor(tmp_path):
     assert program.tier == "compiled" and program.native and not program.left_out
 
 
+@pytest.mark.native
 def test_short_parts_between_libraries_are_left_to_inductor():
     def chain(a, b):
         for _ in range(5):

@@ -27,6 +27,8 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker.client import worker
 from gtrace.testing import assert_close
 
+pytestmark = pytest.mark.native
+
 
 def compiled(function, *args):
     """Return the results of a jitted function, and the program that was compiled for it."""

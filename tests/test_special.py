@@ -27,6 +27,11 @@ def interpret(default_settings):
         yield
 
 
+def assert_digits(got, expected, steps):
+    """Each element is right to its last digits, however small: functions have values of many magnitudes."""
+    assert_close(got, expected, steps=steps, scale=np.abs(expected), check_dtype=False)
+
+
 def spread(low, high, seed=0, count=400):
     """Numbers evenly distributed on a logarithmic scale."""
     return np.exp(np.random.default_rng(seed).uniform(math.log(low), math.log(high), count))
@@ -119,14 +124,14 @@ def test_functions_of_several_arguments_over_their_range(name):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "rtol"), [(0.01, 2, 1e-12), (0.5, 10, 1e-12), (2, 300, 1e-12), (300, 5000, 3e-11)]
+    ("low", "high", "steps"), [(0.01, 2, 4_500), (0.5, 10, 4_500), (2, 300, 4_500), (300, 5000, 135_000)]
 )
-def test_incomplete_beta_function(low, high, rtol):
+def test_incomplete_beta_function(low, high, steps):
     a, b, u = spread(low, high, 1), spread(low, high, 2), np.random.default_rng(3).uniform(1e-6, 1 - 1e-6, 400)
     x = np.clip(sp.betaincinv(a, b, u), 1e-12, 1 - 1e-12)
-    assert_close(S.betainc(a, b, x), sp.betainc(a, b, x), check_dtype=False)
+    assert_digits(S.betainc(a, b, x), sp.betainc(a, b, x), steps)
     far = np.random.default_rng(4).uniform(0, 1, 400)
-    np.testing.assert_allclose(S.betainc(a, b, far).numpy(), sp.betainc(a, b, far), rtol=10 * rtol, atol=1e-300)
+    assert_digits(S.betainc(a, b, far), sp.betainc(a, b, far), 10 * steps)
 
 
 def test_incomplete_gamma_functions_at_their_ends():
@@ -138,16 +143,16 @@ def test_incomplete_gamma_functions_at_their_ends():
 
 def test_incomplete_gamma_functions_for_a_small_parameter():
     a, x = spread(1e-9, 1, 1), spread(1e-6, 30, 2)
-    assert_close(S.gammainc(a, x), sp.gammainc(a, x), check_dtype=False)
+    assert_digits(S.gammainc(a, x), sp.gammainc(a, x), 45_000)
     np.testing.assert_allclose(S.gammaincc(a, x).numpy(), sp.gammaincc(a, x), rtol=2e-11, atol=1e-15)
     assert 0.0 <= float(S.gammaincc(1e-300, 1e-6)) < 1e-15
 
 
 def test_the_tail_of_the_normal_distribution_has_all_digits():
     x = -np.linspace(0.1, 37.0, 200)
-    assert_close(S.ndtr(x), sp.ndtr(x), check_dtype=False)
+    assert_digits(S.ndtr(x), sp.ndtr(x), 4_500)
     narrow = x[:50].astype(np.float32)
-    assert_close(S.ndtr(narrow), sp.ndtr(narrow.astype(np.float64)), check_dtype=False)
+    assert_digits(S.ndtr(narrow), sp.ndtr(narrow.astype(np.float64)), 8)
 
 
 def test_limits_at_infinity():
@@ -158,8 +163,8 @@ def test_limits_at_infinity():
 def test_incomplete_gamma_functions_close_to_a_large_parameter():
     a = spread(50, 1e5)
     x = a + np.random.default_rng(1).uniform(-4, 4, a.size) * np.sqrt(a)
-    assert_close(S.gammainc(a, x), sp.gammainc(a, x), check_dtype=False)
-    assert_close(S.gammaincc(a, x), sp.gammaincc(a, x), check_dtype=False)
+    assert_digits(S.gammainc(a, x), sp.gammainc(a, x), 45_000)
+    assert_digits(S.gammaincc(a, x), sp.gammaincc(a, x), 45_000)
 
 
 def test_incomplete_beta_function_at_its_ends():
@@ -224,19 +229,19 @@ def test_derivatives_agree_with_those_of_torch():
         t = torch.tensor(x, requires_grad=True)
         getattr(torch.special, name)(t).sum().backward()
         got = gt.grad(lambda v, name=name: getattr(S, name)(v).sum())(gt.array(x))
-        assert_close(got, t.grad, name, check_dtype=False)
+        assert_close(got, t.grad, name)
 
 
 def test_slopes_in_float32_keep_their_digits_where_terms_are_large():
     """Logarithms of 1e5 and more have few digits after the point in float32."""
     x = np.array([-1e4, -1e3, -30.0, -1.0, 0.0, 3.0, 12.0])
     got = gt.grad(lambda v: S.log_ndtr(v).sum())(gt.array(x.astype(np.float32))).numpy()
-    assert_close(got, np.sqrt(2 / np.pi) / sp.erfcx(-x / np.sqrt(2)), check_dtype=False)
+    assert_digits(got, np.sqrt(2 / np.pi) / sp.erfcx(-x / np.sqrt(2)), 84)
     got = S.betaln(gt.array(np.array([1e6, 1e4], np.float32)), gt.array(np.array([2, 1e4], np.float32)))
-    assert_close(got, sp.betaln([1e6, 1e4], [2, 1e4]), check_dtype=False)
+    assert_digits(got, sp.betaln([1e6, 1e4], [2, 1e4]), 8)
     for f, x in ((lambda v: S.gammainc(1e5, v), 1.001e5), (lambda v: S.betainc(1e5, 2e5, v), 0.3334)):
-        narrow, wide = (gt.grad(f)(gt.array(np.array(x, kind))).item() for kind in (np.float32, np.float64))
-        assert_close(narrow, wide, check_dtype=False)
+        narrow, wide = (gt.grad(f)(gt.array(np.array(x, kind))) for kind in (np.float32, np.float64))
+        assert_digits(narrow, wide, 840 if x < 1 else 8_400)
 
 
 # -- edges, dtypes, transformations
@@ -267,10 +272,10 @@ def test_integers_and_numbers_become_float32():
 
 def test_numbers_keep_their_digits_beside_float64():
     x = gt.array([0.7], dtype=gt.float64)
-    assert_close(S.betainc(0.1, 0.2, x), sp.betainc(0.1, 0.2, 0.7), check_dtype=False)
-    assert_close(S.zeta(2.2, x), sp.zeta(2.2, 0.7), check_dtype=False)
-    slope = gt.grad(lambda v: S.gammainc(0.1, v).sum())(x).item()
-    assert_close(slope, math.exp(-0.7) * 0.7**-0.9 / math.gamma(0.1), check_dtype=False)
+    assert_close(S.betainc(0.1, 0.2, x), [sp.betainc(0.1, 0.2, 0.7)])
+    assert_close(S.zeta(2.2, x), [sp.zeta(2.2, 0.7)])
+    slope = gt.grad(lambda v: S.gammainc(0.1, v).sum())(x)
+    assert_close(slope, [math.exp(-0.7) * 0.7**-0.9 / math.gamma(0.1)])
 
 
 @pytest.mark.parametrize("dtype", [gt.float16, gt.bfloat16])
@@ -292,7 +297,7 @@ def test_jitted():
 
     args = gt.array(np.array([0.5, 3.0])), gt.array(np.array([1.0, 30.0]))
     for got, expected in zip(gt.jit(f, backend="eager")(*args), f(*args), strict=True):
-        assert_close(got, expected, check_dtype=False)
+        assert_close(got, expected)
 
 
 @pytest.mark.parametrize(
@@ -336,13 +341,13 @@ def table_of(function, *ranges, count=300):
 @pytest.mark.parametrize("x", [(-90, 90), (101, 400), (-400, -101)])
 def test_hyp1f1_is_scipys(x):
     args, want = table_of(sp.hyp1f1, (-5, 5), (0.2, 6), x)
-    assert_close(S.hyp1f1(*args), want, check_dtype=False)
+    assert_digits(S.hyp1f1(*args), want, 4_500_000)
 
 
 @pytest.mark.parametrize("x", [(-0.9, 0.9), (0.9, 0.999), (-3000, -1)])
 def test_hyp2f1_is_scipys(x):
     args, want = table_of(sp.hyp2f1, (-3, 3), (-3, 3), (0.2, 6), x)
-    assert_close(S.hyp2f1(*args), want, check_dtype=False)
+    assert_digits(S.hyp2f1(*args), want, 450_000_000)
     # the difference of the parameters a whole number, where two terms with poles cancel; and sums that end
     a, b = np.repeat(np.arange(-3.0, 4.0), 7), np.tile(np.arange(-3.0, 4.0), 7)
     z = np.linspace(x[0], x[1], 51)[1:-1]
@@ -352,7 +357,7 @@ def test_hyp2f1_is_scipys(x):
 def test_hypergeometric_functions_at_their_edges():
     assert S.hyp2f1(1.0, 1.0, 3.0, 1.0).item() == pytest.approx(2.0) and math.isinf(S.hyp2f1(1.0, 1.0, 2.0, 1.0).item())
     assert math.isinf(S.hyp2f1(1.0, 1.0, -2.0, 0.5).item()) and math.isinf(S.hyp2f1(0.5, 1.0, 2.0, 1.5).item())
-    assert_close(S.hyp2f1(-2.0, 1.0, 2.0, 3.0), sp.hyp2f1(-2.0, 1.0, 2.0, 3.0), check_dtype=False)
+    assert_close(S.hyp2f1(-2.0, 1.0, 2.0, 3.0), 1.0)
     assert S.hyp1f1(gt.array(1.0), 2.0, 1.0).dtype == "float32" and math.isnan(S.hyp2f1(1.0, 1.0, 2.0, math.nan).item())
 
 
@@ -367,14 +372,15 @@ def test_hypergeometric_functions_have_derivatives_by_all_arguments(name, at):
     for k, g in enumerate(grads):
         step = 1e-5 * max(1.0, abs(at[k]))
         sides = [getattr(sp, name)(*[v + s * (i == k) for i, v in enumerate(at)]) for s in (step, -step)]
-        assert_close(g, (sides[0] - sides[1]) / (2 * step), check_dtype=False)
+        scale = max(map(abs, sides)) / step  # of what the differences round
+        assert_close(g, (sides[0] - sides[1]) / (2 * step), steps=10_000, scale=scale)
 
 
 def test_wofz_is_scipys():
     rng = np.random.default_rng(0)
     z = np.exp(rng.uniform(-8, 3, 600)) * rng.choice([-1, 1], 600) + 1j * rng.normal(size=600)
     z = np.concatenate([z, np.linspace(-9, 9, 90) + 0j, 1j * np.linspace(-3, 9, 90), [0]])
-    assert_close(S.wofz(z), sp.wofz(z), check_dtype=False)
+    assert_digits(S.wofz(z), sp.wofz(z), 45_000)
     assert S.wofz(1.0).dtype == "complex64"
     assert gt.vmap(S.wofz)(gt.array(z)).tolist() == S.wofz(gt.array(z)).tolist()
 
@@ -389,6 +395,6 @@ def test_spherical_harmonics_are_scipys():
     slope = gt.jvp(lambda t: S.sph_harm_y(3, -2, t, 0.4, n_max=3), (gt.array(0.7),), (gt.array(1.0),))[1]
     step = 1e-6
     want = (sp.sph_harm_y(3, -2, 0.7 + step, 0.4) - sp.sph_harm_y(3, -2, 0.7 - step, 0.4)) / (2 * step)
-    assert_close(complex(slope), want, check_dtype=False)
+    assert_close(slope, want, scale=1 / step, check_dtype=False)
     with pytest.raises(gt.errors.ArgumentError, match="diff_n=None"):
         S.sph_harm_y(1, 0, 0.0, 0.0, diff_n=1)

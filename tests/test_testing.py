@@ -184,14 +184,77 @@ def test_compiles_are_counted():
             f(gt.ones(6))
 
 
-def test_assert_close_names_the_leaf():
-    with pytest.raises(AssertionError, match=r"expected f32\[2\] at \['a'\], got f64\[2\]"):
-        testing.assert_close({"a": gt.ones(2, dtype=gt.float64)}, {"a": gt.ones(2)})
-    with pytest.raises(AssertionError, match=r"structure"):
-        testing.assert_close([gt.ones(2)], (gt.ones(2),))
-    with pytest.raises(AssertionError, match=r"sums \['a'\]"):
-        testing.assert_close({"a": gt.ones(2)}, {"a": gt.zeros(2)}, "sums")
-    testing.assert_close(gt.array(float("nan")), gt.array(float("nan")))
+NAN, INF = float("nan"), float("inf")
+CLOSE = {
+    "arrays, tensors and NumPy arrays": lambda: ([gt.ones(2), torch.ones(2)], [np.float32([1, 1]), gt.ones(2)]),
+    "a tensor with a gradient": lambda: (torch.ones(2, requires_grad=True), gt.ones(2)),
+    "numbers have no dtype of their own": lambda: (gt.array(0.1) * 3, 0.3),
+    "lists of numbers": lambda: (gt.ones((2, 1), dtype=gt.bfloat16), [[1.0], [1]]),
+    "NaN and infinite numbers": lambda: (gt.array([NAN, INF, -INF, 1]), [NAN, INF, -INF, 1]),
+    "no elements": lambda: (gt.zeros((0, 3)), np.zeros((0, 3), "float32")),
+    "a sum near zero of large terms": lambda: (gt.array([1e8, 1.0, -1e8]).sum(), 1.0, {"steps": 2, "scale": 1e8}),
+    "below the normal numbers": lambda: (gt.array(0.0), 1e-38, {"steps": 1}),
+    "a reference in float64": lambda: (gt.array(0.1) * 3, np.float64(0.3), {"check_dtype": False}),
+    "bits of float16": lambda: (gt.array([1.0, 1.003], dtype=gt.float16), np.float16([1, 1])),
+    "parts of complex numbers": lambda: (gt.array([1 + 1e-7j]), [1 + 0j]),
+    "nothing": lambda: ([None, ()], [None, ()]),
+}  # fmt: skip
+APART = {
+    "structure": (lambda: ([gt.ones(2)], (gt.ones(2),)), r"to have the structure"),
+    "number of leaves": (lambda: ({"a": 1}, {"a": 1, "b": 2}), r"to have the structure"),
+    "shape": (lambda: (gt.ones((2, 1)), gt.ones(2)), r"to have the shape \[2\], got \[2, 1\]"),
+    "one number for an array": (lambda: (gt.ones(2), 1.0), r"to have the shape \[\], got \[2\]"),
+    "dtype": (lambda: ({"a": gt.ones(2)}, {"a": np.ones(2)}), r"at \['a'\] to be float64, got float32"),
+    "integers": (lambda: (gt.array([1, 2, 3]), [1, 3, 3]), r"1 of 3 elements .* is 2 at \[1\], not 3"),
+    "large integers": (lambda: (gt.array(2**60), 2**60 + 1), r"not 1152921504606846977"),
+    "booleans": (lambda: (gt.array([True]), [False]), r"1 of 1 elements"),
+    "NaN elsewhere": (lambda: (gt.array([NAN, 1.0]), [1.0, NAN]), r"2 of 2 elements"),
+    "NaN for a number": (lambda: (gt.array(NAN), 1.0, {"scale": INF}), r"is nan"),
+    "sign of an infinite number": (lambda: (gt.array([1, INF]), [1, -INF]), r"is inf at \[1\], not -inf"),
+    "a number for an infinite one": (lambda: (gt.array(3e38), INF, {"scale": INF}), r"not inf"),
+    "the worst element": (lambda: (gt.array([1.0, 2.1, 3.2]), [1.0, 2.0, 3.0]), r"2 of 3 .* is 3.2\d* at \[2\]"),
+    "scale by element": (lambda: (gt.array([1.0, 1e6]), [1.1, 1e6], {"scale": np.array([1, 1e6])}), r"at \[0\]"),
+    "a part of a complex number": (lambda: (gt.array([1 + 0.1j]), [1 + 0j]), r"is \(1\+0.1\d*j\)"),
+    "rounding of float64": (lambda: (np.float64(0.3), np.float64(0.3 + 1e-12)), r"100 roundings of float64"),
+    "steps": (lambda: (gt.array(1.0), 1 + 3e-6, {"steps": 10}), r"10 roundings of float32 at scale 1 allow 1.19e-06"),
+    "a name": (lambda: ({"a": gt.ones(2)}, {"a": gt.zeros(2)}, {"what": "sums"}), r"sums at \['a'\] to be close"),
+}  # fmt: skip
+
+
+def closely(actual, expected, keywords=None):
+    testing.assert_close(actual, expected, **(keywords or {}))
+
+
+@pytest.mark.parametrize("what", CLOSE)
+def test_close(what):
+    closely(*CLOSE[what]())
+
+
+@pytest.mark.parametrize("what", APART)
+def test_not_close(what):
+    pair, said = APART[what]
+    with pytest.raises(AssertionError, match=said):
+        closely(*pair())
+
+
+def test_assert_close_refuses_so_many_steps_that_the_bound_says_nothing():
+    with pytest.raises(ValueError, match=r"expected fewer than 256 steps of bfloat16, got 300"):
+        testing.assert_close(gt.ones(2, dtype=gt.bfloat16), [1.0, 1.0], steps=300)
+    with pytest.raises(ValueError, match=r"expected 1 step or more, got 0"):
+        testing.assert_close(1.0, 1.0, steps=0)
+
+
+@given(st.sampled_from([gt.float32, gt.float64]), st.integers(1, 400), st.integers(0, 2**32 - 1))
+def test_sums_in_any_order_are_close_and_no_bound_is_needed_twice(dtype, count, seed):
+    """Higham's bound holds for every order: steps are the terms, and the scale is the sum of the magnitudes."""
+    rng = np.random.default_rng(seed)
+    terms = (rng.normal(size=count) * 10.0 ** rng.integers(-6, 6, count)).astype(dtype.name)
+    one, other = np.cumsum(terms)[-1], np.cumsum(rng.permutation(terms))[-1]
+    scale = np.abs(terms.astype("float64")).sum()
+    testing.assert_close(one, other, steps=count, scale=scale)
+    off = 2.1 * count * float(np.finfo(one.dtype).eps) * scale
+    with pytest.raises(AssertionError):
+        testing.assert_close(np.float64(one) + off, other, steps=count, scale=scale, check_dtype=False)
 
 
 # -- without hypothesis

@@ -26,6 +26,7 @@ from gtrace.core.base.units import bytes_text, duration_text
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
+from gtrace.core.runtime.audit import disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.worker.client import WorkerClient
 from gtrace.core.runtime.worker.lane import Outcome
@@ -135,7 +136,7 @@ def _compile() -> Iterator[Finding]:
         except (CacheError, UnsupportedTorchError) as error:
             results.append(Finding("compile", str(error), fix, False))
             return
-        right = torch.allclose(got, interpreter(graph)([x])[0], atol=1e-6)
+        right = not disagreement(interpreter(graph)([x]), [got])
         text = f"a test program compiled in {duration_text(time.perf_counter() - start)} and gave "
         results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
 

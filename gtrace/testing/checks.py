@@ -167,8 +167,8 @@ def check_vmap(
     in_axes: Any = 0,
     out_axes: int = 0,
     *,
-    rtol: float | None = None,
-    atol: float | None = None,
+    steps: int | None = None,
+    scale: Any = None,
 ) -> None:
     """Compare ``gt.vmap(f)(*args)`` with the stacked results of a loop over the batch.
 
@@ -177,6 +177,7 @@ def check_vmap(
         args: the batch.
         in_axes: as for `gt.vmap`.
         out_axes: where all outputs get the batch.
+        steps, scale: of the rounding, as for `assert_close`.
 
     Raises:
         AssertionError: structure, shape, dtype or values differ.
@@ -202,7 +203,7 @@ def check_vmap(
             rows.append(tree.map(_lifted, f(*example)))
         if rows:
             expected = tree.map(lambda *column: gt.stack(column, axis=out_axes), *rows)
-            assert_close(got, expected, "vmap", rtol=rtol, atol=atol)
+            assert_close(got, expected, "vmap", steps=steps, scale=scale)
 
 
 def _taken(x: Array, axis: int, index: int) -> Array:
@@ -223,15 +224,15 @@ def check_jit(
     args: Sequence[Any],
     *,
     export: bool = True,
-    rtol: float | None = None,
-    atol: float | None = None,
+    steps: int | None = None,
+    scale: Any = None,
 ) -> None:
     """Compare what a function returns undecorated and interpreted, jitted and interpreted, compiled, and exported.
 
     Args:
         f, args: over pytrees of arrays.
         export: also write the function to a file, load it and run that.
-        rtol, atol: tolerances; default: by the dtype of each output.
+        steps, scale: of the rounding, as for `assert_close`.
 
     Raises:
         AssertionError: the forms differ, or the program could not be compiled.
@@ -244,7 +245,7 @@ def check_jit(
         graph = canonicalize(gt.make_graph(f)(*args)).graph
         forms = [("jitted, interpreted", gt.jit(f, backend="eager")), ("compiled", gt.jit(f))]
         for what, jitted in forms:
-            assert_close(jitted(*args), expected, what, rtol=rtol, atol=atol)
+            assert_close(jitted(*args), expected, what, steps=steps, scale=scale)
             failed = uncompiled(jitted)
             if failed:
                 raise AssertionError(f"[check_jit] expected a compiled program, got a {failed[0].tier} one.")
@@ -252,7 +253,7 @@ def check_jit(
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "function.gtx")
                 gt.export(f, *args).save(path)
-                assert_close(gt.load(path)(*args), expected, "exported and loaded", rtol=rtol, atol=atol)
+                assert_close(gt.load(path)(*args), expected, "exported and loaded", steps=steps, scale=scale)
 
 
 def assert_same_program(f: Callable[..., Any], g: Callable[..., Any], *args: Any) -> None:

@@ -98,8 +98,8 @@ def difference(
         bounds = rounding_bound(dtype, steps, sizes)
         same = (x == y) | (x.isnan() & y.isnan())
         parts_off = torch.where(same, 0.0, torch.where(finite, (x - y).abs(), math.inf))
+        wrong = ~(same | finite & (parts_off <= bounds[..., None])).all(-1)
         off = parts_off.amax(-1)
-        wrong = ~(off <= bounds) | (~same & ~finite).any(-1)
     count = int(wrong.sum())
     if not count:
         return None

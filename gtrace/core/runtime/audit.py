@@ -1,4 +1,4 @@
-"""Whether two results of one program agree as far as their dtypes let them."""
+"""Whether two results of one program agree up to rounding."""
 
 from __future__ import annotations
 
