@@ -529,7 +529,7 @@ def test_linear_algebra_of_complex_matrices(name, nothing_is_traced):
     for got in (gt.grad(loss)(x), gt.vmap(gt.grad(loss))(x[None])[0]):
         np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-9)
     slope = torch.func.jvp(plain_loss, (given,), (torch.tensor(move),))[1]
-    assert_close(gt.jvp(loss, (x,), (move,))[1], slope, check_dtype=False)
+    assert_close(gt.jvp(loss, (x,), (move,))[1], slope)
     step = 1e-5
     ahead, behind = (np.asarray(gt.grad(loss)(x + way * step * move)) for way in (1, -1))
     second = np.asarray(gt.jvp(gt.grad(loss), (x,), (move,))[1])
@@ -540,9 +540,9 @@ def test_linear_algebra_of_complex_matrices(name, nothing_is_traced):
 
 def test_a_system_whose_matrix_all_examples_share():
     got = gt.vmap(gt.linalg.solve, in_axes=(None, 0))(SQUARE[0], RIGHT)
-    assert_close(got, np.linalg.solve(SQUARE[:1], RIGHT), check_dtype=False)
+    assert_close(got, np.linalg.solve(SQUARE[:1], RIGHT))
     got = gt.vmap(gt.linalg.solve, in_axes=(0, None))(SQUARE, RIGHT[0])
-    assert_close(got, np.linalg.solve(SQUARE, RIGHT[:1]), check_dtype=False)
+    assert_close(got, np.linalg.solve(SQUARE, RIGHT[:1]))
 
 
 ROWS = np.random.default_rng(4).normal(size=(2, 3, 4, 6))

@@ -238,7 +238,7 @@ def sizes_of(sizes):
     known = {p.signature for p in gt.stats()}
     results = [np.asarray(gt.sinh(gt.cumsum(gt.array(data[:n]))) * 0.0625 - gt.array(data[:n])) for n in sizes]
     for n, result in zip(sizes, results, strict=True):
-        assert_close(result, np.sinh(np.cumsum(data[:n])) * 0.0625 - data[:n], check_dtype=False)
+        assert_close(result, np.sinh(np.cumsum(data[:n])) * 0.0625 - data[:n])
     return [p for p in gt.stats() if p.signature not in known], gt.stats().totals.as_recorded
 
 
@@ -278,7 +278,7 @@ def steps_of(steps, length, width, numbers):
             h, g = gt.sin(h * 0.5 + j) + 0.25, np.sin(g * 0.5 + j) + 0.25
         m, moment = 0.5 * m + h, 0.5 * moment + g
         w, expected = w - numbers(k) * m, expected - numbers(k) * moment
-        assert_close(w, expected, check_dtype=False)
+        assert_close(w, expected)
     return [p for p in gt.stats() if p.signature not in known], gt.stats().totals.as_recorded - before
 
 
@@ -505,7 +505,7 @@ def test_compiles_of_earlier_processes_are_expected_again(tmp_path):
     before = own.tiering.worker_cost.predict(200)
     with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=10**6):
         own.run(entry, tensors)
-    assert_close(before, 4.5, check_dtype=False)
+    assert_close(before, 4.5)
     assert 10 < own.tiering.worker_cost.predict(200) < 13.5
 
 

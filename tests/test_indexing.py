@@ -107,7 +107,7 @@ def test_updating(case, name, whole):
         ufunc = {"add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[name]
         ufunc.at(expected, index, values)
     got = getattr(gt.array(host).at[to_gt(index)], name)(gt.array(values) if whole else float(values))
-    assert_close(got, expected, check_dtype=False)
+    assert_close(got, expected)
 
 
 @given(shapes_and_indices(), st.sampled_from(["set", "add", "multiply", "min", "max"]))
@@ -325,11 +325,11 @@ def test_updating_outside(name, label, index, at, shape):
             UPDATES[name](expected, one, values[(slice(None),) * before + place])
     update = lambda x, i, u: getattr(x.at[at(i)], name)(u)  # noqa: E731
     got = update(gt.array(host), unknown(index), gt.array(values))
-    assert_close(got, expected, check_dtype=False)
+    assert_close(got, expected)
     if label in ("vector", "two arrays", "scalar outside"):
         rows = gt.vmap(update)(gt.array(np.stack([host, host])), unknown(np.stack([index, index])),
                                gt.array(np.stack([values, values])))  # fmt: skip
-        assert_close(rows, np.stack([expected, expected]), check_dtype=False)
+        assert_close(rows, np.stack([expected, expected]))
         weight = gt.array(np.random.default_rng(2).normal(size=shape))
         f = lambda x, u: (update(x, unknown(index), u) * weight).sum()  # noqa: E731
         slopes = gt.grad(f, argnums=(0, 1))(gt.array(host), gt.array(values))
@@ -383,7 +383,7 @@ def test_interpreted_and_compiled_alike():
     index = np.array([2, -1, 5, -6])
     arguments = gt.array(V), gt.array(index), gt.array(U[:4])
     for got, expected in zip(gt.jit(f)(*arguments), f(*arguments), strict=True):
-        assert_close(got, expected, check_dtype=False)
+        assert_close(got, expected)
 
 
 @pytest.mark.parametrize("places", [(40,), (5, 8), (2, 4, 5), ()])

@@ -100,8 +100,8 @@ def test_an_interrupt_leaves_new_and_old_work_right(alarm, name, large):
         done = alarm(lambda x=x, y=y: WORK[name](x, y), interrupt, rng.choice(DELAYS) * rng.uniform(0.2, 1.5))
         interrupted += done is None
         got, expected = new_work(k)
-        assert_close(got, expected, check_dtype=False)
-        assert_close(kept, a * b - 3.0, check_dtype=False)
+        assert_close(got, expected)
+        assert_close(kept, a * b - 3.0)
         assert thread.trace.tape is None and thread.trace.capture is None
         assert thread.origin is None and thread.region is None
     assert interrupted >= 5
@@ -134,14 +134,14 @@ def test_a_handler_that_uses_arrays_disturbs_nothing(alarm, name, what):
         x, y = gt.array(a), gt.array(b)
         done = alarm(lambda x=x, y=y: WORK[name](x, y), handler, rng.choice(DELAYS) * rng.uniform(0.2, 1.5))
         for leaf, value in zip(gt.tree.leaves(done), expected, strict=True):
-            assert_close(leaf, value, check_dtype=False)
+            assert_close(leaf, value)
         got, value = new_work(k)
-        assert_close(got, value, check_dtype=False)
+        assert_close(got, value)
         for z in seen:
             if what != "records" or z._trace is None or z._trace.capture is None:
                 right = 3.0 * b if what == "differentiates" else b * 3.0 + 1.0
                 try:
-                    assert_close(z, right, check_dtype=False)
+                    assert_close(z, right)
                 except (gt.LeakError, gt.ConcretizationError) as error:
                     errors.append(error)
         calls += len(seen)
@@ -171,7 +171,7 @@ def test_a_finalizer_that_looks_at_values_disturbs_nothing():
             expected = np.array([1.0, 2.0, float(k)], dtype=np.float32)
             for _ in range(5):
                 expected = np.abs(expected * 2 - 1) * 0.5 + 0.25
-            assert_close(x, expected, check_dtype=False)
+            assert_close(x, expected)
     finally:
         gc.set_threshold(*before)
         gc.collect()
@@ -244,5 +244,5 @@ def test_an_interrupt_while_a_program_runs_lets_it_run_again(alarm):
         w = train()
         if alarm(lambda w=w: gt.eval(w), interrupt, 0.0005 * (k + 1)) is None:
             interrupted += 1
-        assert_close(w, expected, check_dtype=False)
+        assert_close(w, expected)
     assert interrupted >= 3

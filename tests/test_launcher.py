@@ -46,7 +46,7 @@ def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
     assert len(library) < 500_000
     assert (b"madvise" in library) == (sys.platform == "linux"), "large results ask for large pages"
     expected, _ = step(*ARGS)
-    assert_close(w, expected, check_dtype=False)
+    assert_close(w, expected)
 
 
 @pytest.mark.slow

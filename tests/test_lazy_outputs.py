@@ -72,7 +72,7 @@ def test_arrays_that_are_looked_at_later_have_the_values_of_the_jitted_step(step
         _, _, _, expected_state, expected_weights = expected
         for x, y in zip(gt.tree.leaves((value, weights, state)), gt.tree.leaves(
             (expected[0], expected_weights, expected_state)), strict=True):  # fmt: skip
-            assert_close(x, y, check_dtype=False)
+            assert_close(x, y)
         if k >= 3:  # the first of these is when nobody has looked at one yet
             for x, y in zip(gt.tree.leaves((updates, grads)), gt.tree.leaves((expected[2], expected[1])), strict=True):
                 np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-9, atol=1e-15)
@@ -116,8 +116,8 @@ def test_arrays_that_are_left_out_are_like_others(look, names, default_settings)
         float(value)
     one, other = updates["a"], updates["b"]
     expected = [0.01 * np.asarray(state[k]) / (1 + np.abs(np.asarray(grads[k]))) for k in "ab"]
-    assert_close(np.abs(np.asarray(look(one))), np.abs(expected[0]), check_dtype=False)
-    assert_close(gt.grad(lambda x: (x * other).sum())(one), expected[1], check_dtype=False)
+    assert_close(np.abs(np.asarray(look(one))), np.abs(expected[0]))
+    assert_close(gt.grad(lambda x: (x * other).sum())(one), expected[1])
     assert (one.shape, str(one.dtype), one.device.type) == ((5, 5), "float64", "cpu")
 
 
@@ -175,7 +175,7 @@ def test_any_program_any_arrays_alive_looked_at_in_any_order(data):
     kept = data.draw(st.lists(st.sampled_from(known), min_size=2, unique_by=id))
     del known, inputs, x
     for array, expected in data.draw(st.permutations(kept)):
-        assert_close(array, expected, check_dtype=False)
+        assert_close(array, expected)
 
 
 def chain(x, p, between):

@@ -129,7 +129,7 @@ def test_sequences_of_any_length_train_as_in_torch():
         optimizer.step()
         ours, grads = gt.value_and_grad(lambda p, x: gt.square(apply(p, x)[0]).mean())(params, gt.from_torch(x))
         params = gt.tree.map(lambda p, g: p - 0.1 * g, params, grads)
-        assert_close(ours, theirs, check_dtype=False)
+        assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("change", [{"proj_size": 2}, {"dtype": torch.bfloat16}])

@@ -226,7 +226,7 @@ def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
         torch.set_num_threads(before)
     with gt.config(auto_compile=False):
         for one, want in zip(got, program(*args), strict=True):
-            assert_close(one, want, check_dtype=False)
+            assert_close(one, want)
         np.testing.assert_array_equal(got[0].numpy(), program(*args)[0].numpy())
     ((kernels, text),) = sources
     assert kernels.count("#pragma omp parallel num_threads(2)") == 1

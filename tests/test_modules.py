@@ -127,7 +127,7 @@ def test_running_statistics_come_in_and_go_out():
         y, state = apply(params, gt.array(x * scale), state=state, train=True)
         np.testing.assert_allclose(y, expected.detach(), rtol=1e-9, atol=1e-11)
         for key, value in module.named_buffers():
-            assert_close(state[key], value, key, check_dtype=False)
+            assert_close(state[key], value, key)
     assert int(apply.state["norm.num_batches_tracked"]) == 0, "what was given is as it was"
     with pytest.raises(ArgumentError, match=r"expected a state.*running_mean.*state=apply.state"):
         apply(params, gt.array(x), train=True)
@@ -311,7 +311,7 @@ def test_tokens_routed_to_experts_train_as_in_torch(way):
         optimizer.step()
         loss, grads = gt.value_and_grad(lambda p, x: ((apply(p, x) - gt.array(y)) ** 2).mean())(params, gt.array(batch))
         params = gt.tree.map(lambda p, g: p - 0.5 * g, params, grads)
-        assert_close(loss, want, check_dtype=False)
+        assert_close(loss, want)
     for name, value in module.named_parameters():
         np.testing.assert_allclose(params[name], value.detach(), rtol=1e-8, atol=1e-10)
 
@@ -375,7 +375,7 @@ def test_recurrent_networks_are_loops(network, options, loops):
         sum((one * one).sum() for one in expected).backward()
         (_, found), grads = gt.value_and_grad(loss, has_aux=True)(params, *args)
         for ours, theirs in zip(gt.tree.leaves(found), expected, strict=True):
-            assert_close(ours, theirs, check_dtype=False)
+            assert_close(ours, theirs)
         for name, theirs in module.named_parameters():
             np.testing.assert_allclose(grads[name], theirs.grad, rtol=1e-9, atol=1e-12)
 

@@ -308,7 +308,7 @@ def test_losses_as_torch(name, inputs, kwargs):
 def test_classes_on_another_axis():
     got = nn.cross_entropy(gt.array(np.moveaxis(IMAGE, 1, -1)), gt.array(PIXELS), reduction="none", axis=-1)
     want = F.cross_entropy(torch.tensor(IMAGE), torch.tensor(PIXELS), reduction="none")
-    assert_close(got, want, check_dtype=False)
+    assert_close(got, want)
 
 
 def test_all_targets_ignored_is_nan_as_in_torch():
@@ -407,13 +407,13 @@ JAX_ATTENTION = {
 def test_dot_product_attention_with_heads_last(name):
     kwargs, by_hand = JAX_ATTENTION[name]
     got = nn.dot_product_attention(*[gt.array(heads_last(x)) for x in (Q, KG, VG)], **kwargs)
-    assert_close(got, heads_last(attention_by_hand(**by_hand)), check_dtype=False)
+    assert_close(got, heads_last(attention_by_hand(**by_hand)))
 
 
 def test_attention_of_one_example_without_a_batch():
     inputs = [heads_last(x[0]) for x in (Q, KG, VG)]
     got = nn.dot_product_attention(*inputs, key_value_seq_lengths=np.array([2]))
-    assert_close(got, heads_last(attention_by_hand(mask=COLUMN < 2)[0]), check_dtype=False)
+    assert_close(got, heads_last(attention_by_hand(mask=COLUMN < 2)[0]))
 
 
 def test_gradients_stay_finite_where_a_query_has_no_key():
@@ -434,17 +434,17 @@ def test_running_statistics_as_torch(momentum):
     mean, var = torch.tensor(STATS[0]), torch.tensor(STATS[1])
     F.batch_norm(torch.tensor(X), mean, var, training=True, momentum=momentum)
     _, got_mean, got_var = nn.batch_norm_train(gt.array(X), STATS[0], STATS[1], momentum=momentum)
-    assert_close(got_mean, mean, check_dtype=False)
-    assert_close(got_var, var, check_dtype=False)
+    assert_close(got_mean, mean)
+    assert_close(got_var, var)
 
 
 def test_standardize_over_some_elements():
     got = nn.standardize(gt.array(X), axis=(0, 2), where=X > -1).numpy()
     some = np.where(X > -1, X, np.nan)
     mean, var = (f(some, axis=(0, 2), keepdims=True) for f in (np.nanmean, np.nanvar))
-    assert_close(got, (X - mean) / np.sqrt(var + 1e-5), check_dtype=False)
+    assert_close(got, (X - mean) / np.sqrt(var + 1e-5))
     given = nn.standardize(gt.array(X), mean=1.0, variance=4.0, epsilon=0.0).numpy()
-    assert_close(given, (X - 1.0) / 2.0, check_dtype=False)
+    assert_close(given, (X - 1.0) / 2.0)
 
 
 def test_dropout_keeps_the_mean_and_its_mask_the_gradient():
@@ -476,7 +476,7 @@ def test_gumbel_softmax_draws_as_categorical_and_learns_as_softmax():
         gt.grad(lambda x, hard=hard: (nn.gumbel_softmax(x, keys[0], 0.5, hard) * gt.arange(3)).sum())(logits)
         for hard in (True, False)
     ]
-    assert_close(grads[0], grads[1], check_dtype=False)
+    assert_close(grads[0], grads[1])
 
 
 # -- initializers

@@ -343,9 +343,9 @@ def test_a_sequential_model_with_state_is_that_of_torch():
         out, state = ours(gt.array(x), state=state, training=True)
         np.testing.assert_allclose(out.numpy(), expected.detach().numpy(), rtol=1e-9, atol=1e-11)
     for name in ("running_mean", "running_var"):
-        assert_close(getattr(state[1], name), getattr(theirs[1], name), check_dtype=False)
+        assert_close(getattr(state[1], name), getattr(theirs[1], name))
     loaded = nn.load_state_dict(ours.initial_state(), theirs.state_dict(), strict=False)
-    assert_close(loaded[1].running_var, state[1].running_var, check_dtype=False)
+    assert_close(loaded[1].running_var, state[1].running_var)
     theirs.eval()
     check_equal(ours, theirs, x, ours_call=lambda m, x: m(x, state=state)[0])
     assert ours(gt.array(x), state=state)[1][1] is state[1]
@@ -370,7 +370,7 @@ def test_mlp_is_linear_maps_with_activations():
     for k, layer in enumerate(model.layers):
         want = want @ layer.weight.numpy().T + layer.bias.numpy()
         want = np.tanh(want) if k < 2 else want
-    assert_close(model(gt.array(x)), want, check_dtype=False)
+    assert_close(model(gt.array(x)), want)
 
 
 # -- modules as pytrees
@@ -485,7 +485,7 @@ def test_modules_go_through_transforms():
     plain = gt.grad(loss)(model, x)
     jitted = gt.jit(gt.grad(loss), backend="eager")(model, x)
     for a, b in zip(gt.tree.leaves(plain), gt.tree.leaves(jitted), strict=True):
-        assert_close(a, b, check_dtype=False)
+        assert_close(a, b)
     assert type(jitted) is Scaled
     check_vmap(lambda x: model(x), (x,))
     many = gt.vmap(lambda key: Scaled(key))(gt.random.split(KEY, 3))

@@ -448,7 +448,7 @@ def test_a_network_of_images_by_channels_trains_as_written_out():
         for variance in VARIANCES:
             for flat in (True, False):
                 got = train(batch_of((0, 1, 2), 3, variance, flat))
-                assert_close(got, expected, check_dtype=False)
+                assert_close(got, expected)
 
 
 @pytest.mark.parametrize("name", BATCHES)

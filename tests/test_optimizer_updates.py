@@ -157,7 +157,7 @@ def test_formulas_give_what_numpy_gives_and_updates_are_one_operation(form):
     args = operands((3, 4))
     got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(3.0, gt.float64))
     for x, y in zip(got, form(np, *args, 3.0), strict=True):
-        assert_close(x, y, check_dtype=False)
+        assert_close(x, y)
     assert count == (form in FORMS)
 
 
@@ -196,7 +196,7 @@ def test_numbers_of_steps_that_make_no_sense_give_what_the_formula_gives(t):
         got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(t, gt.float64))
         assert count == 1
         for x, y in zip(got, form(np, *args, np.float64(t)), strict=True):
-            assert_close(x, y, check_dtype=False)
+            assert_close(x, y)
 
 
 def torch_losses(kind, steps, **options):
@@ -245,9 +245,9 @@ def test_training_by_gt_optim_equals_torch():
                 losses.append(float(value))
             fused += sum(event.name.startswith("gtrace adam") for event in profile.function_events)
         expected, final = torch_losses(kind, 20, **options)
-        assert_close(losses, expected, check_dtype=False)
+        assert_close(losses, expected)
         for w, y in zip(weights, final, strict=True):
-            assert_close(w, y, check_dtype=False)
+            assert_close(w, y)
         assert fused >= 19  # of both parameters; in the first step the moments are constants
 
 
@@ -260,7 +260,7 @@ def test_updates_are_written_over_what_is_given_away(form):
         given = [x.clone() for x in tensors]
         results = interpreter(graph, donated=donated)(given)
         for x, y in zip(results, expected, strict=True):
-            assert_close(x, y, check_dtype=False)
+            assert_close(x, y)
         written = [any(x.data_ptr() == y.data_ptr() for x in results) for y in given]
         assert written == [k in donated for k in range(5)]
         assert all(torch.equal(x, y) for k, (x, y) in enumerate(zip(given, tensors, strict=True)) if k not in donated)
@@ -275,7 +275,7 @@ def test_two_updates_that_each_take_a_result_of_the_other_stay_as_they_are():
     tensors = [torch.from_numpy(x) for x in (*operands((3, 4)), *operands((3, 4))[1:])]
     graph = gt.make_graph(both)(*map(gt.from_torch, tensors))
     for x, y in zip(interpreter(graph)(tensors), both(*map(gt.from_torch, tensors)), strict=True):
-        assert_close(x, y, check_dtype=False)
+        assert_close(x, y)
 
 
 def test_a_gradient_with_any_stride_of_an_axis_of_one_element_is_one_input():

@@ -56,7 +56,7 @@ def test_a_region_is_a_program_of_its_own():
     expected, whole = programs_of(lambda: loss_with(None, 21)(w))
     assert len(whole) == 1
     got, parts = programs_of(lambda: loss_with("region_own", 21)(w))
-    assert_close(got, expected, check_dtype=False)
+    assert_close(got, expected)
     own = [ops for tier, ops, _ in parts if tier == "compiled"]
     assert [sorted(ops) for ops in own] == [["add", "cosh", "mul", "sinh"]]
     assert sorted(tier for tier, _, _ in parts) == ["compiled", "interpreted", "interpreted"]
@@ -72,8 +72,8 @@ def test_gradients_of_a_region_have_a_program_of_their_own():
     for name in ("region_own", "region_tuned", "region_forward"):
         for _ in range(2):
             (value, grads), parts = programs_of(lambda name=name: gt.value_and_grad(loss_with(name, 22))(w))
-        assert_close(value, expected, check_dtype=False)
-        assert_close(grads, slopes, check_dtype=False)
+        assert_close(value, expected)
+        assert_close(grads, slopes)
         modes[name] = sorted(mode for tier, _, mode in parts if tier == "compiled")
         assert not any("tanh" in ops for tier, ops, _ in parts if tier == "compiled")
     assert modes["region_own"] == ["default", "default"]  # the same signal, forwards and backwards
@@ -140,7 +140,7 @@ def test_a_jitted_function_is_one_program():
     w = gt.eval(gt.array(W))
     _, parts = programs_of(lambda: f(w))
     assert len(parts) == 1
-    assert_close(f(w), loss_with(None, 24)(w), check_dtype=False)
+    assert_close(f(w), loss_with(None, 24)(w))
 
 
 def test_wrong_uses():

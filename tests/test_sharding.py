@@ -186,7 +186,7 @@ def test_estimates_follow_from_what_is_computed_and_sent():
     speeds = Speeds(flops=1e9, memory=1e18, network=1e6, latency=0.5)
     got = plan.estimate(speeds)
     assert got.computing == plan.work.flops / 1e9
-    assert_close(got.sending, plan.moved / 1e6 + 3 * 0.5, check_dtype=False)
+    assert_close(got.sending, plan.moved / 1e6 + 3 * 0.5)
     windows = gt.make_graph(lambda x, w: gt.numpy.convolve(x, w, "valid"))(gt.ones(10), gt.ones(4))
     assert work(windows).flops == 2 * 7 * 4
 

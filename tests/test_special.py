@@ -229,7 +229,7 @@ def test_derivatives_agree_with_those_of_torch():
         t = torch.tensor(x, requires_grad=True)
         getattr(torch.special, name)(t).sum().backward()
         got = gt.grad(lambda v, name=name: getattr(S, name)(v).sum())(gt.array(x))
-        assert_close(got, t.grad, name)
+        assert_digits(got, t.grad.numpy(), 45_000_000)  # torch's slope of digamma has nine digits
 
 
 def test_slopes_in_float32_keep_their_digits_where_terms_are_large():
@@ -372,8 +372,8 @@ def test_hypergeometric_functions_have_derivatives_by_all_arguments(name, at):
     for k, g in enumerate(grads):
         step = 1e-5 * max(1.0, abs(at[k]))
         sides = [getattr(sp, name)(*[v + s * (i == k) for i, v in enumerate(at)]) for s in (step, -step)]
-        scale = max(map(abs, sides)) / step  # of what the differences round
-        assert_close(g, (sides[0] - sides[1]) / (2 * step), steps=10_000, scale=scale)
+        # what differences leave out is more than what they round
+        np.testing.assert_allclose(g, (sides[0] - sides[1]) / (2 * step), rtol=1e-6, atol=1e-12)
 
 
 def test_wofz_is_scipys():

@@ -77,7 +77,7 @@ def test_as_torch(name):
     function, x = CALLS[name]
     got, expected = function(gt.array(x)), function(x)
     assert got.dtype == expected.dtype
-    assert_close(got, expected.resolve_conj(), check_dtype=False)
+    assert_close(got, expected.resolve_conj())
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_they_are_recorded(name):
 
     leaf = x.clone().requires_grad_()
     loss(leaf).backward()
-    assert_close(gt.grad(loss)(gt.array(x)), leaf.grad, check_dtype=False)  # of float32
+    assert_close(gt.grad(loss)(gt.array(x)), leaf.grad)  # of float32
 
 
 def test_what_is_known_without_values():

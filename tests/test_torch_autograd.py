@@ -97,8 +97,8 @@ def test_a_layer_of_a_torch_model_learns_as_torch_s_own_does():
             loss = ((head(layer(x, w, b)) - x.prod(1, keepdim=True)) ** 2).mean()
             loss.backward()
             optimizer.step()
-        losses.append(loss.item())
-    assert_close(losses[0], losses[1], check_dtype=False)
+        losses.append(loss.detach())
+    assert_close(losses[0], losses[1], steps=800)  # of thirty updates
 
 
 def test_results_have_memory_of_their_own():

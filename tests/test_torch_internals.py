@@ -153,7 +153,7 @@ def test_updates_and_modes_go_on_without_their_names(monkeypatch):
     with pytest.warns(gt.UnsupportedTorchWarning):
         with torch.device("cpu"):
             got = np.asarray(step(p + 0, g))
-    assert_close(got, expected, check_dtype=False)
+    assert_close(got, expected)
 
 
 def test_an_export_says_so(monkeypatch):

@@ -169,7 +169,7 @@ def test_a_hot_program_does_not_wait_while_another_thread_compiles(monkeypatch):
     finally:
         go_on.set()
         thread.join(60)
-    assert_close(results[0], np.sin(np.asarray(x)) * 2 + np.cos(np.asarray(x)), check_dtype=False)
+    assert_close(results[0], np.sin(np.asarray(x)) * 2 + np.cos(np.asarray(x)))
 
 
 def test_running_out_of_memory_is_said_to_be_that():

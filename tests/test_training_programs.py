@@ -11,7 +11,6 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 import gtrace as gt
-from gtrace.testing import assert_close
 
 STEPS = 6
 
@@ -27,7 +26,8 @@ def in_double_precision():
 
 
 def check(losses, expected, module, arrays):
-    assert_close(losses, expected, check_dtype=False)
+    # torch's clipping adds 1e-6 to the norm
+    np.testing.assert_allclose(losses, expected, rtol=1e-7, atol=1e-9)
     for name, value in chain(module.named_parameters(), module.named_buffers()):
         np.testing.assert_allclose(arrays[name], value.detach(), rtol=1e-6, atol=1e-8, err_msg=name)
 
