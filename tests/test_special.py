@@ -355,7 +355,8 @@ def test_hyp2f1_is_scipys(x):
 
 
 def test_hypergeometric_functions_at_their_edges():
-    assert S.hyp2f1(1.0, 1.0, 3.0, 1.0).item() == pytest.approx(2.0) and math.isinf(S.hyp2f1(1.0, 1.0, 2.0, 1.0).item())
+    assert_close(S.hyp2f1(1.0, 1.0, 3.0, 1.0), 2.0)
+    assert math.isinf(S.hyp2f1(1.0, 1.0, 2.0, 1.0).item())
     assert math.isinf(S.hyp2f1(1.0, 1.0, -2.0, 0.5).item()) and math.isinf(S.hyp2f1(0.5, 1.0, 2.0, 1.5).item())
     assert_close(S.hyp2f1(-2.0, 1.0, 2.0, 3.0), 1.0)
     assert S.hyp1f1(gt.array(1.0), 2.0, 1.0).dtype == "float32" and math.isnan(S.hyp2f1(1.0, 1.0, 2.0, math.nan).item())

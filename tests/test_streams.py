@@ -181,7 +181,7 @@ def test_small_independent_parts_stay_together():
         gt.eval(new)
     (entry,) = [e for key, e in engine.programs.items() if key not in before]
     assert len(entry.graph.nodes) == 60
-    assert all(np.allclose(np.asarray(q), np.asarray(p) * 0.9 + 0.1) for p, q in zip(ps, new, strict=True))
+    assert_close(new, [np.asarray(p) * 0.9 + 0.1 for p in ps])
 
 
 @pytest.mark.slow
