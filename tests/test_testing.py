@@ -198,6 +198,7 @@ CLOSE = {
     "bits of float16": lambda: (gt.array([1.0, 1.003], dtype=gt.float16), np.float16([1, 1])),
     "parts of complex numbers": lambda: (gt.array([1 + 1e-7j]), [1 + 0j]),
     "nothing": lambda: ([None, ()], [None, ()]),
+    "integers of another dtype": lambda: (np.uint64([2**63, 1]), [2**63, 1]),
 }  # fmt: skip
 APART = {
     "structure": (lambda: ([gt.ones(2)], (gt.ones(2),)), r"to have the structure"),
@@ -207,6 +208,8 @@ APART = {
     "dtype": (lambda: ({"a": gt.ones(2)}, {"a": np.ones(2)}), r"at \['a'\] to be float64, got float32"),
     "integers": (lambda: (gt.array([1, 2, 3]), [1, 3, 3]), r"1 of 3 elements .* is 2 at \[1\], not 3"),
     "large integers": (lambda: (gt.array(2**60), 2**60 + 1), r"not 1152921504606846977"),
+    "rows of several lengths": (lambda: (gt.ones(2), [[1], [1, 2]]), r"to have the structure"),
+    "unsigned integers": (lambda: (np.uint16([1, 2]), [1, 3]), r"is 2 at \[1\], not 3"),
     "booleans": (lambda: (gt.array([True]), [False]), r"1 of 1 elements"),
     "NaN elsewhere": (lambda: (gt.array([NAN, 1.0]), [1.0, NAN]), r"2 of 2 elements"),
     "NaN for a number": (lambda: (gt.array(NAN), 1.0, {"scale": INF}), r"is nan"),
@@ -242,6 +245,8 @@ def test_assert_close_refuses_so_many_steps_that_the_bound_says_nothing():
         testing.assert_close(gt.ones(2, dtype=gt.bfloat16), [1.0, 1.0], steps=300)
     with pytest.raises(ValueError, match=r"expected 1 step or more, got 0"):
         testing.assert_close(1.0, 1.0, steps=0)
+    with pytest.raises(ValueError, match=r"a scale that broadcasts to the shape \[2, 3\], got \[4\]"):
+        testing.assert_close(gt.ones((2, 3)), gt.ones((2, 3)), scale=gt.ones(4))
 
 
 @given(st.sampled_from([gt.float32, gt.float64]), st.integers(1, 400), st.integers(0, 2**32 - 1))

@@ -217,7 +217,7 @@ PAGES = (
     _page(
         "testing", "gtrace.testing", "gtrace.testing",
         "Checks, and strategies for property-based tests. The guide: :doc:`/testing`.",
-        ("Checks", "testing.checks testing.compiles"),
+        ("Checks", "testing.closeness testing.checks testing.compiles"),
         ("Strategies", "testing.strategies testing.graph_strategies testing.variants"),
         ("Checks of one operation", "testing.operations"),
     ),

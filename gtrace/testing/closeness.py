@@ -50,7 +50,7 @@ def assert_close(
         what: what `actual` is, for the message.
         steps: how many roundings lead to an element, one after another. An operation has one, and an elementary
             function about four. A sum or a product of matrices has one for each term, or log2 of that if it is added in
-            pairs. Default: 100, and 8 for float16 and bfloat16.
+            pairs. Default: 100, 8 for float16 and bfloat16, and 1 for narrower dtypes.
         scale: the largest magnitude that was rounded: a number, or an array that broadcasts against each leaf. Default:
             the largest magnitude in the expected leaf. Terms that cancel are larger than their sum: say how large.
             ``scale=abs(expected)`` demands that each element is right to its last digits.
@@ -58,11 +58,11 @@ def assert_close(
 
     Raises:
         AssertionError: the first leaf that differs, with its key path, its worst element and the bound.
-        ValueError: so many steps that the bound says nothing.
+        ValueError: so many steps that the bound says nothing, or a scale of another shape.
 
     >>> import gtrace as gt
     >>> assert_close({"a": gt.array([0.1]) * 3}, {"a": gt.array([0.3])})
-    >>> assert_close(gt.array([1e8, 1.0, -1e8]).sum(), 1.0, steps=2, scale=1e8)  # the sum is 0.0
+    >>> assert_close(gt.array([1e8, 1.0, -1e8]).sum(), 1.0, steps=2, scale=1e8)  # the 1.0 may be lost
     >>> try:
     ...     assert_close(gt.array([1.0, 2.5]), [1.0, 2.0], "sums", steps=10)
     ... except AssertionError as error:
@@ -95,7 +95,7 @@ def _compare(name: str, actual: Any, expected: Any, steps: int | None, scale: An
         raise ValueError(
             message("assert_close", f"fewer than {2 / torch.finfo(dtype).eps:g} steps of {_short(dtype)}", str(count))
         )
-    found = difference(x, y, dtype, count, None if scale is None else _tensor(scale)[0])
+    found = difference(x, y, dtype, count, None if scale is None else _fitting(_tensor(scale)[0], x))
     if found is not None:
         _fail(f"{name} to be close", _described(found, dtype, count))
 
@@ -104,7 +104,10 @@ def _stands_for_array(expected: Any, actual: Any) -> bool:
     """Whether `expected` is a list of numbers, and `actual` is one array."""
     if not isinstance(expected, (list, tuple)) or not isinstance(actual, (Array, torch.Tensor, numpy.ndarray)):
         return False
-    return all(isinstance(x, (bool, int, float, complex, list, tuple)) for x in tree.leaves(expected))
+    numbers = (int, float, complex, numpy.generic)
+    if not all(isinstance(x, numbers) for x in tree.leaves(expected)):
+        return False
+    return all(isinstance(x, numbers) for x in numpy.array(expected, dtype=object).flat)  # rows of one length
 
 
 def _tensor(x: Any) -> tuple[torch.Tensor, torch.dtype | None]:
@@ -117,6 +120,15 @@ def _tensor(x: Any) -> tuple[torch.Tensor, torch.dtype | None]:
         x = numpy.asarray(x)
     tensor = plain_tensor("assert_close", x) if isinstance(x, torch.Tensor) else lift("assert_close", x).to_torch()
     return tensor.cpu(), None if type(x) in (bool, int) else tensor.dtype
+
+
+def _fitting(scale: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return the scale if it broadcasts to the shape of `x`."""
+    if scale.ndim > x.ndim or any(a not in (1, b) for a, b in zip(scale.shape[::-1], x.shape[::-1], strict=False)):
+        raise ValueError(
+            message("assert_close", f"a scale that broadcasts to the shape {list(x.shape)}", str(list(scale.shape)))
+        )
+    return scale
 
 
 def _rounding_dtype(one: torch.dtype, other: torch.dtype, own: list[torch.dtype]) -> torch.dtype:

@@ -85,7 +85,7 @@ def difference(
     if not actual.numel():
         return None
     if not is_inexact(dtype):
-        wrong = actual != expected
+        wrong = _unequal(actual, expected)
         off = wrong.double()
         sizes = bounds = torch.zeros_like(off)
     else:
@@ -94,7 +94,7 @@ def difference(
         if scale is None:
             magnitudes = expected.to(torch.complex128 if expected.is_complex() else torch.float64).abs()
             scale = magnitudes.nan_to_num(0.0, 0.0, 0.0).amax()
-        sizes = scale.to(x.device, torch.float64).broadcast_to(actual.shape)
+        sizes = scale.abs().to(x.device, torch.float64).broadcast_to(actual.shape)
         bounds = rounding_bound(dtype, steps, sizes)
         same = (x == y) | (x.isnan() & y.isnan())
         parts_off = torch.where(same, 0.0, torch.where(finite, (x - y).abs(), math.inf))
@@ -110,6 +110,13 @@ def difference(
         count, actual.numel(), place, actual[place].item(), expected[place].item(),
         float(off[place]), float(bounds[place]), float(sizes[place]),
     )  # fmt: skip
+
+
+def _unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return where integers differ; of two dtypes they are compared as Python's, since some have no common one."""
+    if x.dtype is y.dtype:
+        return x != y
+    return torch.tensor([a != b for a, b in zip(x.flatten().tolist(), y.flatten().tolist(), strict=True)]).view(x.shape)
 
 
 def _parts(x: torch.Tensor) -> torch.Tensor:
