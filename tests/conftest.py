@@ -144,6 +144,7 @@ def default_settings(request):
     changed["native"] = (NATIVE or by_native) and not by_inductor
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
+    engine.tiering.warnings.forget()
     engine.sizes = NewSizes()  # what programs other tests ran makes no difference
     assert not background or worker.wait(300), "the worker is idle when a test begins"
     yield

@@ -74,17 +74,12 @@ def hot():
     return entry, got, expected + np.cosh(xs)
 
 
-@pytest.fixture
-def once(monkeypatch):
-    monkeypatch.setattr(engine.tiering, "_unable", set())
-
-
 MOVED = Internal("torch._inductor.compile_fx", "moved")
 WORDS = r"gtrace does not know this torch: \S+ has no torch._inductor.compile_fx.moved; tried were 2.11 to 2.15"
 
 
 @pytest.mark.parametrize("name", ["MAKE_FX", "FAKE_TENSOR_MODE", "COMPILE_FX", "TRACING"])
-def test_a_moved_name_is_named_once_and_everything_is_interpreted(monkeypatch, once, name):
+def test_a_moved_name_is_named_once_and_everything_is_interpreted(monkeypatch, name):
     monkeypatch.setattr(internals, name, MOVED)
     with gt.config(hot_threshold=2), pytest.warns(gt.CompileWarning) as caught:
         made = [hot(), hot()]
@@ -178,7 +173,7 @@ def test_an_unknown_release_with_other_interfaces_is_not_the_programs_fault(monk
 
 
 @pytest.mark.slow
-def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, once, tmp_path):
+def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, tmp_path):
     """Another torch may be able to: the artifact stays, and nothing is said of the program."""
     with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=2):
         entry, _, _ = hot()

@@ -50,7 +50,7 @@ def folders() -> list[Path]:
     Raises:
         OSError: there are no such sockets.
     """
-    if not hasattr(socket, "AF_UNIX"):
+    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
         raise OSError("this system has no Unix sockets")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     # after `su`, it names a folder of the other user

@@ -25,7 +25,10 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    folder = path.is_dir()
+    if folder and not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)  # Windows syncs no file that is only read
     try:
         os.fsync(handle)
     finally:

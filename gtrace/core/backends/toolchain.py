@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from gtrace.core.backends.interpreter.matmul import libraries
+from gtrace.core.base.errors import UnableError
 from gtrace.version import __version__
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -90,6 +91,23 @@ def _processor_flags() -> set[str]:
 def compiler_path() -> str | None:
     """Return the path of the C++ compiler; None without one."""
     return shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+
+
+def require_compiler(device: torch.device) -> None:
+    """Check that programs for a device can be compiled here at all; Triton, for GPUs, says itself what it lacks.
+
+    Raises:
+        UnableError: they cannot be.
+    """
+    if device.type != "cpu":
+        return
+    if not hasattr(os, "killpg"):
+        raise UnableError("compilers run as process groups, and this system has none")
+    if compiler_path() is None:
+        named = os.environ.get("CXX") or "g++"
+        raise UnableError(
+            f"compiling needs a C++ compiler, and there is no {named}. Install g++, or set CXX to its path"
+        )
 
 
 def compiler() -> str:

@@ -193,6 +193,10 @@ class TransientCompileError(CompileError):
     """
 
 
+class UnableError(TransientCompileError):
+    """This machine or process can compile nothing, whatever the program."""
+
+
 class UnsupportedTorchError(CompileError):
     """This torch lacks private names that gtrace compiles with. Everything is interpreted."""
 

@@ -18,5 +18,5 @@ def _forked() -> None:
         torch.set_num_threads(1)
 
 
-if sys.platform == "linux":
+if sys.platform == "linux" and hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

@@ -72,6 +72,7 @@ def read_trusted(path: Path, links: bool = False) -> bytes:
     """
     # without O_NONBLOCK a pipe would be waited for
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if links else getattr(os, "O_NOFOLLOW", 0))
+    flags |= getattr(os, "O_BINARY", 0)  # Windows would change the ends of lines
     handle = os.open(path, flags)
     try:
         status = os.fstat(handle)

@@ -38,11 +38,11 @@ from gtrace.core.ir.signature import CompileKey
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.cache.artifact_cache import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
+from gtrace.core.runtime.compile_warnings import CompileWarnings, concerns_every_program
 from gtrace.core.runtime.instruments import measure_library_share
 from gtrace.core.runtime.program import Partial, Program
 from gtrace.core.runtime.trials import Trials, new_trial
 from gtrace.core.runtime.worker.client import find_python, worker
-from gtrace.core.runtime.worker.lane import NoWorkerError
 from gtrace.core.runtime.worker.sharing import sharing
 
 MAX_VERSIONS = 8
@@ -66,6 +66,7 @@ class TierController:
         cost, worker_cost: what compiling takes, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
+        warnings: what warns of compiles that failed.
         left_out: operators of torch that are not compiled, by overload: those that the compiler was found to have no
             code for, and layers that are calls of a library.
     """
@@ -79,7 +80,7 @@ class TierController:
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
         self._latest: dict[tuple[str, str, str, int], Program] = {}
         self.left_out: frozenset[str] = lstm.OPERATORS
-        self._unable: set[type[CompileError]] = set()
+        self.warnings = CompileWarnings()
         self._earlier_unknown = True
         self.lock = new_lock()
         self._compiler = ExclusiveLock()
@@ -485,16 +486,8 @@ class TierController:
 
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
         program.reason = str(error)
-        if isinstance(error, (UnsupportedTorchError, NoWorkerError)):  # no program's fault: each stays interpreted
-            if type(error) not in self._unable:
-                warn_at(f"{error}. Everything is interpreted.", location, CompileWarning)
-            self._unable.add(type(error))
-            return
-        program.tier = "failed"
-        bus.emit(CompileFailed(program.signature.exact, program.reason, "".join(traceback.format_exception(error))))
-        warn_at(
-            f"compiling {program.signature} failed, interpreting instead: {program.reason}"
-            " (GT_DEBUG_COMPILE=2 for the traceback)",
-            location,
-            CompileWarning,
-        )
+        if not concerns_every_program(error):
+            program.tier = "failed"
+            text = "".join(traceback.format_exception(error))
+            bus.emit(CompileFailed(program.signature.exact, program.reason, text))
+        self.warnings.warn(program.signature, error, location)

@@ -29,6 +29,7 @@ from gtrace.core.backends.inductor.row_kernels import choose_rows
 from gtrace.core.backends.inductor.strides import strides_ensured
 from gtrace.core.backends.interpreter import batch_norms
 from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.toolchain import require_compiler
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CompileError
 
@@ -142,6 +143,7 @@ def _compile(
     Args:
         own: whether outputs are copied that share memory with an input or with each other.
     """
+    require_compiler(request.device)
     compile_fx = internals.COMPILE_FX.get()
     if request.relations is not None and not internals.OPEN_SIZES.available():
         raise CompileError(internals.OPEN_SIZES.without)

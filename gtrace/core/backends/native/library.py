@@ -18,7 +18,7 @@ import torch
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
-from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.backends.toolchain import compiler_path, require_compiler
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import DTYPES
@@ -61,12 +61,12 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
 
     Raises:
         UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
-        TransientCompileError: there is no C++ compiler, or the source cannot be written.
+        UnableError: there is no C++ compiler.
+        TransientCompileError: the source cannot be written.
     """
+    require_compiler(CPU)
     compiler = compiler_path()
-    if compiler is None:
-        reason = "native loops need a C++ compiler, and there is none: install g++, or set CXX"
-        raise TransientCompileError(reason)
+    assert compiler is not None
     source, path = folder / "loop.cpp", folder / f"program{SUFFIX}"
     text = generate(graph).text
     with compiler_errors():
@@ -146,7 +146,9 @@ def load(path: Path, origin: str) -> Executable:
 
     Raises:
         CacheError: the file cannot be loaded.
+        UnsupportedTorchError: torch has no threads that it could use.
     """
+    services = _services()
     try:
         # a loop is a function of Python's own: it begins with the interpreter's lock, and an exception that it leaves
         # is raised. Other programs let other threads run, as torch's operations do.
@@ -175,7 +177,7 @@ def load(path: Path, origin: str) -> Executable:
         ]
         memory = torch.empty(scratch, dtype=torch.uint8)
         pointers = array.array("Q", [t.data_ptr() for t in (*given, *results, memory)])
-        if function(pointers.buffer_info()[0], length, _services(), torch.get_num_threads()) == REFUSED:
+        if function(pointers.buffer_info()[0], length, services, torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
         return results
 

@@ -7,14 +7,15 @@ import os
 import re
 import shutil
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from gtrace.core.base.private_folders import temporary_folder
 
-if sys.platform != "win32":
+try:
     import fcntl
+except ModuleNotFoundError:  # Windows has no locks of this kind
+    fcntl = None  # type: ignore[assignment]
 
 PREFIX = "gtrace-compile-"
 _NAME = re.compile(re.escape(PREFIX) + r"\w{8}")
@@ -49,7 +50,7 @@ def workspace() -> Iterator[Path]:
 
 def clear_abandoned(place: Path) -> None:
     """Remove the folders of this user's compiles whose process is gone."""
-    if sys.platform == "win32":  # has no locks of this kind
+    if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -62,7 +63,7 @@ def _use(folder: Path) -> int:
     """Lock a folder for as long as the returned file is open."""
     path = folder / f"{IN_USE}.new"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    if sys.platform != "win32":
+    if fcntl is not None:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
         except OSError:  # a file system without locks: nobody may take this folder for an abandoned one

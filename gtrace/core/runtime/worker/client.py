@@ -20,12 +20,13 @@ from typing import IO
 
 from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.base.errors import CompileError, TransientCompileError, UnsupportedTorchError
+from gtrace.core.backends.toolchain import require_compiler
+from gtrace.core.base.errors import CompileError, TransientCompileError, UnableError, UnsupportedTorchError
 from gtrace.core.base.process_groups import Guard, guarded
-from gtrace.core.runtime.worker.lane import Lane, NoWorkerError, Outcome, Receiver, niceness
+from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, niceness
 from gtrace.core.runtime.worker.pauses import Pauses
 
-_ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnsupportedTorchError)}
+_ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnableError, UnsupportedTorchError)}
 
 
 _NO_PYTHON = (
@@ -52,9 +53,13 @@ class WorkerLane(Lane):
     _guard: Guard | None = None
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
+        try:
+            require_compiler(request.device)
+        except UnableError as error:  # before the worker starts, which takes seconds
+            return Outcome(None, error=error)
         python = find_python()
         if python is None:
-            return Outcome(None, error=NoWorkerError(_NO_PYTHON.format(sys.executable)))
+            return Outcome(None, error=UnableError(_NO_PYTHON.format(sys.executable)))
         job = {"request": request.to_json(), "folder": str(folder)}
         try:
             process = self._start(python)

@@ -60,10 +60,6 @@ class Outcome:
 Receiver = Callable[[Outcome], None]
 
 
-class NoWorkerError(TransientCompileError):
-    """This process has no Python to start the worker with."""
-
-
 def niceness() -> int:
     """Return what is added to the niceness of compilers."""
     return 0 if config.current.compile_share >= 1 else NICE
