@@ -5,6 +5,7 @@
 # make fuzz SECONDS=600  whole programs drawn at random, compared with torch
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
+# make dist   wheel and source distribution in dist/, checked, installed elsewhere and tried there
 # make compat TORCH=2.15.0 PYTHON=python3.12  the core of the tests with another torch, in an environment of its own
 # Each sets up .venv first, again only when what it is made from has changed.
 
@@ -14,7 +15,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-all lint types core suite background fuzz conformance compat bench docs clean
+.PHONY: demo test test-all lint types core suite background fuzz conformance compat bench docs dist clean
 .NOTPARALLEL:
 
 demo: .venv/examples
@@ -68,6 +69,10 @@ compat:
 	$(COMPAT)/bin/python -m pip install --disable-pip-version-check -q torch==$(TORCH) -e '.[test]'
 	$(COMPAT)/bin/python tests/compat.py
 
+# what would be published; nothing is
+dist: .venv/dist
+	$(BIN)/python tests/dist.py
+
 # what the README's table and docs/performance.md are made from: figures.json has it all
 bench: .venv/bench
 	$(BIN)/gtrace bench all --json figures.json
@@ -77,7 +82,7 @@ docs: .venv/docs
 	$(BIN)/python docs/site/build.py
 
 # one stamp for each set of extras
-.venv/examples .venv/test .venv/bench .venv/conformance .venv/docs: .venv/%: pyproject.toml constraints.txt
+.venv/examples .venv/test .venv/bench .venv/conformance .venv/docs .venv/dist: .venv/%: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gtrace needs Python 3.11 or later: make PYTHON=/path/to/python" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(INSTALL) -e '.[$*]'

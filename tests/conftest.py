@@ -25,14 +25,8 @@ from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.worker.client import worker
 
-collect_ignore = [
-    "data",
-    "fuzz",
-    "ports",
-    "conformance.py",
-    "compat.py",
-    "launched_sharding.py",
-]  # scripts, and what tests run
+# scripts, and what tests run
+collect_ignore = ["data", "fuzz", "ports", "conformance.py", "compat.py", "dist.py", "launched_sharding.py"]
 
 NATIVE = gt.config.native  # with GT_NATIVE=0 Inductor compiles what the C++ of our own would, in tests too
 

@@ -170,7 +170,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "doctor",
         help="check what compiling needs, with a fix for whatever fails",
-        description="Check torch, the C++ compiler, the store, the processor, the GPU, and that a program compiles.",
+        description="Print one block to paste into a bug report: versions, compilers, processor, cache, settings,"
+        " GPUs and what is off; and check that a program compiles. Environment variables are shown only if they are of"
+        " gtrace, torch and its libraries.",
     )
     return parser
 

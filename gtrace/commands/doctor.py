@@ -1,4 +1,4 @@
-"""``gtrace doctor``: what compiling needs, checked for real, with a fix for whatever fails."""
+"""``gtrace doctor``: one block for a bug report, and what compiling needs, checked for real, with a fix if it fails."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import shutil
 import subprocess
 import sysconfig
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
 import torch
 from rich.console import Console
 
+from gtrace.commands import machine_facts
 from gtrace.core.backends.aoti import load
 from gtrace.core.backends.interpreter.interpreter import interpreter
-from gtrace.core.backends.interpreter.matmul import libraries
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import missing_for_packages
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import CacheError, UnsupportedTorchError
 from gtrace.core.base.torch_internals import known, supported
-from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
@@ -35,27 +36,55 @@ from gtrace.version import __version__
 
 @attrs.frozen
 class Finding:
-    """One check: what was found and, if that is not good, what to do."""
+    """What was found and, if that is not good, what to do.
+
+    Attributes:
+        good: None for a fact that is neither good nor bad.
+    """
 
     name: str
     found: str
     fix: str = ""
-    good: bool = True
+    good: bool | None = True
+
+
+_MARKS = {True: "[green]ok  [/]", False: "[red]FAIL[/]", None: "    "}
 
 
 def doctor() -> int:
-    """Print every finding; returns 1 if one is bad, else 0."""
+    """Print every finding; returns 1 if one is bad, else 0. Whatever a section raises is a finding too."""
     console = Console(highlight=False, soft_wrap=True)
     bad = 0
-    for check in (_torch, _compiler, _headers, _store, _processor, _gpu, _compile):
-        for finding in check():
-            mark = "[green]ok  [/]" if finding.good else "[red]FAIL[/]"
-            console.print(f"{mark} {finding.name:<10} ", end="")
-            console.print(finding.found, markup=False)
-            if not finding.good:
+    for section in _SECTIONS:
+        for finding in _findings(section):
+            console.print(f"{_MARKS[finding.good]} {finding.name:<10} ", end="")
+            console.print(printable(finding.found), markup=False)
+            if finding.good is False:
                 console.print(f"     fix: {finding.fix}", markup=False)
                 bad += 1
     return int(bad > 0)
+
+
+def _findings(section: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield what a section finds; its warnings are said by the findings."""
+    name = section.__name__.strip("_")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield from section()
+    except Exception as error:  # noqa: BLE001 - a broken machine is what this command is for
+        yield Finding(name, f"this cannot be found out: {type(error).__name__}: {error}", "Report this.", False)
+
+
+def _facts(name: str, lines: Callable[[], Iterator[str]]) -> Callable[[], Iterator[Finding]]:
+    """Return a section of facts."""
+
+    def section() -> Iterator[Finding]:
+        for line in lines():
+            yield Finding(name, line, good=None)
+
+    section.__name__ = name
+    return section
 
 
 def _torch() -> Iterator[Finding]:
@@ -70,9 +99,8 @@ def _compiler() -> Iterator[Finding]:
     if path is None:
         yield Finding("compiler", f"there is no {name}", fix, False)
         return
-    done = subprocess.run([path, "--version"], capture_output=True, text=True)
-    first = (done.stdout or done.stderr).strip().splitlines()
-    yield Finding("compiler", f"{path}: {first[0] if first else 'it says nothing'}", fix, done.returncode == 0)
+    done = subprocess.run([path, "--version"], capture_output=True)
+    yield Finding("compiler", f"{path}: {machine_facts.first_line(path)}", fix, done.returncode == 0)
 
 
 def _headers() -> Iterator[Finding]:
@@ -96,14 +124,9 @@ def _store() -> Iterator[Finding]:
     yield Finding("store", f"{store.folder}: {count} artifacts, {bytes_text(used)} of {bytes_text(store.limit)}")
 
 
-def _processor() -> Iterator[Finding]:
-    found = f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}, large products by {libraries()}"
-    yield Finding("processor", found)
-
-
 def _gpu() -> Iterator[Finding]:
     if not torch.cuda.is_available():
-        yield Finding("gpu", "none that torch can use")
+        yield Finding("gpu", "none that torch can use", good=None)
         return
     for index in range(torch.cuda.device_count()):
         name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
@@ -144,3 +167,20 @@ def _compile() -> Iterator[Finding]:
     finished = worker.wait(config.compile_timeout + 60)
     worker.stop()
     yield results[0] if finished and results else Finding("compile", "the worker did not answer", fix, False)
+
+
+_SECTIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _facts("versions", machine_facts.versions),
+    _torch,
+    _facts("compilers", machine_facts.compilers),
+    _compiler,
+    _headers,
+    _facts("processor", machine_facts.processor),
+    _gpu,
+    _facts("cache", machine_facts.cache),
+    _store,
+    _facts("settings", machine_facts.settings),
+    _facts("variables", machine_facts.variables),
+    _facts("off", machine_facts.switched_off),
+    _compile,
+)
