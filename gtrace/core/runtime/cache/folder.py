@@ -259,6 +259,8 @@ def default_folder() -> Path:
 def write(path: Path, content: bytes) -> None:
     """Write a file aside, then rename it, so that others see all of it or nothing.
 
+    Those who can read the folder can read the file: a folder of the administrator's may serve all users.
+
     Raises:
         OSError: it cannot be written.
     """
@@ -268,6 +270,7 @@ def write(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(aside, 0o600 | os.stat(path.parent).st_mode & 0o044)
         os.replace(aside, path)
     finally:
         with contextlib.suppress(OSError):  # it is there only if something was raised
