@@ -6,8 +6,11 @@ import contextlib
 import io
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import textwrap
 import zipfile
 
@@ -16,6 +19,7 @@ import pytest
 import torch
 
 import gtrace as gt
+from gtrace.commands import doctor, machine_facts
 from gtrace.commands.cli import main
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import toolchain
@@ -254,11 +258,49 @@ def test_native_programs_are_exported_and_imported(tmp_path):
         assert gtrace(tmp_path / "there", "cache", "import", file).returncode in (0, 1, 2)
 
 
+FACTS = {
+    "versions": rf"gtrace {re.escape(gt.__version__)} in / ; Python 3\.\d+\.\d+ ; torch 2\. ; numpy \d ; optree \d",
+    "compilers": r"g\+\+: .*\d",
+    "processor": r"\d cores ; torch's threads: \d ; instruction sets: \w+",
+    "gpu": "none|cuda",
+    "cache": r"store .*: drwx.*owner .*\d, this process is of \d ; \d files of gtrace ; marker: format 1 ; refused: no",
+    "settings": "cache_dir='/",
+    "variables": r"CUDA_VISIBLE_DEVICES=0 ; GT_WALLET \(no setting ; TORCHELASTIC_AUTH_TOKEN=\(hidden\)",
+    "off": "nothing",
+}
+
+
+def test_the_doctor_never_raises(monkeypatch, capsys):
+    def broken(*_, **__):
+        raise RuntimeError("the disk is on fire")
+
+    for place, name in (
+        (shutil, "which"), (sysconfig, "get_paths"), (torch.cuda, "is_available"), (doctor, "WorkerClient"),
+        (doctor, "supported"), (machine_facts.platform, "platform"), (machine_facts, "instruction_set"),
+        (machine_facts, "cache_folder"), (machine_facts, "require_compiler"), (Store, "check"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, broken)
+    with gt.config(background=True):
+        assert main(["doctor"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    broken_sections = {line[5:].split()[0] for line in lines if "RuntimeError: the disk is on fire" in line}
+    assert broken_sections == {
+        "versions", "torch", "compilers", "compiler", "headers", "processor", "gpu", "cache", "store", "off", "compile",
+    }  # fmt: skip
+    assert [line[5:].split()[0] for line in lines if "settings" in line or "variables" in line]
+
+
 @pytest.mark.slow
 def test_the_doctor(cache, tmp_path):
-    done = gtrace(cache, "doctor")
+    secrets = {"GT_WALLET": "1234", "TORCHELASTIC_AUTH_TOKEN": "5678", "SSH_AGENT": "9012"}
+    done = gtrace(cache, "doctor", CUDA_VISIBLE_DEVICES="0", **secrets)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout and "gave the right result" in done.stdout
+    block = [line[5:].split(maxsplit=1) for line in done.stdout.splitlines()]
+    for name, words in FACTS.items():
+        said = "\n".join(text for title, text in block if title == name)
+        assert all(re.search(word, said) for word in words.split(" ; ")), (name, said)
+    assert not any(value in done.stdout for value in secrets.values())
     (tmp_path / "file").write_text("")
     done = gtrace(tmp_path / "file" / "programs", "doctor", CXX="/nonexistent/g++")
     lines = done.stdout.splitlines()

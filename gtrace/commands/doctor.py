@@ -58,7 +58,8 @@ def doctor() -> int:
     for section in _SECTIONS:
         for finding in _findings(section):
             console.print(f"{_MARKS[finding.good]} {finding.name:<10} ", end="")
-            console.print(printable(finding.found), markup=False)
+            text = printable(finding.found).encode(console.encoding, "backslashreplace").decode(console.encoding)
+            console.print(text, markup=False)
             if finding.good is False:
                 console.print(f"     fix: {finding.fix}", markup=False)
                 bad += 1
