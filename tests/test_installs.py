@@ -130,6 +130,14 @@ def test_what_cannot_compile_interprets_after_one_warning(machine, tmp_path, exp
     assert words in warning and warning.endswith("Everything is interpreted.")
 
 
+def test_warming_up_without_a_compiler_says_so(tmp_path):
+    (tmp_path / "script.py").write_text("import gtrace as gt\nfor _ in range(12): float((gt.ones(9) * 2).sum() + 1)\n")
+    code = "import sys; from gtrace.commands.cli import main; sys.exit(main(['warmup', 'script.py']))"
+    done = run(code, tmp_path, PATH="/nonexistent")
+    assert done.returncode == 1 and "0 compiled, 0 found compiled, 1 failed" in done.stderr, done.stderr
+    assert len(warned(done)) == 1
+
+
 def test_a_compiler_that_does_not_work_costs_one_warning_for_all_programs(tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\necho \"c++: fatal error: cannot execute 'cc1plus'\" >&2\nexit 1\n")

@@ -488,6 +488,5 @@ class TierController:
         program.reason = str(error)
         if not concerns_every_program(error):
             program.tier = "failed"
-            text = "".join(traceback.format_exception(error))
-            bus.emit(CompileFailed(program.signature.exact, program.reason, text))
+        bus.emit(CompileFailed(program.signature.exact, program.reason, "".join(traceback.format_exception(error))))
         self.warnings.warn(program.signature, error, location)
