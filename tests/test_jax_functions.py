@@ -510,3 +510,51 @@ def test_derivatives_where_two_pieces_meet_are_jaxs(jax):
 
 def test_mul_is_a_name_of_multiply_in_updates(jax):
     assert jax.numpy.ones(3).at[1].mul(4.0).tolist() == [1.0, 4.0, 1.0]
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def test_functions_that_jax_0_12_added(jax):
+    lax, jnp = jax.lax, jax.numpy
+    x = jnp.array([-2.0, 0.0, 0.5, 1.0, 3.0, INF])
+    rows, erfcinv = jnp.array([[3, 1, 2], [4, 4, 5]]), jax.scipy.special.erfcinv
+    with_nan = jnp.array([3, 1, 2, NAN])
+    table = [  # what is called, and what JAX 0.12 gives
+        (jnp.minmax(rows), (1, 5)),
+        (jnp.minmax(jnp.array([[3.0, 1, NAN]]), axis=0, keepdims=True), ([[3, 1, NAN]], [[3, 1, NAN]])),
+        (jnp.minmax(x[:3], initial=(-5.0, 9.0), where=x[:3] > 0), (-5, 9)),
+        (jnp.top_k(rows, 2), ([[3, 2], [5, 4]], [[0, 2], [2, 0]])),
+        (jnp.top_k(rows, 2, axis=0), ([[4, 4, 5], [3, 1, 2]], [[1, 1, 1], [0, 0, 0]])),
+        (jnp.top_k(with_nan, 2), ([NAN, 3], [3, 0])),
+        (jnp.top_k(with_nan, 2, mode="smallest"), ([1, 2], [1, 2])),
+        (lax.log2(x), [NAN, -INF, -1, 0, 1.5849625, INF]),
+        (lax.one_minus_square(x), [-3, 1, 0.75, 0, -8, -INF]),
+        (lax.one_minus_square(jnp.array([1, 2])), [0, -3]),
+        (jax.grad(lax.one_minus_square)(1e-9), -2e-9),
+        (lax.polynomial(x, jnp.array([1.0, 2.0, 3.0])), [9, 1, 2.75, 6, 34, INF]),
+        (lax.polynomial(x, (1.0, 2.0, jnp.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))), [1, 1, 2.75, 7, 52, INF]),
+        (lax.polynomial(x, []), [0, 0, 0, 0, 0, 0]),
+        (jax.grad(lax.polynomial)(3.0, [1.0, 2.0, 3.0]), 20),
+        (erfcinv(jnp.array([0.0, 0.5, 1, 2, -1, 1e-20])), [INF, 0.47693628, 0, -INF, NAN, 6.6015806]),
+        (jax.grad(erfcinv)(0.5), -1.112585),
+    ]
+    for k, (found, wanted) in enumerate(table):
+        np.testing.assert_allclose(np.array(found), np.array(wanted), rtol=1e-6, err_msg=f"row {k}")
+    weak = [lax.log2(3.0), lax.polynomial(3.0, [1.0, 2.0]), lax.polynomial(3, [1, 2]), lax.polynomial(3.0, [])]
+    strong = [erfcinv(1), erfcinv(0.5), lax.polynomial(jnp.float32(3), [1.0]), *jnp.minmax(3)]
+    assert [a.weak_type for a in (*weak, *strong)] == [True] * len(weak) + [False] * len(strong)
+    for wrong in (lambda: lax.log2(rows), lambda: jnp.top_k(rows, 4), lambda: jnp.top_k(rows, 1, mode="min")):
+        with pytest.raises((DtypeError, ShapeError, ArgumentError), match=r"\[(log2|top_k)\] expected"):
+            wrong()
+
+
+def test_options_and_parameters_that_jax_0_12_added(jax):
+    assert jax.jit(lambda x: x * 2, inline=jax.Inline.AUTO)(1.5) == 3
+    assert jax.make_mesh((1,), ("a",)).axis_names == jax.make_mesh(axis_shapes=(1,), axis_names=("a",)).axis_names
+    assert jax.get_mesh().empty and jax.get_abstract_mesh().empty
+    with jax.use_abstract_mesh(jax.make_mesh(axis_sizes=(1,), axis_names=("a",))):
+        assert not jax.get_mesh().empty
+    assert jax.numpy.lexsort([jax.numpy.array([2, 1])], batch_size=3).tolist() == [1, 0]
+    with pytest.raises(ArgumentError, match="with_logs left to its default"):
+        jax.custom_gradient(lambda x: (x, lambda g: g), with_logs=True)

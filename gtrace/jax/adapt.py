@@ -27,7 +27,7 @@ from gtrace.jax.weakness import with_weakness
 
 __version_info__ = (0, 10, 2)
 __version__ = "0.10.2"
-"""The version of JAX whose names these are."""
+"""The version of JAX whose results these are. Names and parameters that JAX 0.12 added are there as well."""
 
 TABLE = "docs/coming-from-jax.md"
 
@@ -38,10 +38,10 @@ JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
 
 HINTS = frozenset(
     """
-    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices bucket_size check_finite
-    concrete debug enable_eigvec_derivs implementation indices_are_sorted jitted lapack_driver lwork
-    manual_axis_type max_iterations max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b
-    overwrite_c overwrite_input precision prevent_cse reduce_axes series_order sharding sort_eigenvalues
+    _split_transpose accuracy algorithm allow_negative_indices assume_unique_indices batch_size bucket_size
+    check_finite concrete debug enable_eigvec_derivs implementation indices_are_sorted is_stable jitted lapack_driver
+    lwork manual_axis_type max_iterations max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b
+    overwrite_c overwrite_input pin precision prevent_cse reduce_axes series_order sharding sort_eigenvalues
     split_transpose spmd_axis_name sum_match symmetrize_input turbo unique_indices unroll upper_triangular use_magma
     wrap_negative_indices
     """.split()
@@ -74,6 +74,8 @@ INSTEAD = {
     "jax.nn.get_scaled_dot_general_config": "Multiply by the scales, and use lax.dot_general.",
     "jax.sharding.auto_axes": "All axes are automatic: call the function.",
     "jax.sharding.explicit_axes": "There are no explicit axes: use gt.with_sharding.",
+    "jax.lax.psum_scatter_start": "Use lax.psum_scatter.",
+    "jax.sharding.UnreducedKind": "Reductions over a mesh are always complete.",
     "jax.sharding.ManualAxisType": "Arrays do not say along which axes they vary.",
     "jax.ad_checkpoint.print_saved_residuals": "gt.explain and gt.memory say what a program keeps.",
     "jax.lax.psend": "Use lax.ppermute.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -28,6 +29,22 @@ NamedSharding, P = sharding.NamedSharding, sharding.PartitionSpec
 float0 = dtypes.float0
 jacobian = jacrev
 remat = checkpoint
+
+
+class Inline(enum.Enum):
+    """When a nested jitted function becomes part of the one around it. `jit` takes it, and ignores it."""
+
+    JAX_EARLY, JAX_LATE = "jax_early", "jax_late"
+    XLA_EARLY, XLA_LATE = "xla_early", "xla_late"
+    AUTO = "auto"
+
+
+class CompilerEffortLevel(enum.IntEnum):
+    """How much time a compiler may take. `jit` takes it among its options, and ignores it."""
+
+    UNKNOWN = 0
+    O0, O1, O2, O3 = 9, 19, 29, 39
+
 
 _IGNORED = ("keep_unused", "device", "inline", "compiler_options", "in_shardings", "out_shardings")
 

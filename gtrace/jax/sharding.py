@@ -42,15 +42,16 @@ class Mesh(sharding.Mesh):
 
 
 def make_mesh(
-    axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *, devices: Any = None
-) -> Mesh:
-    """Return a mesh with axes of these sizes, of the first ranks.
+    axis_sizes: Sequence[int] | None = None, axis_names: Sequence[str] = (), axis_types: Any = None, *,
+    devices: Any = None, axis_shapes: Sequence[int] = (),
+) -> Mesh:  # fmt: skip
+    """Return a mesh with axes of these sizes, of the first ranks. JAX 0.10 names the sizes `axis_shapes`.
 
     >>> import gtrace.jax as jax
     >>> jax.make_mesh((1,), ("data",))
     Mesh(data=1)
     """
-    sizes = tuple(axis_shapes)
+    sizes = tuple(axis_shapes if axis_sizes is None else axis_sizes)
     count = int(numpy.prod(sizes, dtype=numpy.int64))
     ranks = numpy.arange(count) if devices is None else numpy.asarray(devices).reshape(-1)[:count]
     return Mesh(ranks.reshape(sizes), axis_names)

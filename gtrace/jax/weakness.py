@@ -26,7 +26,8 @@ STRONG = frozenset(
         *[
             f"jax.scipy.special.{name}"
             for name in """
-            dawsn erfcx exp1 expi expn fresnel gamma gammasgn log_ndtr logit ndtr ndtri owens_t poch sici spence wofz
+            dawsn erfcinv erfcx exp1 expi expn fresnel gamma gammasgn log_ndtr logit ndtr ndtri owens_t poch sici spence
+            wofz
             """.split()
         ],
     ]

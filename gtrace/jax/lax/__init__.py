@@ -16,7 +16,10 @@ from gtrace.jax.lax._variants import custom_root as custom_root
 from gtrace.jax.lax._variants import dtype as dtype
 from gtrace.jax.lax._variants import fft as fft
 from gtrace.jax.lax._variants import index_take as index_take
+from gtrace.jax.lax._variants import log2 as log2
+from gtrace.jax.lax._variants import one_minus_square as one_minus_square
 from gtrace.jax.lax._variants import optimization_barrier as optimization_barrier
+from gtrace.jax.lax._variants import polynomial as polynomial
 from gtrace.jax.lax._variants import top_k as top_k
 from gtrace.jax.lax._variants import with_sharding_constraint as with_sharding_constraint
 

@@ -12,8 +12,9 @@ import gtrace as gt
 from gtrace import lax as ours
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.dtypes import DType
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.dtypes import INEXACT, DType
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed.sharding import with_sharding
@@ -73,14 +74,69 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
     return x[tuple(idxs)]
 
 
-def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Array]:
-    """``gt.lax.top_k`` along any axis, as a list, with the places as int32."""
+def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
+    """``gt.lax.top_k`` along any axis, as a list, with the places as int32; equal elements keep their order."""
     x = lift("top_k", operand)
     if axis in (-1, x.ndim - 1):
         values, places = ours.top_k(x, k)
         return [values, places.astype("int32")]
     values, places = ours.top_k(ops.moveaxis(x, axis, -1), k)
     return [ops.moveaxis(values, -1, axis), ops.moveaxis(places, -1, axis).astype("int32")]
+
+
+def log2(x: Any, *, accuracy: Any = None) -> Array:
+    """Return the logarithm of floats or complex numbers to base 2; `accuracy` is without effect.
+
+    Raises:
+        DtypeError: integers or booleans.
+    """
+    x = lift("log2", x)
+    if x.aval.dtype not in INEXACT:
+        raise DtypeError(message("log2", "floats or complex numbers", repr(x.aval), "Convert it first."))
+    return ops.log2(x)
+
+
+@gt.custom_jvp
+def _one_minus_square(x: Any) -> Array:
+    return ops.multiply(ops.add(1, x), ops.subtract(1, x))
+
+
+@_one_minus_square.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return _one_minus_square(*primals), ops.multiply(ops.multiply(-2, primals[0]), tangents[0])
+
+
+def one_minus_square(x: Any) -> Array:
+    """Return ``1 - x**2``, exact to the last bits where x is near 1 or -1.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.one_minus_square(0.5)
+    Array(0.75, dtype=float32)
+    """
+    x = lift("one_minus_square", x)
+    out: Array = _one_minus_square(x)
+    return out
+
+
+def polynomial(x: Any, coeffs: Sequence[Any] | Array, *, unroll: int | None = None) -> Array:
+    """Return ``coeffs[0] + coeffs[1] * x + coeffs[2] * x**2 + ...``, in the dtype of x; `unroll` is without effect.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.polynomial(3.0, [1.0, 5.0, 2.0])
+    Array(34., dtype=float32)
+    """
+    x = lift("polynomial", x)
+    dtype = x.aval.dtype
+
+    def factor(c: Any) -> Array:
+        number = weakened if x.aval.weak and not isinstance(c, (Array, numpy.ndarray)) else cast
+        return number(lift("polynomial", c), dtype)
+
+    *others, last = map(factor, coeffs if len(coeffs) else [0])
+    out = ops.broadcast_to(last, ops.broadcast_shapes(x.shape, last.shape))
+    for c in reversed(others):
+        out = out * x + c
+    return out
 
 
 def approx_min_k(

@@ -54,6 +54,7 @@ from gtrace.jax.numpy._variants import max as max
 from gtrace.jax.numpy._variants import maximum as maximum
 from gtrace.jax.numpy._variants import min as min
 from gtrace.jax.numpy._variants import minimum as minimum
+from gtrace.jax.numpy._variants import minmax as minmax
 from gtrace.jax.numpy._variants import nancumprod as nancumprod
 from gtrace.jax.numpy._variants import nancumsum as nancumsum
 from gtrace.jax.numpy._variants import nanstd as nanstd
@@ -70,6 +71,7 @@ from gtrace.jax.numpy._variants import square as square
 from gtrace.jax.numpy._variants import std as std
 from gtrace.jax.numpy._variants import take as take
 from gtrace.jax.numpy._variants import take_along_axis as take_along_axis
+from gtrace.jax.numpy._variants import top_k as top_k
 from gtrace.jax.numpy._variants import transpose as transpose
 from gtrace.jax.numpy._variants import unique_all as unique_all
 from gtrace.jax.numpy._variants import unique_counts as unique_counts

@@ -14,8 +14,9 @@ import numpy
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.dtypes import DType, float16, float32, float64
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.operands import promote_arrays, weakened
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
@@ -289,6 +290,48 @@ def _extreme(name: str, far: float) -> Callable[..., Array]:
 
 amax = max = _extreme("max", -numpy.inf)  # noqa: A001 - JAX's name
 amin = min = _extreme("min", numpy.inf)  # noqa: A001 - JAX's name
+
+
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the least and the greatest elements along axes; `initial` may be a pair, with one start for each.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.minmax(jnp.array([3, 1, 2]))
+    (Array(1, dtype=int32), Array(3, dtype=int32))
+    """
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
+
+
+def top_k(
+    a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True  # noqa: A002 - JAX's name
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the k largest, or smallest, elements along an axis, in this order, and their places, int32.
+
+    Of equal elements the first comes first. NaN counts as greater than any number.
+
+    Raises:
+        DtypeError: complex numbers.
+        ArgumentError: another `mode`.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.top_k(jnp.array([3, 1, 2]), 2, mode="smallest")
+    (Array([1, 2], dtype=int32), Array([1, 2], dtype=int32))
+    """
+    x = lift("top_k", a)
+    if ops.iscomplexobj(x):
+        raise DtypeError(message("top_k", "real numbers", repr(x.aval), "Complex numbers have no order."))
+    if mode not in ("largest", "smallest"):
+        raise ArgumentError(message("top_k", '"largest" or "smallest" as mode', repr(mode), "Pass one of them."))
+    last = ops.moveaxis(x, axis, -1)
+    count = as_int("top_k", "k", k)
+    if not 0 <= count <= last.shape[-1]:
+        raise ShapeError(message("top_k", f"a k of at most {last.shape[-1]}", str(count), "Pass a smaller k."))
+    places = ops.argsort(last, -1, descending=mode == "largest")[..., :count]
+    values = ops.take_along_axis(last, places, -1)
+    return ops.moveaxis(values, -1, axis), ops.moveaxis(places, -1, axis).astype("int32")
 
 
 def histogram(
