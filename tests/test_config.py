@@ -36,6 +36,7 @@ DEFAULTS = Config()
         ("GT_CACHE_SIZE", "3 GiB", "cache_size", 3 * 2**30),
         ("GT_COMPILE_TIMEOUT", "30", "compile_timeout", 30),
         ("GT_AUDIT", "0.01", "audit", 0.01),
+        ("GT_DEVICE", "cuda:1", "device", "cuda:1"),
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
         ("GT_DETERMINISTIC", "1", "deterministic", True),
@@ -59,6 +60,8 @@ def test_each_variable_sets_its_setting(variable, text, name, value):
         ("GT_HOTPATH_THRESHOLD", "0", "an integer of at least 1"),
         ("GT_HOTPATH_MIN_SEQ", "2.5", "an integer of at least 1"),
         ("GT_MAX_PENDING", "-1", "an integer of at least 1"),
+        ("GT_DEVICE", "mps", '"cpu", "cuda" or a GPU by number'),
+        ("GT_DEVICE", "cuda:", '"cpu", "cuda" or a GPU by number'),
         ("GT_DEBUG_COMPILE", "3", "0 (silent), 1 (one line per event) or 2"),
     ],
 )
@@ -109,6 +112,8 @@ def test_a_wrong_variable_stops_the_import():
         ({"debug_compile": 5}, "for debug_compile, got 5"),
         ({"instruction_log": 1}, "expected str or None for instruction_log, got 1"),
         ({"signals": ""}, "expected a path for signals, got ''"),
+        ({"device": "gpu"}, 'expected "cpu", "cuda" or a GPU by number, such as "cuda:1" for device, got \'gpu\''),
+        ({"device": None}, "expected str for device, got None"),
     ],
 )
 def test_gt_config_refuses(changes, words):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import types
 
 import numpy as np
@@ -14,6 +17,8 @@ from gtrace.core.backends import backend, toolchain
 from gtrace.core.backends.inductor.failures import is_transient
 from gtrace.core.backends.interpreter.interpreter import CallPlan
 from gtrace.core.base import devices
+from gtrace.core.ops import create
+from gtrace.core.trace import convert
 
 X = ((8, 4), "float32")
 V = ((4,), "float32")
@@ -115,6 +120,104 @@ def test_numbers_of_kernels_that_need_it_are_on_the_device(recorded, monkeypatch
     monkeypatch.setattr(torch, "tensor", lambda value, dtype, device: made.append((value, str(device))))
     CallPlan.of(graph)
     assert sorted(made) == [(1.0, "cuda:0"), (3.0, "cpu")]
+
+
+CREATED = {
+    "zeros": lambda: gt.zeros(3), "full": lambda: gt.full((2,), 1.5), "arange": lambda: gt.arange(4),
+    "linspace": lambda: gt.linspace(0, 1, 3), "eye": lambda: gt.eye(2),
+    "zeros like a type": lambda: gt.zeros_like(gt.ShapeDtypeStruct((2,), "float32")),
+    "an index of an axis": lambda: gt.vmap(lambda x: gt.lax.axis_index("i") + 0 * x, axis_name="i")(gt.zeros(2)),
+    "a sum over a loop": lambda: gt.fori_loop(0, 3, lambda i, c: c + i, gt.zeros(())),
+    "a sum of both": lambda: gt.ones(3) * 2.5 + gt.arange(3) ** 2,
+    "an index": lambda: gt.arange(5)[gt.arange(2)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CREATED)
+def test_the_setting_device_says_where_arrays_are_made(recorded, name):
+    with gt.config(device="cuda:0"):
+        assert {str(a.device) for a in recorded(CREATED[name]).out_avals} == {"cuda:0"}
+    assert {str(a.device) for a in recorded(CREATED[name]).out_avals} == {"cpu"}
+    with gt.config(device="cuda:0"):
+        assert recorded(lambda: gt.zeros(2, device="cpu")).out_avals[0].device == devices.CPU
+
+
+class _OfHost:
+    """torch, but that it makes tensors on the CPU, and notes where they should be."""
+
+    def __init__(self, noted):
+        self.noted = noted
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def tensor(self, values, dtype, device="cpu"):
+        self.noted.append(str(device))
+        return torch.tensor(values, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gt.array([1.0, 2.0]), lambda: gt.array(2.0), lambda: gt.sin(2.0), lambda: gt.random.key(0),
+        lambda: gt.array(np.ones(2)), lambda: gt.asarray(np.ones(2)), lambda: gt.sum(np.ones(2)), lambda: gt.randn(2),
+    ],
+)  # fmt: skip
+def test_host_data_goes_to_the_device_of_the_setting(recorded, monkeypatch, make):
+    noted = []
+    monkeypatch.setattr(convert, "torch", _OfHost(noted))
+    monkeypatch.setattr(convert, "_moved", lambda x, device: (noted.append(str(device)), x)[1])
+    monkeypatch.setattr(convert, "to_tensor", lambda x, dtype, device: (noted.append(str(device)), torch.ones(2))[1])
+    monkeypatch.setattr(create, "to_tensor", convert.to_tensor)
+    with gt.config(device="cuda:0"):
+        make()
+    assert "cuda:0" in noted
+    noted.clear()
+    make()
+    assert set(noted) <= {"cpu"}
+
+
+def test_a_number_of_a_gpu_follows_arrays_of_the_cpu(recorded):
+    import gtrace.jax.numpy as jnp
+
+    x = gt.ShapeDtypeStruct((3,), "float32", "cpu")
+    for function in (lambda x, s: x * s, lambda x, s: s - x, lambda x, s: gt.where(x > 0, x, s)):
+        with gt.config(device="cuda:0"):
+            graph = gt.make_graph(lambda x, f=function: f(x, jnp.full((), 2.0)))(x)  # it is weak
+            assert [str(a.device) for a in graph.out_avals] == ["cpu"]
+            with pytest.raises(gt.DeviceError, match="expected operands on one device"):
+                gt.make_graph(lambda x, f=function: f(x, gt.ones(3)))(x)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_setting_is_refused():
+    before = gt.config.current
+    with pytest.raises(gt.DeviceError, match=r"\[device\] expected a device of this machine, got 'cuda'.*Use cpu"):
+        gt.config.update(device="cuda")
+    assert gt.config.current is before
+    run = subprocess.run(
+        [sys.executable, "-c", "import gtrace"], env=os.environ | {"GT_DEVICE": "cuda"}, capture_output=True, text=True
+    )
+    assert run.returncode == 1 and "torch sees no GPU" in run.stderr.strip().splitlines()[-1]
+
+
+def test_a_jitted_function_is_traced_for_each_device(recorded):
+    made = []
+    traced = gt.jit(lambda x: (made.append(gt.config.device), gt.zeros(2) + x)[1])
+    for name in ("cpu", "cuda:0", "cpu"):
+        with gt.config(device=name):
+            gt.make_graph(traced)(gt.ShapeDtypeStruct((), "float32", name))
+    assert made == ["cpu", "cuda:0"]
+
+
+def test_jax_names_the_default_device(recorded):
+    import gtrace.jax as jax
+
+    with gt.config(), jax.default_device(jax.devices("cpu")[0]):
+        assert jax.default_backend() == "cpu" and jax.config.jax_default_device.platform == "cpu"
+    with jax.default_device("gpu"):
+        assert (jax.default_backend(), gt.config.device) == ("gpu", "cuda")
+        assert str(recorded(lambda: jax.numpy.ones(2)).out_avals[0].device) == "cuda:0"
 
 
 def test_without_a_toolkit_programs_for_a_gpu_compile_in_their_process(monkeypatch, tmp_path):

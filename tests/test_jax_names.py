@@ -22,7 +22,7 @@ START, END = "<!-- the table, by tests/test_jax_names.py -->\n", "<!-- the end o
 NOTES = {
     "jax.checkpoint": "policies by names of values keep nothing or everything",
     "jax.config": "settings that change no result here are accepted and ignored",
-    "jax.default_backend": '`"cpu"`: arrays go to a GPU by `device_put` or `x.to("cuda")`',
+    "jax.default_backend": "as the setting `device` says, by default `\"cpu\"`",
     "jax.disable_jit": "runs each operation as it is recorded; jitted functions are traced all the same",
     "jax.jit": "options that say where and how to compile are ignored; `backend=` may also name one of torch's",
     "jax.make_jaxpr": "returns a graph, which prints as gtrace's IR",

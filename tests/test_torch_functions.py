@@ -82,8 +82,14 @@ def test_values_and_derivatives_are_those_of_torch(name):
     ours = gt.grad(lambda *xs: total(lifted, *xs), argnums=places)
     for a, b in zip(ours(*arrays), first, strict=True):
         np.testing.assert_allclose(a, b.detach(), rtol=1e-7, atol=1e-9)
-    second = torch.autograd.grad(sum((g * g).sum() for g in first), leaves)
     squares = gt.grad(lambda *xs: sum((g * g).sum() for g in ours(*xs)), argnums=places)
+    try:
+        second = torch.autograd.grad(sum((g * g).sum() for g in first), leaves)
+    except RuntimeError as error:  # of grid_sample before torch 2.12
+        assert "is not implemented" in str(error)
+        with pytest.raises(gt.DtypeError, match="that torch cannot differentiate"):
+            squares(*arrays)
+        return
     for a, b in zip(squares(*arrays), second, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 

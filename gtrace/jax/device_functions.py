@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
@@ -10,6 +12,8 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.base.config import config
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import DeviceError, message
 from gtrace.core.trace.array import Array
 from gtrace.distributed.sharding import NamedSharding, with_sharding
@@ -64,8 +68,24 @@ def devices(backend: str | None = None) -> list[Device]:
 
 
 def default_backend() -> str:
-    """Return the platform that arrays are made on: ``"cpu"``. Move them with `device_put` or ``x.to("cuda")``."""
-    return "cpu"
+    """Return the platform that arrays are made on, ``"cpu"`` or ``"gpu"``, as the setting `device` says."""
+    return "cpu" if as_device(None).type == "cpu" else "gpu"
+
+
+def default_device(new_val: Any = None) -> AbstractContextManager[Any]:
+    """Return a block in which arrays are made on a device, one of `devices` or as torch names it; None: as before.
+
+    >>> import gtrace.jax as jax
+    >>> with jax.default_device(jax.devices("cpu")[0]):
+    ...     jax.numpy.ones(2).device
+    device(type='cpu')
+    """
+    return contextlib.nullcontext() if new_val is None else config(device=device_name(new_val))
+
+
+def device_name(device: Any) -> str:
+    """Return torch's name of a device, one of `devices` or a name of JAX's or torch's."""
+    return "cuda" if device == "gpu" else str(device)
 
 
 def device_count(backend: str | None = None) -> int:

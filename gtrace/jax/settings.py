@@ -12,6 +12,7 @@ from typing import Any
 
 from gtrace import config as ours
 from gtrace.core.base.errors import UnknownSettingError
+from gtrace.jax.device_functions import device_name, devices
 
 _SAME: dict[str, str] = {
     "jax_enable_x64": "x64",
@@ -23,7 +24,7 @@ _SAME: dict[str, str] = {
 """JAX's settings that gtrace has, too."""
 
 _WITHOUT_EFFECT: dict[str, Any] = {
-    "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None, "jax_default_device": None,
+    "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None,
     "jax_default_matmul_precision": None, "jax_default_prng_impl": "threefry2x32", "jax_log_compiles": False,
     "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
     "jax_platforms": None, "jax_threefry_partitionable": True, "jax_traceback_filtering": "auto",
@@ -60,14 +61,17 @@ class Settings:
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
+        elif name == "jax_default_device":
+            ours.update(device="cpu" if value is None else device_name(value))
         elif name not in _WITHOUT_EFFECT:
-            raise UnknownSettingError(
-                f"[jax.config] expected one of {', '.join([*_SAME, *_WITHOUT_EFFECT])}, got {name!r}."
-            )
+            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT])
+            raise UnknownSettingError(f"[jax.config] expected one of {known}, got {name!r}.")
 
     def __getattr__(self, name: str) -> Any:
         if name in _SAME:
             return getattr(ours, _SAME[name])
+        if name == "jax_default_device":
+            return devices()[0]
         if name in _WITHOUT_EFFECT:
             return _WITHOUT_EFFECT[name]
         raise AttributeError(f"jax.config has no setting {name!r}")
@@ -118,7 +122,7 @@ default_matmul_precision = numpy_dtype_promotion = numpy_rank_promotion = log_co
 check_tracer_leaks = default_prng_impl = threefry_partitionable = transfer_guard = enable_checks = _idle
 transfer_guard_device_to_device = transfer_guard_device_to_host = transfer_guard_host_to_device = _idle
 thread_guard = array_garbage_collection_guard = no_execution = allow_f16_reductions = _idle
-softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = default_device = _idle
+softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = _idle
 
 
 auto_pcast = no_tracing = make_user_context = _idle

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base.devices import as_device
+from gtrace.core.base.devices import CPU, as_device
 from gtrace.core.base.dtypes import BY_TORCH, DType, complex64, float32
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.dtype_info import KINDS
@@ -35,7 +35,7 @@ class NamespaceInfo:
 
     def devices(self) -> list[torch.device]:
         """Return the devices of this machine."""
-        return [as_device(None), *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
+        return [CPU, *(torch.device("cuda", k) for k in range(torch.cuda.device_count()))]
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, DType]:
         """Return the dtypes of arrays made from Python numbers, and of indices."""

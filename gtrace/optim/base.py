@@ -11,7 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.devices import CPU
+from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.core.base.torch_modes import without_modes
@@ -168,7 +168,7 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
 def first_count(params: Params) -> Array:
     """Return the number of updates before the first: int32, as optax's, where the first parameter is."""
     devices = [x.aval.device for x in tree.leaves(params) if type(x) is Array]
-    place = devices[0] if devices else CPU
+    place = devices[0] if devices else as_device(None)
     if thread.trace.capture is not None:
         return ops.zeros((), torch.int32, device=place)
     return wrap(_zeros((), dtype=torch.int32, device=place))

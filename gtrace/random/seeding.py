@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ops.shape import as_int
@@ -111,7 +112,7 @@ def get_rng_state() -> Array:
     Array([0, 0, 0], dtype=int64)
     """
     _refuse_capture("get_rng_state")
-    return wrap(new_tensor(_stream.state, torch.int64))
+    return wrap(new_tensor(_stream.state, torch.int64, CPU))
 
 
 def set_rng_state(state: Array) -> None:

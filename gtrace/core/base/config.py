@@ -86,6 +86,12 @@ def _path(text: str) -> str:
     return text
 
 
+def _device(text: str) -> str:
+    if re.fullmatch(r"cpu|cuda(:\d+)?", text.strip()) is None:
+        raise ValueError('"cpu", "cuda" or a GPU by number, such as "cuda:1"')
+    return text.strip()
+
+
 def process_rank() -> int:
     """Return which of the processes this one is that share the work, as a launcher says in RANK; 0 without one."""
     text = os.environ.get("RANK", "")
@@ -138,6 +144,8 @@ class Config:
         verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
+        device: torch's name of the device of new arrays: zeros, lists, NumPy arrays, numbers, keys (GT_DEVICE).
+            Numbers and host data beside an array are made where that is.
         jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
             numbers outside an axis mean what they mean in index arrays, floats follow `x64`, numbers beside integers
             give weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once
@@ -172,6 +180,7 @@ class Config:
     deterministic: bool = _setting(False, "GT_DETERMINISTIC", _flag, (bool, int))
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
+    device: str = _setting("cpu", "GT_DEVICE", _device, (str,))
     jax_results: bool = _setting(False, "GT_JAX_RESULTS", _flag, (bool, int))
 
     @classmethod

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
+from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import DeviceError
 
 CPU = torch.device("cpu")
@@ -14,20 +16,20 @@ CPU = torch.device("cpu")
 def as_device(device: Any) -> torch.device:
     """Normalize a device argument; ``cuda`` gets its index, so that equal devices are equal objects.
 
+    None stands for the setting `device`.
+
     Raises:
         DeviceError: no such device, or one this torch build cannot use.
     """
     if device is None:
-        return CPU
+        name = config.current.device
+        return CPU if name == "cpu" else _chosen(name)
     try:
         result = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
     if result.type == "cuda":
-        if not torch.cuda.is_available():
-            raise DeviceError(
-                f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu."
-            )
+        _check_gpu(device)
         if result.index is None:
             result = torch.device("cuda", torch.cuda.current_device())
     elif result.type != "cpu":
@@ -35,3 +37,22 @@ def as_device(device: Any) -> torch.device:
     else:
         result = CPU
     return result
+
+
+@functools.cache
+def _chosen(name: str) -> torch.device:
+    """Return the device of a setting: ``cuda`` is torch's current GPU when it is first needed, and stays that one."""
+    return as_device(name)
+
+
+def _check_gpu(device: Any) -> None:
+    if not torch.cuda.is_available():
+        raise DeviceError(f"[device] expected a device of this machine, got {device!r}: torch sees no GPU. Use cpu.")
+
+
+def _check_setting(settings: Config) -> None:
+    if settings.device != "cpu":
+        _check_gpu(settings.device)
+
+
+config.watch(_check_setting)

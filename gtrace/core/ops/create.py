@@ -34,6 +34,7 @@ from gtrace.core.ops.shape import (
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import (
+    at_default,
     check_cast,
     from_dlpack,
     from_numpy,
@@ -68,7 +69,7 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     Args:
         obj: a number, nested lists of numbers or Arrays, a NumPy array, a torch tensor, or an Array.
         dtype: None keeps the dtype of arrays and gives bool, int64, float32 or complex64 for Python scalars.
-        device: None keeps the device of arrays; otherwise the CPU.
+        device: None keeps the device of arrays; other data go where the setting `device` says.
 
     Raises:
         ShapeError: ragged lists.
@@ -117,7 +118,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     elif isinstance(obj, torch.Tensor):
         out = from_torch(obj) if target is None else _fitting(wrap(plain_tensor("asarray", obj)), target)
     elif isinstance(obj, numpy.ndarray):
-        out = from_numpy(obj) if target is None else _fitting(shared(obj), target)
+        out = at_default(from_numpy(obj) if target is None else _fitting(shared(obj), target))
     elif type(obj) in _WEAK and dtype is device is None and config.current.jax_results and not thread.in_rule:
         return lift("asarray", obj)
     elif python_scalar(obj) is not None or (isinstance(obj, (list, tuple, range)) and not _holds_arrays(obj)):
@@ -134,7 +135,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
         out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):
         host = numpy.asarray(obj)
-        out = from_numpy(host) if target is None else _fitting(shared(host), target)
+        out = at_default(from_numpy(host) if target is None else _fitting(shared(host), target))
     else:
         raise ArgumentError(
             message(
@@ -150,7 +151,8 @@ def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | No
     """Refuse what has no memory of this dtype on this device."""
     if isinstance(obj, (Array, torch.Tensor, numpy.ndarray)):
         here, writable = (CPU, obj.flags.writeable) if isinstance(obj, numpy.ndarray) else (obj.device, True)
-        same_place = place is None or as_device(here) == place
+        wanted = as_device(None) if place is None and isinstance(obj, numpy.ndarray) else place
+        same_place = wanted is None or as_device(here) == wanted
         if same_place and writable and target in (None, as_dtype(obj.dtype)):
             return
     elif hasattr(obj, "__dlpack__") and target is None and place is None:

@@ -23,7 +23,7 @@ from gtrace.core.ops.saturation import INTEGERS, saturated
 from gtrace.core.ops.shape import constant
 from gtrace.core.ops.sharding_rules import same
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind, joint_device
+from gtrace.core.trace.bind import bind, follows, joint_device
 from gtrace.core.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
 from gtrace.core.trace.fast import binary_fast, unary_fast
 from gtrace.core.trace.promotion import NARROW, float_of, meeting, mixing, wide
@@ -153,11 +153,20 @@ def beside(device: torch.device, given: Any, x: Array) -> Array:
 
     Numbers and host data, such as lists and NumPy arrays, go there. Arrays and tensors of some size stay.
     """
-    if x.aval.device == device or x.aval.device.type != "cpu":
+    if x.aval.device == device:
         return x
-    if isinstance(given, (Array, torch.Tensor)) and x.aval.shape:
+    if isinstance(given, (Array, torch.Tensor)) and not follows(x.aval):
         return x
     return bind(on_device_op, (x,), (str(device),))
+
+
+def _on_one_device(operands: Sequence[Any], arrays: list[Array | None]) -> list[Array | None]:
+    """Return the arrays of operands, of which numbers and host data have moved to where the others are."""
+    pairs = list(zip(operands, arrays, strict=True))
+    placed = [x.aval for given, x in pairs if x is not None and isinstance(given, (Array, torch.Tensor))]
+    devices = {a.device for a in placed}
+    device = devices.pop() if len(devices) == 1 else joint_device(placed)
+    return arrays if device is None else [None if x is None else beside(device, given, x) for given, x in pairs]
 
 
 # -- promotion
@@ -177,9 +186,8 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     if all(value is not None for value in values):
         values[0] = None
     arrays = [lift(op, x) if value is None else None for x, value in zip(operands, values, strict=True)]
-    placed = joint_device([x.aval for x in arrays if x is not None])
-    if placed is not None:
-        arrays = [x if x is None else beside(placed, given, x) for given, x in zip(operands, arrays, strict=True)]
+    if len({x.aval.device for x in arrays if x is not None}) > 1:
+        arrays = _on_one_device(operands, arrays)
     present = [x for x in arrays if x is not None]
     scalars = [value for value in values if value is not None]
     typed = [kind for x in operands if (kind := typed_scalar(x)) is not None]

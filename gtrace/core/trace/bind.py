@@ -106,19 +106,25 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
 
 
 def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
-    """Return operands of which those on the CPU follow the others to their device, as in torch: numbers and indices."""
+    """Return operands of which numbers and indices have followed the others to their device."""
     device = joint_device([x.aval for x in operands])
     if device is None:
         return list(operands)
     joins = REGISTRY["on_device"]
 
-    def follows(k: int, a: Aval) -> bool:
-        return a.device.type == "cpu" and (not a.shape or (k > 0 and op.name in _INDEXED and a.dtype is torch.int64))
+    def moves(k: int, a: Aval) -> bool:
+        index = a.device.type == "cpu" and k > 0 and op.name in _INDEXED and a.dtype is torch.int64
+        return a.device != device and (index or follows(a))
 
     return [
-        bind(joins, (x,), (str(device),)) if x.__class__ is Array and follows(k, x.aval) else x
+        bind(joins, (x,), (str(device),)) if x.__class__ is Array and moves(k, x.aval) else x
         for k, x in enumerate(operands)
     ]
+
+
+def follows(a: Aval) -> bool:
+    """Whether a value goes to the device of others: 0-d arrays of the CPU, as in torch, and weak ones of a GPU."""
+    return not a.shape and (a.weak or a.device.type == "cpu")
 
 
 _INDEXED = frozenset({"index", "index_put", "index_put_inside", "gather", "scatter_add", "scatter_reduce"})
@@ -126,9 +132,12 @@ _INDEXED = frozenset({"index", "index_put", "index_put_inside", "gather", "scatt
 
 
 def joint_device(avals: Sequence[Aval]) -> torch.device | None:
-    """Return the device that operands meet on, if some are on the CPU and the others on one other device."""
+    """Return the device that operands meet on, if numbers and indices alone are on others; None if they are on one."""
+    fixed = {a.device for a in avals if not follows(a)}
     others = {a.device for a in avals if a.device.type != "cpu"}
-    return others.pop() if len(others) == 1 and len(avals) > 1 else None
+    if len(others) != 1:
+        return None
+    return fixed.pop() if len(fixed) == 1 else others.pop()
 
 
 def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:

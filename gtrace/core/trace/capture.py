@@ -12,6 +12,7 @@ import torch
 
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import config
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.events import Recorded, bus
 from gtrace.core.ir.aval import Aval, Bundle
@@ -119,7 +120,7 @@ def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[A
         expected = "a function that returns arrays, where it prints or calls back"
         raise ArgumentError(message("callback", expected, f"nothing from {trace.capture}", "Return a value."))
     if not noted:
-        return [wrap(new_tensor([], torch.uint8))]
+        return [wrap(new_tensor([], torch.uint8, CPU))]
     return [bind(after, tuple(noted))]
 
 

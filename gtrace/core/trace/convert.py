@@ -324,11 +324,11 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
         kind = typed_scalar(x)
         if kind is not None:
             return wrap(new_tensor(value, kind.dtype))
-        scalar = scalar_operand(op, value, default_dtype(type(value)), CPU)
+        scalar = scalar_operand(op, value, default_dtype(type(value)), as_device(None))
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
         # the buffer may be written to before the pending operation runs
-        return from_numpy(x if share else x.copy())
+        return at_default(from_numpy(x if share else x.copy()))
     if isinstance(x, torch.Tensor):
         tensor = plain_tensor(op, x)
         return received(wrap(tensor if share else _cloned(tensor)))
@@ -337,9 +337,17 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
 
 
 @without_modes
-def new_tensor(values: Any, dtype: torch.dtype) -> torch.Tensor:
-    """Return Python numbers as a tensor on the CPU."""
-    return torch.tensor(values, dtype=dtype)
+def new_tensor(values: Any, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
+    """Return Python numbers as a tensor; by default where the setting `device` says."""
+    place = as_device(None) if device is None else device
+    return torch.tensor(values, dtype=dtype) if place is CPU else torch.tensor(values, dtype=dtype, device=place)
+
+
+def at_default(x: Array) -> Array:
+    """Return an array of host data, which has a value, where the setting `device` says."""
+    place = as_device(None)
+    assert x._buf is not None
+    return x if place == x.aval.device else wrap(_moved(x._buf, place))
 
 
 @without_modes
@@ -404,4 +412,4 @@ def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
     if len(devices) > 1:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))
-    return devices.pop() if devices else CPU
+    return devices.pop() if devices else as_device(None)

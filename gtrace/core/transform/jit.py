@@ -154,7 +154,7 @@ class Jitted:
         settings = config.current
         key: tuple[Hashable, ...]
         if given is None:  # the key of `_key`, written out for arguments that are leaves
-            rules = thread.in_rule, settings.x64, settings.jax_results
+            rules = thread.in_rule, settings.x64, settings.jax_results, settings.device
             key = registered.passes, callers_default_dtype(), thread.axes, *rules
         else:
             key = self._key(given)
@@ -325,7 +325,7 @@ class Jitted:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
         settings = config.current
-        rules = thread.in_rule, settings.x64, settings.jax_results, callers_default_dtype()
+        rules = thread.in_rule, settings.x64, settings.jax_results, settings.device, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True
