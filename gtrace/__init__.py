@@ -28,6 +28,7 @@ try:
     from gtrace import tree as tree
     from gtrace.core.backends.backend import *
     from gtrace.core.base import forks as _forks
+    from gtrace.core.base import free_threading as _free_threading
     from gtrace.core.base.config import *
     from gtrace.core.base.dtypes import *
     from gtrace.core.base.public_names import publish as _publish
@@ -114,3 +115,4 @@ finally:
 tree_map = tree.map
 __getattr__ = _suggesting("gtrace")
 _publish(globals(), "gtrace")
+_free_threading.check_lock()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import tomllib
+import warnings
 from pathlib import Path
 
 import attrs
@@ -76,6 +77,86 @@ def hot():
 
 MOVED = Internal("torch._inductor.compile_fx", "moved")
 WORDS = r"gtrace does not know this torch: \S+ has no torch._inductor.compile_fx.moved; tried were 2.11 to 2.15"
+
+
+def without(monkeypatch, name):
+    """Let a name be missing, as in an unknown later release."""
+    internal = getattr(internals, name)
+    gone = Internal("torch", f"gone_{name}")
+    for module in [m for n, m in sys.modules.items() if n.startswith("gtrace.")]:
+        for key, value in list(vars(module).items()):
+            if value is internal:
+                monkeypatch.setattr(module, key, gone)
+    monkeypatch.setattr(torch, "__version__", "2.99.0")
+
+
+def everyday(x):
+    """Operations, transforms, an optimizer, random numbers, and modes of torch around a call."""
+    optimizer = gt.optim.adamw(1e-2)
+    update = optimizer.update(x, optimizer.init(x), x)[0]
+    with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16):
+        product = np.asarray(x @ x.T)
+    return [
+        product, gt.grad(lambda a: (gt.tanh(a) ** 2).sum())(x), gt.vmap(gt.softmax)(x), gt.cumsum(x, 0),
+        gt.random.bits(gt.random.key(0), (4,)), gt.optim.apply_updates(x, update),
+    ]  # fmt: skip
+
+
+def of_torch(x):
+    return torch.nn.functional.gelu(x) + torch.logcumsumexp(x, 0) + torch.nn.functional.pad(x, (1, -1))
+
+
+NAMES = [name for name, value in vars(internals).items() if isinstance(value, Internal)]
+NEEDED_BY_TORCH_FUNCTIONS = frozenset(
+    """
+    OVERLOAD DISPATCH_MODE SET_CUDNN_ENABLED SET_MKLDNN_ENABLED MAKE_WRAPPER WITHOUT_FUNCTIONS HAS_KERNEL
+    """.split()
+)
+"""Without them functions of torch cannot be traced, and say so. All else goes on."""
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_program_runs_on_and_is_right_without_a_name(monkeypatch, name):
+    x = gt.linspace(-1, 1, 64).reshape(8, 8)
+    expected, of_tensors = [np.asarray(y) for y in everyday(x)], of_torch(x.to_torch())
+    without(monkeypatch, name)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for a, b in zip(everyday(x + 0), expected, strict=True):
+                np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
+            try:
+                np.testing.assert_allclose(gt.lift(lambda x: of_torch(x))(x), of_tensors, rtol=1e-5, atol=1e-6)
+            except gt.UnsupportedTorchError as error:
+                assert name in NEEDED_BY_TORCH_FUNCTIONS and f"2.99.0 has no torch.gone_{name}" in str(error)
+    said = [w for w in caught if issubclass(w.category, gt.UnsupportedTorchWarning)]
+    assert len(said) <= 1 and all(f"gone_{name}" in str(w.message) for w in said)
+
+
+COMPILING = [
+    name for name in NAMES
+    if getattr(internals, name).module.startswith(("torch._", "torch.fx", "torch.utils"))
+    and not any(name in feature.names for feature in vars(internals).values() if isinstance(feature, internals.Feature))
+]  # fmt: skip
+"""Names that compiling may need, and that belong to no `Feature`; those are tested all at once further down."""
+
+
+@pytest.mark.parametrize("name", COMPILING)
+def test_a_program_that_cannot_compile_without_a_name_is_interpreted(monkeypatch, once, name):
+    def build(self, *args):
+        raise OSError("no C++ compiler: what Inductor writes is not built here")
+
+    monkeypatch.setattr(internals.CPP_BUILDER.get(), "build", build)
+    without(monkeypatch, name)
+    with gt.config(hot_threshold=2, native=False, background=False), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        entry, got, expected = hot()
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    (warning,) = caught
+    missing = f"gone_{name}" in str(warning.message)
+    assert missing or "no C++ compiler" in str(warning.message)
+    assert not missing or entry.tier == "interpreted", "nothing is kept that blames the program"
 
 
 @pytest.mark.parametrize("name", ["MAKE_FX", "FAKE_TENSOR_MODE", "COMPILE_FX", "TRACING"])

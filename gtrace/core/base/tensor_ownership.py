@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import UnsupportedTorchError
+from gtrace.core.base.free_threading import FREE_THREADED
 from gtrace.core.base.torch_modes import without_modes
 
 
@@ -42,7 +43,12 @@ Counter = Callable[[Sequence[torch.Tensor], int], tuple[int, int, int]]
 
 @functools.cache
 def _counter() -> Counter | None:
-    """Return what counts the references to a tensor, from Python and C++, and to its memory; None: torch cannot."""
+    """Return what counts the references to a tensor, from Python and C++, and to its memory.
+
+    None: torch cannot, or Python only estimates them.
+    """
+    if FREE_THREADED:
+        return None
     try:
         of_tensor, of_storage = internals.TENSOR_USERS.get(), internals.STORAGE_USERS.get()
     except UnsupportedTorchError:

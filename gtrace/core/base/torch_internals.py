@@ -221,6 +221,9 @@ def dispatch_mode(dispatch: Callable[..., Any]) -> type:
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
     """Let ``torch.compiler.is_compiling()`` be true, as while torch traces: modules then do not branch on values."""
+    if not MODULES_TOLD.available():
+        yield
+        return
     before = COMPILING.get()
     torch.compiler._is_compiling_flag = True
     try:
@@ -235,6 +238,9 @@ def masks_unread() -> Iterator[None]:
 
     One thread at a time may be in this context.
     """
+    if not MASKS_UNREAD.available():
+        yield
+        return
     original, owner, holder = IS_CAUSAL.get(), threading.get_ident(), sys.modules[IS_CAUSAL.module]
 
     def told(mask: Any, is_causal: bool | None = None, size: int | None = None) -> Any:
@@ -251,8 +257,8 @@ DISPATCH_KEY = Internal("torch", "_C.DispatchKey")
 
 
 def has_python_meta(function: Any) -> bool:
-    """Whether torch has an operator for its device ``meta`` as a function in Python."""
-    return DISPATCH_KEY.get().Meta in getattr(function, "py_kernels", ())
+    """Whether torch is known to have an operator for its device ``meta`` as a function in Python."""
+    return TYPES_BY_TRIAL.available() and DISPATCH_KEY.get().Meta in getattr(function, "py_kernels", ())
 
 
 PROFILER_ENABLED = Internal("torch.autograd.profiler", "_is_profiler_enabled")
@@ -320,6 +326,13 @@ OPEN_SIZES = Feature(
 FUSED_UPDATES = Feature(("FUSED_ADAM", "FUSED_ADAMW"), "Updates by Adam take several calls of torch.")
 PRODUCTS_BY_ONEDNN = Feature(("LINEAR",), "torch's library computes all products of matrices.")
 FORGOTTEN_EVENTS = Feature(("COMPILE_EVENTS",), "torch may warn of overlapping events after an interrupted compile.")
+MODULES_TOLD = Feature(("COMPILING",), "Modules of torch may branch on values, which traced functions cannot.")
+MASKS_UNREAD = Feature(("IS_CAUSAL",), "Transformers of torch read masks, which traced functions cannot.")
+TYPES_BY_TRIAL = Feature(("DISPATCH_KEY",), "The first call of an operator of torch takes longer.")
+PACKED_SEQUENCES = Feature(("RECURRENT_FUNCTIONS",), "Packed sequences cannot be traced.")
+BATCHED_IN_SILENCE = Feature(
+    ("SET_FALLBACK_WARNING",), "torch may warn of functions that it batches one example after the other."
+)
 FUNCTION_MODES_OFF = Feature(
     ("POP_FUNCTION_MODE", "PUSH_FUNCTION_MODE"), "Function modes of torch may change what gtrace computes."
 )

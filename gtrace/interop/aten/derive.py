@@ -207,14 +207,17 @@ def _taken_apart() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(False)
         internals.SET_CUDNN_ENABLED.get()(False)
         # torch would say of a function that it batches it one example after the other
-        internals.SET_FALLBACK_WARNING.get()(False)
+        silenced = internals.BATCHED_IN_SILENCE.available()
+        if silenced:
+            internals.SET_FALLBACK_WARNING.get()(False)
         try:
             yield
         finally:
             internals.SET_MKLDNN_ENABLED.get()(mkldnn)
             torch.backends.mha.set_fastpath_enabled(fastpath)
             internals.SET_CUDNN_ENABLED.get()(cudnn)
-            internals.SET_FALLBACK_WARNING.get()(True)
+            if silenced:
+                internals.SET_FALLBACK_WARNING.get()(True)
 
 
 _process_wide = new_lock()

@@ -29,6 +29,9 @@ def padded() -> Iterator[None]:
 
     One thread at a time may be in this context.
     """
+    if not internals.PACKED_SEQUENCES.available():
+        yield
+        return
     vf = internals.RECURRENT_FUNCTIONS.get()
     owner = threading.get_ident()
     # by name: for this thread's tensors, and for what is packed
