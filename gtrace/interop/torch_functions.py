@@ -39,6 +39,7 @@ from gtrace.interop.aten.overloads import encode
 from gtrace.interop.aten.packed_sequences import check_results
 from gtrace.interop.aten.trace_effects import known_detach
 from gtrace.interop.aten.tracer import LooksAtValues
+from gtrace.interop.nodes_of_users import flatten
 
 __all__ = ["lift"]
 
@@ -99,7 +100,7 @@ class Call:
         Args:
             default: torch's default dtype for the function; None: that of the caller.
         """
-        leaves, structure = tree.flatten(args)
+        leaves, structure = flatten(name, args)
         return cls(name, list(map(_leaf, leaves)), structure, default or callers_default_dtype())
 
     @property
@@ -140,7 +141,9 @@ class Call:
         result: list[Any] = []
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            found, form = tree.flatten(function(*self.filled(tensors)))
+            returned = function(*self.filled(tensors))
+            check_results(tree.leaves(returned))
+            found, form = flatten(self.name, returned, returned=True)
             result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in found]
             return [x for x in found if isinstance(x, torch.Tensor)]
 
@@ -148,7 +151,6 @@ class Call:
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
         has_gradient = _followed(self.arrays)
         derived = _traced(self.name, run, avals, writable, draw, tensors, has_gradient, self.default)
-        check_results(result[1])
         return Recorded(derived, *result)
 
 
@@ -412,7 +414,8 @@ def _run(call: Call, function: Callable[..., Any]) -> Any:
     """Run a function whose result depends on values, on values."""
     args, kwargs = call.filled(whole(x, call.name).clone() for x in call.arrays)
     with torch.no_grad():
-        return tree.map(lambda x: wrap(x) if isinstance(x, torch.Tensor) else x, function(*args, **kwargs))
+        leaves, structure = flatten(call.name, function(*args, **kwargs))
+    return structure.unflatten([wrap(x) if isinstance(x, torch.Tensor) else x for x in leaves])
 
 
 _table = CallTable()

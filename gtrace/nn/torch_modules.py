@@ -122,13 +122,15 @@ class Apply:
     ) -> Recorded:
         """Trace the module as a function that returns its result and its buffers afterwards."""
 
+        module = _copied(self._module)  # what it keeps in Python, as tables of masks, is of this trace alone
+
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
-            out = torch.func.functional_call(self._module, {**params, **buffers}, args, kwargs, tie_weights=True)
+            out = torch.func.functional_call(module, {**params, **buffers}, args, kwargs, tie_weights=True)
             return out, buffers
 
         places = range(len(params), len(params) + len(buffers))
         with self._lock:
-            self._module.train(train)
+            module.train(train)
             try:
                 recorded = call.trace(run, places, None if key is None else (key, _Draw()), values)
             except RandomOperatorError as error:
@@ -269,15 +271,19 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     with torch.no_grad():
         params = {name: ops.array(value.detach()) for name, value in module.named_parameters()}
         state = {name: ops.array(value.detach()) for name, value in module.named_buffers()}
-    # the copy has the flag of training to itself, and the tensors of the module, which it never uses
+    apply = Apply(_copied(module), state)
+    if example:
+        apply(params, *example)
+    return params, apply
+
+
+def _copied(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy that has the flag of training to itself, and the tensors of the module, which it never uses."""
     shared: dict[int, Any] = {id(x): x for x in (*module.parameters(), *module.buffers())}
     # what it computed and keeps, as weights of torch.nn.utils.weight_norm, can be copied without its history alone
     kept = (x for part in module.modules() for x in vars(part).values())
     shared |= {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
-    apply = Apply(copy.deepcopy(module, shared), state)
-    if example:
-        apply(params, *example)
-    return params, apply
+    return copy.deepcopy(module, shared)
 
 
 def _check_traceable(module: torch.nn.Module) -> None:

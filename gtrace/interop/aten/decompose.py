@@ -96,10 +96,19 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.
     return v * (g / norm), norm
 
 
+def _as_strided_scatter(
+    x: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> torch.Tensor:
+    """Write to the places of a view of x, which is dense: torch's derivative does not follow writes to memory."""
+    places = torch.arange(x.numel(), device=x.device).as_strided(size, stride, offset)
+    return x.reshape(-1).index_put((places.reshape(-1),), source.reshape(-1)).reshape(x.shape)
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.native_batch_norm.default: _native_batch_norm,
     torch.ops.aten._weight_norm_interface.default: _weight_norm,
     torch.ops.aten.copy.default: _copy,
+    torch.ops.aten.as_strided_scatter.default: _as_strided_scatter,
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
 }
 """By overload: what to trace in its place, as torch's kernel writes to operands, misreads them or lacks derivatives."""

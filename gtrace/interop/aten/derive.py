@@ -33,7 +33,7 @@ from gtrace.interop.aten.default_dtype import default_dtype_of_caller
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.overloads import fake_tensors, of_torch
 from gtrace.interop.aten.packed_sequences import padded
-from gtrace.interop.aten.trace_effects import observing_mode, users_detaches
+from gtrace.interop.aten.trace_effects import call_observed, observing_mode, users_detaches
 from gtrace.interop.aten.tracer import LooksAtValues, Untraceable, trace
 from gtrace.interop.aten.translate import Traced, record_calls
 
@@ -142,12 +142,13 @@ def _function_traced_by_torch(
     written: list[int] = []
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        observing.inputs = set(map(id, tensors))
         results = function(*tensors)
         written[:] = [k for k, x in enumerate(tensors) if internals.WRITTEN.get()(x)]
         return results
 
-    pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()())
     observing = observing_mode(tensors is not None, followed, default)
+    pure = internals.FUNCTIONALIZED.get()(run, _functional_mode()(observing))
 
     def observed(*inputs: torch.Tensor) -> list[torch.Tensor]:
         with observing:
@@ -171,13 +172,27 @@ def _function_traced_by_torch(
 def _functional_mode() -> Any:
     """Return torch's mode that turns writing to tensors into new tensors, without checks of values.
 
-    It would record the order of the checks, such as whether a matrix was singular.
+    It would record the order of the checks, such as whether a matrix was singular. What is computed under
+    ``torch.no_grad`` is detached here, where writes are still writes: views that are computed again are not.
     """
     check = torch.ops.aten._linalg_check_errors.default
 
     class Mode(internals.FUNCTIONAL_MODE.get()):  # type: ignore[misc]
+        def __init__(self, observing: Any = None) -> None:
+            super().__init__()
+            self.observing = observing
+
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return None if function is check else super().__torch_dispatch__(function, types, args, kwargs)
+            if function is check:
+                return None
+            call = super().__torch_dispatch__
+            if self.observing is None or not self.observing.followed or not hasattr(function, "_schema"):
+                return call(function, types, args, kwargs)
+
+            def called(function: Any, *args: Any, **kwargs: Any) -> Any:
+                return call(function, types, args, kwargs)
+
+            return call_observed(self.observing, called, function, args, kwargs or {})
 
     return Mode
 

@@ -54,6 +54,14 @@ def of_torch(name: str) -> bool:
     return name.startswith("aten.")
 
 
+@functools.cache
+def is_view(function: Any) -> bool:
+    """Whether the result of an operator has the memory of its first argument."""
+    if function is torch.ops.aten.lift_fresh.default:  # of a tensor that nothing else has
+        return False
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in function._schema.returns)
+
+
 class RandomOperatorError(ArgumentError):
     """An operator draws from torch's global state."""
 

@@ -18,6 +18,7 @@ from gtrace.core.base import torch_internals as internals
 from gtrace.core.base import tree
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.interop.aten.default_dtype import with_default_dtype
+from gtrace.interop.aten.overloads import is_view
 
 
 def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
@@ -86,6 +87,9 @@ def _mode() -> Any:
             super().__init__()
             self.values, self.followed, self.default = values, followed, default
             self.detaching = False
+            self.inputs: set[int] = set()
+            self.bases: dict[int, tuple[Any, Any]] = {}  # by the id of a detached view: the view, and its base
+            self.unfollowed = False
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
@@ -94,12 +98,84 @@ def _mode() -> Any:
             if self.default is not torch.float32:
                 args, kwargs = with_default_dtype(function, args, kwargs, self.default)
             if self.values:
-                found = _with_values(function, args, kwargs, self.followed and torch.is_grad_enabled())
+                found = _with_values(function, args, kwargs, self._followed())
             else:
                 found = function(*args, **kwargs)
             return found if torch.is_grad_enabled() else _detached(found)
 
+        def _followed(self) -> bool:
+            return self.followed and torch.is_grad_enabled() and not self.unfollowed
+
     return Mode
+
+
+def call_observed(
+    observing: Any, call: Callable[..., Any], function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Make a call of the function that is traced, as torch's autograd would follow it.
+
+    What is computed under ``torch.no_grad`` is detached. A write that autograd does not follow, under ``no_grad`` or
+    through a detached view, leaves the gradient that was there before.
+
+    Args:
+        observing: the mode that is told of detached tensors.
+        call: makes a call that may write to tensors, as (operator, arguments).
+    """
+    base = args[0] if args and is_view(function) else None
+    own = observing.detaching and function is torch.ops.aten.detach.default
+    targets = _written(function, args, kwargs)
+    followed = torch.is_grad_enabled() and not any(id(x) in observing.bases for x in targets)
+    found = (
+        call(function, *args, **kwargs) if followed else _unfollowed(observing, call, function, args, kwargs, targets)
+    )
+    if base is not None and (own or not torch.is_grad_enabled() or id(base) in observing.bases):
+        root = observing.bases.get(id(base), (base, base))[1]
+        observing.bases |= {id(x): (x, root) for x in (found if isinstance(found, (tuple, list)) else [found])}
+    return found
+
+
+def _written(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the tensors that a call writes to, and that have a gradient."""
+    named = [*zip(function._schema.arguments, args, strict=False)]
+    named += [(a, kwargs[a.name]) for a in function._schema.arguments if a.name in kwargs]
+    return [x for a, x in named if a.alias_info is not None and a.alias_info.is_write and _differentiable(x)]
+
+
+def _unfollowed(
+    observing: Any, call: Callable[..., Any], function: Any, args: Sequence[Any], kwargs: dict[str, Any],
+    targets: Sequence[Any],
+) -> Any:  # fmt: skip
+    """Make a call that autograd does not follow. Only the call itself is without a gradient: views of what it writes to
+    are computed again, and follow their bases.
+    """
+    aten = torch.ops.aten
+    roots = {id(x): x for x in (observing.bases.get(id(x), (x, x))[1] for x in targets)}
+    # inputs that are written to are buffers, which torch does not differentiate
+    bases = [x for x in roots.values() if id(x) not in observing.inputs]
+
+    def detached(x: Any) -> Any:
+        if isinstance(x, (tuple, list)):
+            return type(x)(map(detached, x))
+        return call(aten.detach.default, x) if _differentiable(x) else x
+
+    before = observing.detaching, observing.unfollowed
+    observing.detaching = observing.unfollowed = True
+    try:
+        with torch.enable_grad():
+            olds = [call(aten.clone.default, x) for x in bases]
+            found = call(function, *args, **kwargs)
+            for x, old in zip(bases, olds, strict=True):
+                known = detached(old)
+                zero, finite = call(aten.zeros_like.default, known), call(aten.isfinite.default, known)
+                change = call(aten.where.self, finite, call(aten.sub.Tensor, known, old), zero)  # 0, with the gradient
+                call(aten.copy_.default, x, call(aten.sub.Tensor, detached(x), change))
+            return found if function._schema.is_mutable else detached(found)
+    finally:
+        observing.detaching, observing.unfollowed = before
+
+
+def _differentiable(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def _detached(found: Any) -> Any:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import torch
 
 from gtrace.core.base import torch_internals as internals
@@ -22,8 +22,25 @@ from gtrace.core.ir.aval import Aval
 from gtrace.interop.aten.call_types import results_on_meta
 from gtrace.interop.aten.decompose import DECOMPOSITIONS
 from gtrace.interop.aten.default_dtype import with_default_dtype
-from gtrace.interop.aten.overloads import fake_tensors
+from gtrace.interop.aten.memory import BY_MEMORY, constant_memory, with_memory
+from gtrace.interop.aten.overloads import fake_tensors, is_view
 from gtrace.interop.aten.trace_effects import users_detaches
+from gtrace.interop.aten.traced_tensor import (
+    Memory,
+    TracedTensor,
+    View,
+    device_of,
+    differentiable,
+    evaluated,
+    fake_like,
+    mapped,
+    on_meta,
+    settled,
+    tensors_in,
+    type_of,
+    unmarked,
+    value_of,
+)
 from gtrace.interop.aten.translate import Traced
 from gtrace.interop.aten.views import written_through
 
@@ -51,96 +68,19 @@ class LooksAtValues(RuntimeError):  # noqa: N818 - not an error yet: some functi
         self.size = size
 
 
-class _Memory:
-    """What a tensor and its views share.
-
-    Attributes:
-        version: how often it was written to.
-        fixed: whether it is that of a tensor which was there before.
-    """
-
-    def __init__(self, fixed: bool = False) -> None:
-        self.version = 0
-        self.fixed = fixed
-
-
-@attrs.frozen(eq=False)
-class _View:
-    """How a tensor follows from another one that has the same memory.
-
-    Attributes:
-        node: of the call.
-        place: among the results of the call; None if it has one.
-        detached: whether it was taken without a gradient.
-    """
-
-    base: TracedTensor
-    node: torch.fx.Node
-    call: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    place: int | None
-    detached: bool
-
-
-class TracedTensor(torch.Tensor):
-    """A tensor without data whose calls are recorded.
-
-    Attributes:
-        types: a tensor on ``meta`` with its shape and strides.
-        tracer: of the graph that it belongs to.
-        node: its value in that graph, when its memory had the version `version`.
-        constant: its value, if it follows from constants alone.
-    """
-
-    types: torch.Tensor
-    tracer: Tracer
-    node: torch.fx.Node
-    version: int
-    memory: _Memory
-    origin: _View | None
-    constant: torch.Tensor | None
-
-    @staticmethod
-    def __new__(
-        cls: type[TracedTensor], types: torch.Tensor, device: torch.device, tracer: Tracer, node: torch.fx.Node
-    ) -> TracedTensor:
-        made: TracedTensor = internals.MAKE_WRAPPER.get()(
-            cls, types.shape, types.stride(), types.storage_offset(), dtype=types.dtype, device=device
-        )
-        made.types, made.tracer, made.node, made.version = types, tracer, node, 0
-        made.memory, made.origin, made.constant = _Memory(), None, None
-        return made
-
-    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
-        return f"<traced tensor of {self.dtype}, shape {tuple(self.shape)}>"
-
-    def tolist(self) -> Any:
-        """Return the elements, which must be known."""
-        return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return internals.WITHOUT_FUNCTIONS.get()(function, types, args, kwargs or {})
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        found = next(x for x in _tensors((args, kwargs)) if isinstance(x, TracedTensor))
-        return found.tracer.dispatch(function, args, kwargs or {})
-
-
 class Tracer:
     """Records the calls of one function.
 
     Attributes:
         detaching: whether the function is within a call of its own that detaches a tensor.
         default: torch's default dtype for the function.
+        ended: whether the function has returned.
     """
 
     def __init__(self, default: torch.dtype) -> None:
         self.default = default
+        self.ended = False
+        self._made: list[weakref.ref[TracedTensor]] = []
         self.graph = torch.fx.Graph()
         self._followed: set[torch.fx.Node] = set()  # values that a gradient by an input may follow
         self.constants: dict[str, torch.Tensor] = {}
@@ -160,7 +100,23 @@ class Tracer:
     def _tensor(self, types: torch.Tensor, device: torch.device, node: torch.fx.Node) -> TracedTensor:
         if types.layout is not torch.strided or types.is_quantized:
             raise Untraceable("a layout that is not dense")
-        return TracedTensor(types, device, self, node)
+        made = TracedTensor(types, device, self, node)
+        self._made.append(weakref.ref(made))
+        return made
+
+    def end(self, results: Sequence[torch.Tensor]) -> None:
+        """Give values to the tensors that the function keeps beside its results, as far as they follow from constants.
+
+        A function may keep tables between its calls, such as masks by length.
+        """
+        self.ended = True
+        returned = set(map(id, results))
+        values: dict[torch.fx.Node, Any] = {}
+        for reference in self._made:
+            x = reference()
+            if x is not None and id(x) not in returned and x.version == x.memory.version and x.constant is None:
+                with torch.no_grad():
+                    x.constant = evaluated(x.node, self.constants, values)
 
     def value(self, x: torch.Tensor) -> torch.fx.Node:
         """Return what a tensor is now, which follows all writes to its memory."""
@@ -188,7 +144,7 @@ class Tracer:
         return node
 
     def _called(self, function: Any, args: Any, kwargs: Any) -> torch.fx.Node:
-        args, kwargs = _mapped(self.value, args), _mapped(self.value, kwargs)
+        args, kwargs = mapped(self.value, args), mapped(self.value, kwargs)
         return self._following(self.graph.create_node("call_function", function, tuple(args), kwargs))
 
     def _item(self, whole: torch.fx.Node, place: int) -> torch.fx.Node:
@@ -200,7 +156,7 @@ class Tracer:
         return node
 
     def _detached(self, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
-        if not _differentiable(like):
+        if not differentiable(like):
             return node
         found = self.graph.create_node("call_function", torch.ops.aten.detach.default, (node,))
         found.meta["val"] = like
@@ -219,6 +175,15 @@ class Tracer:
             raise Untraceable(f"{function}, which is no operator")
         if function is torch.ops.prim.device.default:
             return args[0].device
+        args, kwargs = mapped(self._own, args), mapped(self._own, kwargs)
+        if str(function) in BY_MEMORY:
+            if isinstance(args[0], TracedTensor):
+                with self.mode:
+                    found = with_memory(function, args, kwargs)
+                if found is not None:
+                    return found
+            else:
+                args, kwargs = constant_memory(function, args, kwargs), {}
         if function is torch.ops.aten._linalg_check_errors.default:
             return None  # it would record the order of checks of values, such as whether a matrix was singular
         if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
@@ -238,6 +203,9 @@ class Tracer:
                 return self._in_place(function, args, kwargs)
         return self._pure(function, args, kwargs)
 
+    def _own(self, x: torch.Tensor) -> torch.Tensor:
+        return settled(x) if isinstance(x, TracedTensor) and x.tracer is not self else x
+
     def _pure(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         known = self._known(function, args, kwargs)
         if function is torch.ops.aten._is_all_true.default and known is UNKNOWN:
@@ -246,12 +214,12 @@ class Tracer:
         if reads and known is UNKNOWN:
             raise LooksAtValues(str(function), reads == "size")
         types = self._types(function, args, kwargs) if known is UNKNOWN else known
-        if not _tensors(types):
+        if not tensors_in(types):
             return types
         several = not isinstance(types, torch.Tensor)
         node = self._constant(types) if reads and not several else self._called(function, args, kwargs)
-        device = _device(args, kwargs)
-        base = args[0] if _is_view(function) else None
+        device = device_of(args, kwargs)
+        base = args[0] if is_view(function) else None
         detached = not torch.is_grad_enabled()
 
         def result(meta: torch.Tensor, place: int | None) -> TracedTensor:
@@ -259,7 +227,7 @@ class Tracer:
                 own = node
             else:
                 own = self._constant(meta) if reads else self._item(node, place)
-            made = self._tensor(meta if known is UNKNOWN else _on_meta(meta), device, own)
+            made = self._tensor(meta if known is UNKNOWN else on_meta(meta), device, own)
             if place is not None:
                 own.meta["val"] = made
             if detached:
@@ -268,9 +236,9 @@ class Tracer:
                 made.constant = meta
             if isinstance(base, TracedTensor):
                 made.memory, made.version = base.memory, base.memory.version
-                made.origin = _View(base, node, function, tuple(args), kwargs, place, detached)
+                made.origin = View(base, node, function, tuple(args), kwargs, place, detached)
             elif base is not None:
-                made.memory = _Memory(fixed=True)
+                made.memory = Memory(fixed=True)
             return made
 
         if several:
@@ -284,32 +252,34 @@ class Tracer:
         return results
 
     def _nested(self, value: Any) -> Any:
-        if _tensors(value):
+        if tensors_in(value):
             raise Untraceable("results within results")
         return value
 
     def _known(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives if it follows from small constants, else `UNKNOWN`."""
-        given = _tensors((args, kwargs))
-        if not given or torch.Tag.nondeterministic_seeded in function.tags:
+        given = tensors_in((args, kwargs))
+        if torch.Tag.nondeterministic_seeded in function.tags:
             return UNKNOWN
-        values = [_value_of(x) for x in given]
+        if not given and not _takes_tensor(function):  # a tensor is made; else numbers stand for tensors
+            return UNKNOWN
+        values = [value_of(x) for x in given]
         if any(x is None or x.numel() > LARGEST_CONSTANT for x in values):
             return UNKNOWN
         rest = iter(values)
         with torch.no_grad():
-            found = function(*_mapped(lambda x: next(rest), args), **_mapped(lambda x: next(rest), kwargs))
-        return found if all(x.numel() <= LARGEST_CONSTANT for x in _tensors(found)) else UNKNOWN
+            found = function(*mapped(lambda x: next(rest), args), **mapped(lambda x: next(rest), kwargs))
+        return found if all(x.numel() <= LARGEST_CONSTANT for x in tensors_in(found)) else UNKNOWN
 
     def _types(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return what a call gives on ``meta``, or what torch's fake tensors say of it."""
         with torch.no_grad():
             with contextlib.suppress(NotImplementedError):
-                given, named = _mapped(_type, args), _mapped(_type, kwargs)
-                return _mapped(_plain, results_on_meta(function, given, named, _device(args, kwargs).type))
+                given, named = mapped(type_of, args), mapped(type_of, kwargs)
+                return mapped(unmarked, results_on_meta(function, given, named, device_of(args, kwargs).type))
             with fake_tensors(()):
-                found = function(*_mapped(_fake, args), **_mapped(_fake, kwargs))
-            return _mapped(_on_meta, found)
+                found = function(*mapped(fake_like, args), **mapped(fake_like, kwargs))
+            return mapped(on_meta, found)
 
     # -- writing
 
@@ -338,15 +308,16 @@ class Tracer:
         """Let a tensor, and what it is a view of, have a new value."""
         if not isinstance(target, TracedTensor) or target.memory.fixed:
             raise Untraceable("a write to a tensor that was there before")
-        chain = []
+        chain, kept = [], not torch.is_grad_enabled()
         while True:
-            chain.append((target, self.value(self._with_gradient_of(target, value))))
+            chain.append((target, self.value(self._with_gradient_of(target, value) if kept else value)))
             view = target.origin
             if view is None:
                 break
             whole = written_through(view.call, view.args, view.kwargs, view.place, value)
             if whole is None:
                 raise Untraceable(f"a write through a view of {view.call}")
+            kept = kept or view.detached or view.call is torch.ops.aten.detach.default
             target, value = view.base, whole
         memory = target.memory
         memory.version += 1
@@ -354,11 +325,12 @@ class Tracer:
             one.node, one.version, one.constant = new, memory.version, None
 
     def _with_gradient_of(self, target: TracedTensor, value: torch.Tensor) -> torch.Tensor:
-        """Return what a write leaves: under ``no_grad``, the value with the gradient that the tensor had before."""
+        """Return what a write leaves that torch does not follow: the value, with the gradient that was there before."""
         old = self.value(target)
-        if torch.is_grad_enabled() or old not in self._followed or old.op == "placeholder":
+        if old not in self._followed or old.op == "placeholder":
             return value  # an input that is written to is a buffer, which torch does not differentiate
-        known = torch.ops.aten.alias.default(target)  # detached, as everything is under no_grad
+        with torch.no_grad():  # what is computed here is detached
+            known, value = torch.ops.aten.alias.default(target), torch.ops.aten.alias.default(value)
         with torch.enable_grad():
             return value - torch.where(torch.isfinite(known), known - target, 0.0)  # exact: of zeros
 
@@ -378,6 +350,7 @@ def trace(
         results = function(*inputs)
         outputs = tuple([tracer.value(x) for x in results])
     tracer.graph.output(outputs)
+    tracer.end(results)
     tracer.graph.eliminate_dead_code()
     return Traced(tracer.graph, tracer.constants.__getitem__), [k for k, x in enumerate(inputs) if x.memory.version]
 
@@ -402,17 +375,16 @@ def _composite(function: Any) -> bool:
 
 
 @functools.cache
-def _is_view(function: Any) -> bool:
-    """Whether the result of an operator has the memory of its first argument."""
-    if function is torch.ops.aten.lift_fresh.default:  # of a tensor that nothing else has
-        return False
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in function._schema.returns)
+def _takes_tensor(function: Any) -> bool:
+    """Whether an operator's first argument is a tensor."""
+    arguments = function._schema.arguments
+    return bool(arguments) and str(arguments[0].type) == "Tensor"
 
 
 def _reads_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
     """Return whether the "result" of a call, or its "size", depends on values in a way that no type shows."""
     if function is torch.ops.aten.index.Tensor:
-        sized = any(x.dtype in (torch.bool, torch.uint8) for x in _tensors(args[1]))
+        sized = any(x.dtype in (torch.bool, torch.uint8) for x in tensors_in(args[1]))
     elif function is torch.ops.aten.repeat_interleave.Tensor:
         sized = kwargs.get("output_size") is None
     else:
@@ -436,65 +408,3 @@ def _without_writing(function: Any) -> Any:
             if [(a.name, str(a.type)) for a in found._schema.arguments] == [(a.name, str(a.type)) for a in arguments]:
                 return found
     return None
-
-
-# -- tensors among arguments
-
-
-def _mapped(f: Callable[[torch.Tensor], Any], value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return f(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_mapped(f, each) for each in value])
-    return {key: _mapped(f, each) for key, each in value.items()} if isinstance(value, dict) else value
-
-
-def _walk(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _walk(each)
-    elif isinstance(value, dict):
-        yield from _walk(list(value.values()))
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return list(_walk(value))
-
-
-def _value_of(x: torch.Tensor) -> torch.Tensor | None:
-    """Return the value of a constant; None for other tensors."""
-    if not isinstance(x, TracedTensor):
-        return x if x.device.type != "meta" else None
-    return x.constant if x.version == x.memory.version else None
-
-
-def _on_meta(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
-
-
-def _plain(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on ``meta`` without marks of conjugation: its value is in the graph."""
-    return _on_meta(x) if x.is_conj() or x.is_neg() else x
-
-
-def _type(x: torch.Tensor) -> torch.Tensor:
-    return x.types if isinstance(x, TracedTensor) else _on_meta(x)
-
-
-def _fake(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
-
-
-def _device(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
-    """Return the device of the results of a call."""
-    given = kwargs.get("device")
-    if given is not None:
-        return torch.device(given)
-    found = _tensors((args, kwargs))
-    return next((x.device for x in found if x.dim()), found[0].device) if found else torch.get_default_device()
-
-
-def _differentiable(x: torch.Tensor) -> bool:
-    return x.is_floating_point() or x.is_complex()

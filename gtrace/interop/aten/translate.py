@@ -26,6 +26,7 @@ from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift, scalar_operand
 from gtrace.interop.aten.custom_functions import MARK, record_mark
 from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.memory import BY_MEMORY, is_whole
 from gtrace.interop.aten.overloads import (
     ATTENTION,
     caller,
@@ -165,6 +166,8 @@ def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = No
             if not node.target._schema.returns:
                 continue  # a check of values, such as whether a matrix was singular
             args = [read(x) for x in node.args]
+            if str(node.target) in BY_MEMORY:
+                _check_dense(node, traced)
             if (
                 draw is not None
                 and not str(node.target).startswith(ATTENTION)
@@ -182,6 +185,19 @@ def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = No
                 message("torch", "a function made of operators of torch", f"a call of {node.target}", "Take it apart.")
             )
     return outputs
+
+
+def _check_dense(node: torch.fx.Node, traced: Traced) -> None:
+    """Refuse a call that describes the memory of its operand, if the operand is not dense."""
+    operand: Any = node.args[0]
+    if operand.op == "placeholder":  # recorded programs have dense operands
+        return
+    x = traced.constant(str(operand.target)) if operand.op == "get_attr" else operand.meta["val"]
+    if not is_whole(x) or x.storage_offset():
+        raise ArgumentError(
+            message("as_strided", "a dense tensor", f"a view with strides {tuple(x.stride())}",
+                    "Call contiguous() first, and describe the memory that it gives.")
+        )  # fmt: skip
 
 
 def _first_type(result: Any) -> Aval:
@@ -262,8 +278,8 @@ def _elementwise(name: str, floating: bool) -> Callable[..., Array | None]:
 # those whose gradients or values at special points are equal to torch's
 for _name in (
     *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp", "expm1"),
-    *("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf", "erfinv", "reciprocal"),
-    *("neg", "abs", "relu", "sign", "floor", "ceil", "trunc"),
+    *("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf", "reciprocal"),
+    *("neg", "abs", "relu", "floor", "ceil", "trunc"),
 ):
     _rule(f"{_name}.default")(_elementwise(_name, floating=True))
 for _name in ("add", "sub", "mul"):

@@ -66,5 +66,8 @@ _INVERSES: dict[str, Callable[..., torch.Tensor]] = {
     "split": _split,
     "split_with_sizes": _split,
     "unbind": _unbound,
+    "as_strided": lambda base, value, place, size, stride, offset=None: torch.as_strided_scatter(
+        base, value, size, stride, offset
+    ),
 }
 """By the name of an operator that gives a view: (base, value of the view, place, arguments) -> value of the base."""

@@ -1,0 +1,77 @@
+"""``as_strided`` and its kin, which read the memory of a tensor. A recorded program lays memory out in its own way.
+
+They are traced as calls on a dense tensor that has all elements of the memory in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.interop.aten.traced_tensor import TracedTensor
+
+BY_MEMORY = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"}
+"""Overloads whose constants describe the memory of their first operand."""
+
+
+def with_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return a call on the whole memory of its first operand, a traced one; None if the operand is that already.
+
+    Raises:
+        ArgumentError: no dense tensor has that memory.
+    """
+    x, *rest = args
+    count = 1 if "scatter" in str(function) else 0  # the source comes before the description
+    given = dict(zip(("size", "stride", "storage_offset"), rest[count:], strict=False)) | kwargs
+    offset = given.get("storage_offset")
+    offset = x.storage_offset() if offset is None else offset
+    root = x
+    while root.origin is not None:
+        root = root.origin.base
+    if x.dtype is root.dtype and is_whole(x) and not x.storage_offset() and (root is x or x.numel() == root.numel()):
+        return None
+    found = function(_memory(root, x.dtype), *rest[:count], given["size"], given["stride"], offset)
+    return torch.as_strided(found, x.shape, x.stride(), x.storage_offset()) if count else found
+
+
+def _memory(root: TracedTensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a dense tensor of the elements in the memory of a traced tensor that is no view."""
+    order = memory_order(root)
+    if order is None or root.memory.fixed or root.storage_offset() or root.dtype is not dtype:
+        raise ArgumentError(
+            message("as_strided", "a view of a dense tensor", f"one with strides {root.stride()}",
+                    "Call contiguous() first, and describe the memory that it gives.")
+        )  # fmt: skip
+    return root.permute(order)
+
+
+def constant_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of a call with the whole memory of its first operand, which has values."""
+    x, *rest = args
+    if "scatter" in str(function):  # the result has the axes of the operand
+        return (x.contiguous(), *rest)
+    length = x.untyped_storage().nbytes() // x.element_size()
+    size, stride, *offset = rest
+    first = offset[0] if offset else kwargs.get("storage_offset")
+    return x.as_strided((length,), (1,), 0).clone(), size, stride, x.storage_offset() if first is None else first
+
+
+def is_whole(x: torch.Tensor) -> bool:
+    """Whether a tensor has its elements in the order of its memory."""
+    return memory_order(x) == list(range(x.dim()))
+
+
+def memory_order(x: torch.Tensor) -> list[int] | None:
+    """Return the axes in the order in which they are in memory; None if the tensor is not dense."""
+    order = sorted(range(x.dim()), key=lambda k: (-x.stride(k), -x.shape[k]))
+    if not x.is_contiguous():
+        length = 1
+        for k in reversed(order):
+            if x.shape[k] != 1 and x.stride(k) != length:
+                return None
+            length *= x.shape[k]
+        return order
+    return list(range(x.dim()))

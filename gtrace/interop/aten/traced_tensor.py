@@ -1,0 +1,203 @@
+"""Tensors without data that stand for those of a traced function, and tensors among the arguments of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import torch
+
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import ExecutionError, message
+
+if TYPE_CHECKING:
+    from gtrace.interop.aten.tracer import Tracer
+
+
+class Memory:
+    """What a tensor and its views share.
+
+    Attributes:
+        version: how often it was written to.
+        fixed: whether it is that of a tensor which was there before.
+    """
+
+    def __init__(self, fixed: bool = False) -> None:
+        self.version = 0
+        self.fixed = fixed
+
+
+@attrs.frozen(eq=False)
+class View:
+    """How a tensor follows from another one that has the same memory.
+
+    Attributes:
+        node: of the call.
+        place: among the results of the call; None if it has one.
+        detached: whether it was taken without a gradient.
+    """
+
+    base: TracedTensor
+    node: torch.fx.Node
+    call: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    place: int | None
+    detached: bool
+
+
+class TracedTensor(torch.Tensor):
+    """A tensor without data whose calls are recorded.
+
+    Attributes:
+        types: a tensor on ``meta`` with its shape and strides.
+        tracer: of the graph that it belongs to.
+        node: its value in that graph, when its memory had the version `version`.
+        constant: its value, if it follows from constants alone.
+    """
+
+    types: torch.Tensor
+    tracer: Tracer
+    node: torch.fx.Node
+    version: int
+    memory: Memory
+    origin: View | None
+    constant: torch.Tensor | None
+
+    @staticmethod
+    def __new__(
+        cls: type[TracedTensor], types: torch.Tensor, device: torch.device, tracer: Tracer, node: torch.fx.Node
+    ) -> TracedTensor:
+        made: TracedTensor = internals.MAKE_WRAPPER.get()(
+            cls, types.shape, types.stride(), types.storage_offset(), dtype=types.dtype, device=device
+        )
+        made.types, made.tracer, made.node, made.version = types, tracer, node, 0
+        made.memory, made.origin, made.constant = Memory(), None, None
+        return made
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        return f"<traced tensor of {self.dtype}, shape {tuple(self.shape)}>"
+
+    def tolist(self) -> Any:
+        """Return the elements, which must be known."""
+        return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return internals.WITHOUT_FUNCTIONS.get()(function, types, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = [x.tracer for x in tensors_in((args, kwargs)) if isinstance(x, TracedTensor)]
+        running = [tracer for tracer in found if not tracer.ended]
+        if not running:
+            return function(*mapped(settled, args), **mapped(settled, kwargs or {}))
+        return running[0].dispatch(function, args, kwargs or {})
+
+
+def settled(x: torch.Tensor) -> torch.Tensor:
+    """Return the value of a tensor that an earlier trace left behind; any other tensor as it is.
+
+    Raises:
+        ExecutionError: the tensor follows from the arguments of that earlier call.
+    """
+    if not isinstance(x, TracedTensor) or not x.tracer.ended:
+        return x
+    value = value_of(x)
+    if value is None:
+        raise ExecutionError(
+            message("torch", "a function that keeps no tensors made from its arguments",
+                    f"one of an earlier call, of {x.dtype} and shape {tuple(x.shape)}",
+                    "Return it, or compute it again in each call.")
+        )  # fmt: skip
+    return value
+
+
+def evaluated(node: torch.fx.Node, constants: dict[str, torch.Tensor], values: dict[torch.fx.Node, Any]) -> Any:
+    """Return the value of a node that follows from constants alone, else None.
+
+    Args:
+        values: of the nodes that were evaluated before.
+    """
+    waiting = [node]
+    while waiting:
+        one = waiting[-1]
+        missing = [each for each in one.all_input_nodes if each not in values]
+        if missing:
+            waiting += missing
+            continue
+        waiting.pop()
+        if one in values:
+            continue
+        if one.op == "get_attr":
+            values[one] = constants[str(one.target)]
+        elif one.op == "placeholder" or any(values[each] is None for each in one.all_input_nodes):
+            values[one] = None
+        elif torch.Tag.nondeterministic_seeded in getattr(one.target, "tags", ()):
+            values[one] = None
+        else:
+            args, kwargs = torch.fx.node.map_arg((one.args, one.kwargs), values.__getitem__)
+            values[one] = one.target(*args, **kwargs)
+    return values[node]
+
+
+def mapped(f: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return f(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([mapped(f, each) for each in value])
+    return {key: mapped(f, each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _walk(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _walk(each)
+    elif isinstance(value, dict):
+        yield from _walk(list(value.values()))
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    return list(_walk(value))
+
+
+def value_of(x: torch.Tensor) -> torch.Tensor | None:
+    """Return the value of a constant; None for other tensors."""
+    if not isinstance(x, TracedTensor):
+        return x if x.device.type != "meta" else None
+    return x.constant if x.version == x.memory.version else None
+
+
+def on_meta(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="meta")
+
+
+def unmarked(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor on ``meta`` without marks of conjugation: its value is in the graph."""
+    return on_meta(x) if x.is_conj() or x.is_neg() else x
+
+
+def type_of(x: torch.Tensor) -> torch.Tensor:
+    return x.types if isinstance(x, TracedTensor) else on_meta(x)
+
+
+def fake_like(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+
+
+def device_of(args: Sequence[Any], kwargs: dict[str, Any]) -> torch.device:
+    """Return the device of the results of a call."""
+    given = kwargs.get("device")
+    if given is not None:
+        return torch.device(given)
+    found = tensors_in((args, kwargs))
+    return next((x.device for x in found if x.dim()), found[0].device) if found else torch.get_default_device()
+
+
+def differentiable(x: torch.Tensor) -> bool:
+    return x.is_floating_point() or x.is_complex()
