@@ -228,6 +228,9 @@ class TorchFunction:
     def __repr__(self) -> str:
         return f"<torch function {self.__name__}>"
 
+    def __reduce__(self) -> Any:
+        return TorchFunction, (self._function, self._options)  # a copy traces for itself
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if internals.dynamo_imported():
             # torch.compile breaks its graph here, and does not look into gtrace

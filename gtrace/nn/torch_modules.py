@@ -45,6 +45,9 @@ class Apply:
     def __repr__(self) -> str:
         return f"<apply of {type(self._module).__name__}>"
 
+    def __reduce__(self) -> Any:
+        return Apply, (self._module, self.state)  # a copy traces for itself
+
     def __call__(
         self,
         params: State,

@@ -7,7 +7,8 @@ import math
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution
+from gtrace.core.trace.array import Array
+from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
 
 __all__ = [
@@ -19,6 +20,7 @@ _POSITIVE = (0.0, math.inf)
 norm = Distribution(
     "norm", lambda z: neg(ops.square(z)) / 2 - HALF_LOG_2PI, cdf=special.ndtr, sf=lambda z: special.ndtr(neg(z)),
     logcdf=special.log_ndtr, logsf=lambda z: special.log_ndtr(neg(z)), ppf=special.ndtri,
+    isf=lambda q: neg(special.ndtri(q)),
 )  # fmt: skip
 uniform = Distribution(
     "uniform",
@@ -30,29 +32,71 @@ uniform = Distribution(
 )
 expon = Distribution(
     "expon", neg, cdf=lambda z: neg(ops.expm1(neg(z))), sf=lambda z: ops.exp(neg(z)), logsf=neg,
-    ppf=lambda q: neg(ops.log1p(neg(q))), support=lambda: _POSITIVE,
+    ppf=lambda q: neg(ops.log1p(neg(q))), isf=lambda q: neg(ops.log(q)), support=lambda: _POSITIVE,
 )  # fmt: skip
+
+
+def _below(z: Array) -> Array:
+    """Return the logarithm of the probability of at most z, for Laplace's distribution."""
+    inner = neg(ops.absolute(z))
+    return ops.where(z < 0, inner - math.log(2.0), ops.log1p(neg(ops.exp(inner) / 2)))
+
+
+def _half(z: Array) -> Array:
+    tail = ops.exp(neg(ops.absolute(z))) / 2
+    return ops.where(z < 0, tail, 1 - tail)
+
+
+def _laplace_quantile(q: Array) -> Array:
+    return ops.where(q < 0.5, ops.log(2 * q), neg(ops.log(2 * (1 - q))))
+
+
 laplace = Distribution(
-    "laplace", lambda z: neg(ops.absolute(z)) - math.log(2.0),
-    cdf=lambda z: ops.where(z < 0, ops.exp(neg(ops.absolute(z))) / 2, 1 - ops.exp(neg(ops.absolute(z))) / 2),
-    ppf=lambda q: ops.where(q < 0.5, ops.log(2 * q), neg(ops.log(2 * (1 - q)))),
+    "laplace", lambda z: neg(ops.absolute(z)) - math.log(2.0), cdf=_half, sf=lambda z: _half(neg(z)), logcdf=_below,
+    logsf=lambda z: _below(neg(z)), ppf=_laplace_quantile, isf=lambda q: neg(_laplace_quantile(q)),
 )  # fmt: skip
 logistic = Distribution(
-    "logistic", lambda z: neg(z) - 2 * ops.softplus(neg(z)), cdf=ops.sigmoid, sf=lambda z: ops.sigmoid(neg(z)),
-    logcdf=lambda z: neg(ops.softplus(neg(z))), logsf=lambda z: neg(ops.softplus(z)), ppf=special.logit,
+    "logistic", lambda z: neg(ops.absolute(z)) - 2 * ops.softplus(neg(ops.absolute(z))), cdf=ops.sigmoid,
+    sf=lambda z: ops.sigmoid(neg(z)), logcdf=lambda z: neg(ops.softplus(neg(z))), logsf=lambda z: neg(ops.softplus(z)),
+    ppf=special.logit, isf=lambda q: neg(special.logit(q)),
 )  # fmt: skip
+
+
+def _log1p_square(z: Array) -> Array:
+    """Return log(1 + z²), for z whose squares overflow too."""
+    size = ops.absolute(z)
+    large = size > 1e9
+    return ops.where(large, 2 * ops.log(ops.where(large, size, 1.0)), ops.log1p(ops.square(ops.where(large, 0.0, z))))
+
+
+def _cauchy_quantile(q: Array) -> Array:
+    low, high = q < 0.25, q > 0.75
+    tail = 1 / ops.tan(math.pi * ops.where(low, q, ops.where(high, 1 - q, 0.25)))
+    return ops.where(low, neg(tail), ops.where(high, tail, ops.tan(math.pi * (q - 0.5))))
+
+
 cauchy = Distribution(
-    "cauchy", lambda z: neg(ops.log1p(ops.square(z))) - math.log(math.pi), cdf=lambda z: 0.5 + ops.arctan(z) / math.pi,
-    sf=lambda z: 0.5 - ops.arctan(z) / math.pi, ppf=lambda q: ops.tan(math.pi * (q - 0.5)),
+    "cauchy", lambda z: neg(_log1p_square(z)) - math.log(math.pi), cdf=lambda z: ops.arctan2(1.0, neg(z)) / math.pi,
+    sf=lambda z: ops.arctan2(1.0, z) / math.pi, ppf=_cauchy_quantile, isf=lambda q: neg(_cauchy_quantile(q)),
 )  # fmt: skip
+
+
+def _double_log(t: Array) -> Array:
+    """Return log(1 - exp(-exp(t)))."""
+    small = t < -8.0  # the logarithm of exp(t) - exp(2 t) / 2 + exp(3 t) / 6
+    inner = ops.exp(t)
+    return ops.where(small, t - inner / 2 + ops.square(inner) / 24, log1mexp(ops.where(small, 1.0, inner)))
+
+
 gumbel_r = Distribution(
     "gumbel_r", lambda z: neg(z) - ops.exp(neg(z)), logcdf=lambda z: neg(ops.exp(neg(z))),
-    sf=lambda z: neg(ops.expm1(neg(ops.exp(neg(z))))), ppf=lambda q: neg(ops.log(neg(ops.log(q)))),
+    sf=lambda z: neg(ops.expm1(neg(ops.exp(neg(z))))), logsf=lambda z: _double_log(neg(z)),
+    ppf=lambda q: neg(ops.log(neg(ops.log(q)))), isf=lambda q: neg(ops.log(neg(ops.log1p(neg(q))))),
 )  # fmt: skip
 gumbel_l = Distribution(
     "gumbel_l", lambda z: z - ops.exp(z), logsf=lambda z: neg(ops.exp(z)),
-    cdf=lambda z: neg(ops.expm1(neg(ops.exp(z)))),
-    ppf=lambda q: ops.log(neg(ops.log1p(neg(q)))),
+    cdf=lambda z: neg(ops.expm1(neg(ops.exp(z)))), logcdf=_double_log,
+    ppf=lambda q: ops.log(neg(ops.log1p(neg(q)))), isf=lambda q: ops.log(neg(ops.log(q))),
 )  # fmt: skip
 gamma = Distribution(
     "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
@@ -67,32 +111,92 @@ chi2 = Distribution(
 beta = Distribution(
     "beta",
     lambda z, a, b: special.xlogy(a - 1, z) + special.xlog1py(b - 1, neg(z)) - special.betaln(a, b),
-    cdf=lambda z, a, b: special.betainc(a, b, z), support=lambda a, b: (0.0, 1.0), shapes="a b",
+    cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betainc(b, a, 1 - z),
+    support=lambda a, b: (0.0, 1.0), shapes="a b",
 )  # fmt: skip
+
+
+def _half_step(x: Array) -> Array:
+    """Return log Γ(x + 1/2) - log Γ(x); for large x by the asymptotic series, as the logarithms are large too."""
+    large = x > 20.0
+    y = ops.where(large, x, 20.0)
+    u = 1 / ops.square(y)
+    series = (-1 / 8 + u * (1 / 192 + u * (-1 / 640 + u * (17 / 14336 - u * (31 / 18432))))) / y
+    small = ops.where(large, 1.0, x)
+    return ops.where(large, ops.log(y) / 2 + series, special.gammaln(small + 0.5) - special.gammaln(small))
+
+
 t = Distribution(
     "t",
-    lambda z, df: special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - ops.log(df * math.pi) / 2
-    - (df + 1) / 2 * ops.log1p(ops.square(z) / df),
+    lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z / ops.sqrt(df)),
     shapes="df",
 )  # fmt: skip
 pareto = Distribution(
-    "pareto", lambda z, b: ops.log(b) - (b + 1) * ops.log(z), logsf=lambda z, b: neg(b * ops.log(z)),
-    ppf=lambda q, b: ops.exp(neg(ops.log1p(neg(q))) / b), support=lambda b: (1.0, math.inf), shapes="b",
+    "pareto", lambda z, b: ops.log(b) - (b + 1) * ops.log(z), cdf=lambda z, b: neg(ops.expm1(neg(b * ops.log(z)))),
+    logcdf=lambda z, b: log1mexp(b * ops.log(z)), logsf=lambda z, b: neg(b * ops.log(z)),
+    ppf=lambda q, b: ops.exp(neg(ops.log1p(neg(q))) / b), isf=lambda q, b: ops.exp(neg(ops.log(q)) / b),
+    support=lambda b: (1.0, math.inf), shapes="b",
 )  # fmt: skip
+
+
+def _log_mass(a: Array, b: Array) -> Array:
+    """Return the logarithm of the probability that a standard normal number is between a and b."""
+    near = ops.maximum(ops.absolute(a), ops.absolute(b)) <= 1
+    around = ops.logical_or(ops.logical_and(a <= 0, b >= 0), near)
+    # within one tail: the logarithms of the tails beyond both ends, on the side where these are small
+    right = a > 0
+    low, high = ops.where(right, neg(b), a), ops.where(right, neg(a), b)
+    low, high = ops.where(around, -2.0, low), ops.where(around, -1.0, high)
+    outer = special.log_ndtr(high)
+    gap = ops.where(ops.isinf(outer), 1.0, outer - special.log_ndtr(low))
+    tail = outer + log1mexp(gap)
+    # around 0: what is on both sides, or 1 without both tails
+    left, far = ops.where(around, a, -1.0), ops.where(around, b, 1.0)
+    wide = ops.logical_and(left < -1, far > 1)
+    sides = (special.erf(far * math.sqrt(0.5)) - special.erf(left * math.sqrt(0.5))) / 2
+    rest = ops.where(wide, special.ndtr(left) + special.ndtr(neg(far)), 0.0)
+    central = ops.where(wide, ops.log1p(neg(rest)), ops.log(ops.where(wide, 1.0, sides)))
+    return ops.where(around, central, tail)
+
+
+def _both(z: Array, a: Array, b: Array) -> tuple[Array, Array]:
+    """Return the logarithms of the probabilities of less and of more than z, between a and b."""
+    z, whole = ops.clip(z, a, b), _log_mass(a, b)
+    return _log_mass(a, z) - whole, _log_mass(z, b) - whole
+
+
+def _log_part(part: Array, rest: Array) -> Array:
+    """Return the logarithm of a probability; of one near 1 by the logarithm of what is left."""
+    small = part < math.log(0.5)
+    return ops.where(small, part, log1mexp(neg(ops.where(small, -1.0, rest))))
+
+
 truncnorm = Distribution(
-    "truncnorm", lambda z, a, b: neg(ops.square(z)) / 2 - HALF_LOG_2PI - ops.log(special.ndtr(b) - special.ndtr(a)),
-    cdf=lambda z, a, b: (special.ndtr(z) - special.ndtr(a)) / (special.ndtr(b) - special.ndtr(a)),
+    "truncnorm", lambda z, a, b: neg(ops.square(z)) / 2 - HALF_LOG_2PI - _log_mass(a, b),
+    logcdf=lambda z, a, b: _log_part(*_both(z, a, b)), logsf=lambda z, a, b: _log_part(*_both(z, a, b)[::-1]),
     support=lambda a, b: (a, b), shapes="a b",
 )  # fmt: skip
+
+
+def _gennorm_tail(z: Array, beta: Array) -> Array:
+    tail = special.gammaincc(1.0 / beta, ops.power(ops.absolute(z), beta)) / 2
+    return ops.where(z < 0, tail, 1 - tail)
+
+
 gennorm = Distribution(
     "gennorm", lambda z, beta: ops.log(0.5 * beta) - special.gammaln(1.0 / beta) - ops.power(ops.absolute(z), beta),
-    cdf=lambda z, beta: 0.5 + 0.5 * ops.sign(z) * special.gammainc(1.0 / beta, ops.power(ops.absolute(z), beta)),
-    shapes="beta",
+    cdf=_gennorm_tail, sf=lambda z, beta: _gennorm_tail(neg(z), beta), shapes="beta",
 )  # fmt: skip
 vonmises = Distribution(
-    "vonmises", lambda z, kappa: ops.multiply(kappa, ops.cos(z) - 1) - ops.log(2 * math.pi * i0e(kappa)), shapes="kappa"
+    "vonmises",
+    lambda z, kappa: ops.multiply(kappa, -2 * ops.square(ops.sin(z / 2))) - ops.log(2 * math.pi * i0e(kappa)),
+    shapes="kappa",
 )
-wrapcauchy = Distribution(
-    "wrapcauchy", lambda z, c: ops.log1p(neg(c * c)) - ops.log(2 * math.pi * (1 + c * c - 2 * c * ops.cos(z))),
-    support=lambda c: (0.0, 2 * math.pi), shapes="c",
-)  # fmt: skip
+
+
+def _wrapped(z: Array, c: Array) -> Array:
+    around = ops.square(1 - c) + 4 * c * ops.square(ops.sin(z / 2))
+    return ops.log1p(neg(c * c)) - ops.log(2 * math.pi * around)
+
+
+wrapcauchy = Distribution("wrapcauchy", _wrapped, support=lambda c: (0.0, 2 * math.pi), shapes="c")

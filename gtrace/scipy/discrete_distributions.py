@@ -10,14 +10,15 @@ from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
-from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution
+from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 
 __all__ = ["bernoulli", "poisson", "geom", "binom", "nbinom", "betabinom"]
 
 _POSITIVE = (0.0, math.inf)
 bernoulli = Distribution(
     "bernoulli", lambda k, p: special.xlogy(k, p) + special.xlog1py(1 - k, neg(p)),
-    cdf=lambda k, p: ops.where(k < 1, 1 - p, 1.0), support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
+    cdf=lambda k, p: ops.where(k < 1, 1 - p, 1.0), sf=lambda k, p: ops.where(k < 1, p, 0.0),
+    support=lambda p: (0.0, 1.0), shapes="p", discrete=True,
 )  # fmt: skip
 _NEAR = 60.0
 """Up to this mean, the terms of the entropy are added."""
@@ -48,10 +49,12 @@ class _Poisson(Distribution):
 
 poisson = _Poisson(
     "poisson", lambda k, mu: special.xlogy(k, mu) - mu - special.gammaln(k + 1),
-    cdf=lambda k, mu: special.gammaincc(k + 1, mu), support=lambda mu: _POSITIVE, shapes="mu", discrete=True,
+    cdf=lambda k, mu: special.gammaincc(k + 1, mu), sf=lambda k, mu: special.gammainc(k + 1, mu),
+    support=lambda mu: _POSITIVE, shapes="mu", discrete=True,
 )  # fmt: skip
 geom = Distribution(
-    "geom", lambda k, p: special.xlog1py(k - 1, neg(p)) + ops.log(p), sf=lambda k, p: ops.exp(k * ops.log1p(neg(p))),
+    "geom", lambda k, p: special.xlog1py(k - 1, neg(p)) + ops.log(p), logsf=lambda k, p: k * ops.log1p(neg(p)),
+    cdf=lambda k, p: neg(ops.expm1(k * ops.log1p(neg(p)))), logcdf=lambda k, p: log1mexp(neg(k * ops.log1p(neg(p)))),
     support=lambda p: (1.0, math.inf), shapes="p", discrete=True,
 )  # fmt: skip
 binom = Distribution(

@@ -22,8 +22,32 @@ def _after(outer: Function, inner: Function | None) -> Function | None:
     return None if inner is None else lambda *args: outer(inner(*args))
 
 
+def _before(inner: Function, outer: Function | None) -> Function | None:
+    return None if outer is None else lambda q, *shapes: outer(inner(q), *shapes)
+
+
+def _logarithm(part: Function | None, rest: Function | None) -> Function | None:
+    """Return the logarithm of a probability; of one near 1 by what is left."""
+    if part is None or rest is None:
+        return None
+
+    def logarithm(*args: Array) -> Array:
+        p, q = part(*args), rest(*args)
+        small = ops.less(p, 0.5)
+        return ops.where(small, ops.log(ops.where(small, p, 1.0)), ops.log1p(ops.negative(ops.where(small, 0.0, q))))
+
+    return logarithm
+
+
 def _first(*functions: Function | None) -> Function | None:
     return next((function for function in functions if function is not None), None)
+
+
+def log1mexp(x: Array) -> Array:
+    """Return log(1 - exp(-x)) of positive numbers."""
+    small = ops.less(x, math.log(2.0))
+    near = ops.log(ops.negative(ops.expm1(ops.negative(ops.where(small, x, 1.0)))))
+    return ops.where(small, near, ops.log1p(ops.negative(ops.exp(ops.negative(ops.where(small, 1.0, x))))))
 
 
 def _rest(p: Array) -> Array:
@@ -38,7 +62,7 @@ class Distribution:
         logpdf: of the standard form, from (z, *shape parameters); of counts, the logarithm of the probability of k.
         cdf, sf: the probabilities of at most z, and of more.
         logcdf, logsf: their logarithms.
-        ppf: the inverse of `cdf`.
+        ppf, isf: the inverses of `cdf` and `sf`.
         support: from shape parameters to the ends of the range outside which the density is 0.
         shapes: the names of the shape parameters.
         discrete: the numbers are integers, there is a `loc` and no `scale`.
@@ -61,16 +85,18 @@ class Distribution:
         logcdf: Function | None = None,
         logsf: Function | None = None,
         ppf: Function | None = None,
+        isf: Function | None = None,
         support: Function | None = None,
         shapes: str = "",
         discrete: bool = False,
     ) -> None:
         self.name, self.shapes, self.discrete = name, tuple(shapes.split()), discrete
-        self._logpdf, self._support, self._ppf = logpdf, support, ppf
+        self._logpdf, self._support = logpdf, support
+        self._ppf, self._isf = ppf, _first(isf, _before(_rest, ppf))
         self._cdf = _first(cdf, _after(ops.exp, logcdf), _after(_rest, sf), _after(_rest, _after(ops.exp, logsf)))
         self._sf = _first(sf, _after(ops.exp, logsf), _after(_rest, cdf), _after(_rest, _after(ops.exp, logcdf)))
-        self._logcdf = _first(logcdf, _after(ops.log, self._cdf))
-        self._logsf = _first(logsf, _after(ops.log, self._sf))
+        self._logcdf = _first(logcdf, _logarithm(self._cdf, self._sf))
+        self._logsf = _first(logsf, _logarithm(self._sf, self._cdf))
 
     def __repr__(self) -> str:
         return f"<distribution {self.name}>"
@@ -98,14 +124,14 @@ class Distribution:
             z = ops.floor(z)
         out = function(z, *shapes)
         if method in ("logpdf", "pdf"):
-            out = ops.subtract(out, ops.log(scale))
+            out = ops.where(ops.isinf(z), -math.inf, ops.subtract(out, ops.log(scale)))
         if self._support is not None:
             start, end = self._support(*shapes)
             below, above = ops.less(z, start), ops.greater(z, end)
             if method in ("logpmf", "pmf"):
                 below = ops.logical_or(below, ops.subtract(z, ops.floor(z)) != 0)
             out = ops.where(below, low, ops.where(above, high, out))
-        return out
+        return ops.where(ops.isnan(z), math.nan, out)
 
     def logpdf(self, x: Any, *args: Any, **named: Any) -> Array:
         """Return the logarithm of the density at x."""
@@ -141,16 +167,17 @@ class Distribution:
 
     def ppf(self, q: Any, *args: Any, **named: Any) -> Array:
         """Return the number of which at most a part q of all lies below."""
-        return self._quantile("ppf", q, args, named)
+        return self._quantile("ppf", self._ppf, q, args, named)
 
     def isf(self, q: Any, *args: Any, **named: Any) -> Array:
         """Return the number of which a part q of all lies above."""
-        return self._quantile("isf", ops.subtract(1.0, ops.array(q)), args, named)
+        return self._quantile("isf", self._isf, q, args, named)
 
-    def _quantile(self, method: str, q: Any, args: Any, named: Any) -> Array:
-        if self._ppf is None:
+    def _quantile(self, method: str, function: Function | None, q: Any, args: Any, named: Any) -> Array:
+        if function is None:
             got = f"{self.name}.{method}"
             raise ArgumentError(message(got, "a function that is there", "none", "It has no closed form here."))
         shapes, loc, scale = self._arguments(method, args, named)
         q, loc, scale, *shapes = as_arrays(f"{self.name}.{method}", q, loc, scale, *shapes)
-        return self._ppf(q, *shapes) * scale + loc
+        outside = ops.logical_or(ops.less(q, 0.0), ops.greater(q, 1.0))
+        return ops.where(outside, math.nan, function(q, *shapes) * scale + loc)

@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.numpy.functional import apply_along_axis
 
@@ -23,6 +23,8 @@ class ModeResult(NamedTuple):
 def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False) -> ModeResult:
     """Return the most frequent value along an axis, of equally frequent ones the smallest, and how often it comes.
 
+    NaN is the mode wherever there is one, as in SciPy.
+
     >>> import gtrace as gt
     >>> from gtrace.scipy.stats import mode
     >>> mode(gt.array([3., 1., 3., 1.])).mode
@@ -35,14 +37,41 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
     if axis is None:
         x, axis = ops.ravel(x), 0
     x = x.swapaxes(axis, -1).sort(-1) if x.ndim > 1 else x.sort(-1)
-    counts = ops.sum(ops.equal(x[..., :, None], x[..., None, :]).astype("int32"), -1)
+    if not x.shape[-1]:
+        raise ShapeError(message("mode", "at least one element along the axis", repr(x.aval), "Leave it out."))
+    counts = _ends(x) - _starts(x)
     place = ops.argmax(counts, -1, keepdims=True)
+    if x.aval.floating:
+        place = ops.where(ops.isnan(x[..., -1:]), x.shape[-1] - 1, place)
     from_sorted = [ops.take_along_axis(y, place, -1) for y in (x, counts)]
     if not keepdims:
         return ModeResult(*[y[..., 0] for y in from_sorted])
     if len(shape) != x.ndim:
         return ModeResult(*[y.reshape((1,) * len(shape)) for y in from_sorted])
     return ModeResult(*[y.swapaxes(axis, -1) for y in from_sorted])
+
+
+def _fresh(x: Array) -> Array:
+    """Return where sorted numbers differ from the one before them; NaN are equal."""
+    last, here = x[..., :-1], x[..., 1:]
+    differs = ops.not_equal(last, here)
+    if x.aval.floating:
+        differs = ops.logical_and(differs, ops.logical_not(ops.logical_and(ops.isnan(last), ops.isnan(here))))
+    return ops.concat([ops.ones((*x.shape[:-1], 1), dtype="bool"), differs], -1)
+
+
+def _starts(x: Array) -> Array:
+    """Return for each of sorted numbers how many are less."""
+    places = ops.where(_fresh(x), ops.arange(x.shape[-1]), 0)
+    return ops.cummax(places, -1)
+
+
+def _ends(x: Array) -> Array:
+    """Return for each of sorted numbers how many are not greater."""
+    count = x.shape[-1]
+    last = ops.concat([_fresh(x)[..., 1:], ops.ones((*x.shape[:-1], 1), dtype="bool")], -1)
+    places = ops.where(last, ops.arange(1, count + 1), count)
+    return ops.flip(ops.cummin(ops.flip(places, -1), -1), -1)
 
 
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Array:
@@ -71,12 +100,9 @@ def _ranks(row: Array, method: str) -> Array:
     if method == "ordinal":
         return place + 1
     sorted_ = row[order]
-    fresh = ops.concat([ops.array([True]), ops.not_equal(sorted_[1:], sorted_[:-1])])
-    dense = ops.cumsum(fresh.astype("int32"))[place]
     if method == "dense":
-        return dense
-    least = ops.sum(ops.less(row[None, :], row[:, None]).astype("int32"), 1) + 1
-    most = ops.sum(ops.less_equal(row[None, :], row[:, None]).astype("int32"), 1)
+        return ops.cumsum(_fresh(sorted_).astype("int32"))[place]
+    least, most = _starts(sorted_)[place] + 1, _ends(sorted_)[place]
     return least if method == "min" else most if method == "max" else (least + most) * 0.5
 
 

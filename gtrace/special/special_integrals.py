@@ -130,7 +130,9 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     a, b, x = as_arrays("betainc", a, b, x)
     inside = ops.logical_and(ops.greater_equal(x, 0.0), ops.less_equal(x, 1.0))
     part = _moment_of(a, b, ops.where(inside, x, math.nan), 0, 0)
+    # above the mean the part is minus what is left to 1: its sign says so, but for 0
     upper = ops.greater(ops.multiply(x, ops.add(a, b)), a)
+    upper = ops.where(ops.equal(part, 0.0), upper, ops.less(part, 0.0))
     return ops.add(part, cast(upper, part.aval.dtype))
 
 

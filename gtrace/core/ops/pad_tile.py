@@ -20,6 +20,7 @@ from gtrace.core.ops.elementwise import minimum, remainder, subtract
 from gtrace.core.ops.gather import constant_array, index_axis
 from gtrace.core.ops.join_split import concat, slice_bounds, slice_update, update_impl
 from gtrace.core.ops.operands import cast
+from gtrace.core.ops.pad_modes import STATISTICS, pad_odd, pad_ramp, pad_statistic
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import (
     as_int,
@@ -141,17 +142,24 @@ _pad = define(
     keeps=1,
 )  # fmt: skip
 
-_PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
+_PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty", "linear_ramp", *STATISTICS)
 
 
 @replayable
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Array:
+def pad(
+    x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0, *, end_values: Any = 0,
+    stat_length: Any = None, reflect_type: str = "even",
+) -> Array:  # fmt: skip
     """Return x with elements added around it.
 
     Args:
         pad_width: an int for every side, (before, after) for every axis, or such a pair for each axis.
-        mode: "constant", or, as in NumPy, "edge", "reflect", "symmetric" or "wrap".
+        mode: "constant", or, as in NumPy, "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum",
+            "minimum", "mean", "median" or "empty" (which adds zeros).
         constant_values: a number or 0-d array; or numbers by side and axis, as `pad_width`.
+        end_values: where the lines of "linear_ramp" end, as `pad_width`.
+        stat_length: how many elements of an end the statistics are of, as `pad_width`; None: all.
+        reflect_type: "even", or "odd" for 2 * end - reflection in place of the reflection.
 
     Raises:
         ShapeError: negative widths, or pairs that do not match the axes.
@@ -173,7 +181,11 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         )
     if mode not in _PAD_MODES:
         raise ArgumentError(message("pad", f"a mode among {', '.join(_PAD_MODES)}", repr(mode), "Use one of them."))
+    if reflect_type not in ("even", "odd"):
+        raise ArgumentError(message("pad", "even or odd as reflect_type", repr(reflect_type), "Use one of them."))
     pairs = tuple((int(a), int(b)) for a, b in widths)
+    if mode == "empty":
+        mode, constant_values = "constant", 0
     if mode == "constant" and isinstance(constant_values, (tuple, list, numpy.ndarray)) and numpy.ndim(constant_values):
         return _pad_by_side(x, pairs, constant_values)
     if mode == "constant":
@@ -182,11 +194,18 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         else:
             value = cast(lift("pad", constant_values), x.aval.dtype)
         return bind(_pad, (x, value), (pairs,))
+    for axis, pair in enumerate(pairs):
+        if any(pair) and not x.shape[axis]:
+            fix = 'Only mode "constant" can extend it.'
+            raise ShapeError(message("pad", f"elements to pad by {mode!r}", f"none on axis {axis}", fix))
+    if mode in STATISTICS:
+        return pad_statistic(x, pairs, mode, stat_length)
+    if mode == "linear_ramp":
+        return pad_ramp(x, pairs, end_values)
+    if reflect_type == "odd" and mode in ("reflect", "symmetric"):
+        return pad_odd(x, pairs, mode)
     for axis, (before, after) in enumerate(pairs):
         if before or after:
-            if not x.shape[axis]:
-                fix = 'Only mode "constant" can extend it.'
-                raise ShapeError(message("pad", f"elements to pad by {mode!r}", f"none on axis {axis}", fix))
             places = numpy.pad(numpy.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]
             x = take_constant(x, places, axis)
     return x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
@@ -14,8 +15,11 @@ from gtrace.core.ir.op import define
 from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted, unchanged
 from gtrace.core.ops.checks import as_flag, same_kind
+from gtrace.core.ops.elementwise import minimum, subtract
 from gtrace.core.ops.index import take_along_axis
+from gtrace.core.ops.logic import not_equal, where
 from gtrace.core.ops.operands import counting, promote_arrays
+from gtrace.core.ops.reduce import count_nonzero
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import normalize_axis, ravel, reshape
 from gtrace.core.ops.sharding_rules import along, searched
@@ -163,7 +167,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
     """Return where in a, which is sorted, each element of v would be inserted to keep the order, as int64.
 
     Args:
-        a: one dimension, ascending, without NaN.
+        a: one dimension, ascending; NaN counts as the largest, as in NumPy.
         v: values of any shape.
         side: ``"left"``: before elements that are equal; ``"right"``: after them.
         sorter: indices that sort a, as from ``gt.argsort``, if a is not sorted.
@@ -184,5 +188,20 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
     if sorter is not None:
         a = take_along_axis(a, sorter, 0)
     sequence, values = promote_arrays("searchsorted", a, v)
+    if sequence.aval.floating:
+        return _search_with_nan(sequence, values, side)
+    return _search(sequence, values, side)
+
+
+def _search_with_nan(sequence: Array, values: Array, side: str) -> Array:
+    """Search in floating numbers. torch would take NaN for small."""
+    unknown = not_equal(sequence, sequence)
+    found = _search(where(unknown, math.inf, sequence), values, side)
+    known = subtract(sequence.shape[0], count_nonzero(unknown))
+    beyond = known if side == "left" else sequence.shape[0]
+    return where(not_equal(values, values), beyond, minimum(found, known))
+
+
+def _search(sequence: Array, values: Array, side: str) -> Array:
     # flatten the values: torch requires their leading axes, which a batch adds to, to equal those of a
     return reshape(bind(_searchsorted, (sequence, ravel(values)), (side,)), values.shape)

@@ -66,7 +66,8 @@ def is_whole(x: torch.Tensor) -> bool:
 
 def memory_order(x: torch.Tensor) -> list[int] | None:
     """Return the axes in the order in which they are in memory; None if the tensor is not dense."""
-    order = sorted(range(x.dim()), key=lambda k: (-x.stride(k), -x.shape[k]))
+    strides = x.stride()
+    order = sorted(range(x.dim()), key=lambda k: (-strides[k], -x.shape[k]))
     if not x.is_contiguous():
         length = 1
         for k in reversed(order):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ExecutionError, message
-
-if TYPE_CHECKING:
-    from gtrace.interop.aten.tracer import Tracer
 
 
 class Memory:
@@ -52,13 +49,13 @@ class TracedTensor(torch.Tensor):
 
     Attributes:
         types: a tensor on ``meta`` with its shape and strides.
-        tracer: of the graph that it belongs to.
+        tracer: the `Tracer` of the graph that it belongs to.
         node: its value in that graph, when its memory had the version `version`.
         constant: its value, if it follows from constants alone.
     """
 
     types: torch.Tensor
-    tracer: Tracer
+    tracer: Any
     node: torch.fx.Node
     version: int
     memory: Memory
@@ -67,7 +64,7 @@ class TracedTensor(torch.Tensor):
 
     @staticmethod
     def __new__(
-        cls: type[TracedTensor], types: torch.Tensor, device: torch.device, tracer: Tracer, node: torch.fx.Node
+        cls: type[TracedTensor], types: torch.Tensor, device: torch.device, tracer: Any, node: torch.fx.Node
     ) -> TracedTensor:
         made: TracedTensor = internals.MAKE_WRAPPER.get()(
             cls, types.shape, types.stride(), types.storage_offset(), dtype=types.dtype, device=device
@@ -140,7 +137,8 @@ def evaluated(node: torch.fx.Node, constants: dict[str, torch.Tensor], values: d
             values[one] = None
         else:
             args, kwargs = torch.fx.node.map_arg((one.args, one.kwargs), values.__getitem__)
-            values[one] = one.target(*args, **kwargs)
+            call: Any = one.target
+            values[one] = call(*args, **kwargs)
     return values[node]
 
 

@@ -406,6 +406,10 @@ def _deviation(name: str) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(a: Any, axis: Any = None, *args: Any, mean: Any = None, **options: Any) -> Any:
         out = function(a, axis, *args, **options)
+        ddof = options.get("ddof") or options.get("correction") or (args[2] if len(args) > 2 else 0)
+        if ddof:
+            keepdims = options.get("keepdims") or (len(args) > 3 and args[3])
+            out = _of_freedom(name, out, lift(name, a), axis, ddof, bool(keepdims), options.get("where"))
         if mean is None:
             return out
         # about another center, the mean square grows by the square of what the centers are apart
@@ -416,14 +420,23 @@ def _deviation(name: str) -> Callable[..., Any]:
         shift = ops.square(ops.absolute(apart))
         if not (options.get("keepdims") or (len(args) > 3 and args[3])):
             shift = ops.reshape(shift, out.shape)
-        if options.get("ddof") or options.get("correction") or (len(args) > 2 and args[2]):
+        if ddof:
             fix = "Leave ddof and correction at 0."
             raise ArgumentError(message(name, "mean= without ddof", "both", fix))
         return ops.sqrt(ops.square(out) + shift) if name.endswith("std") else out + shift
 
     del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`."
+    call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`. Without degrees of freedom it is NaN, as in JAX."
     return call
+
+
+def _of_freedom(name: str, out: Array, x: Array, axis: Any, ddof: Any, keepdims: bool, where: Any) -> Array:
+    """Return a deviation, NaN where the number of elements does not exceed `ddof`."""
+    counted = ops.logical_not(ops.isnan(x)) if name.startswith("nan") else ops.ones(x.shape, "bool")
+    if where is not None:
+        counted = ops.logical_and(counted, where)
+    count = ops.sum(counted.astype("int64"), axis, keepdims=keepdims)
+    return ops.where(ops.greater(count, ddof), out, float("nan"))
 
 
 var, std, nanvar, nanstd = _deviation("var"), _deviation("std"), _deviation("nanvar"), _deviation("nanstd")

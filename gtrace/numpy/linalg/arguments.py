@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from gtrace.core import ops
 from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
@@ -38,3 +41,20 @@ def pair(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Array]:
     """
     x, y = promote_arrays(name, a, b, floating=True)
     return matrices(name, x, square), y
+
+
+def finite_alone(function: Callable[[Array], Sequence[Array]], x: Array, read: Array | None = None) -> list[Array]:
+    """Return the results of a function for each matrix; NaN for matrices with NaN or infinities, which torch refuses.
+
+    So one such matrix leaves the others of a batch as they are.
+
+    Args:
+        read: the elements that the function reads, with anything finite in the place of the others; None: all of x.
+    """
+    known = ops.all(ops.isfinite(x if read is None else read), (-2, -1), keepdims=True)
+    results = function(ops.where(known, x, 0.0))
+    axes = x.ndim - 2
+    return [
+        ops.where(known if y.ndim == x.ndim else known[..., 0] if y.ndim > axes else known[..., 0, 0], y, math.nan)
+        for y in results
+    ]

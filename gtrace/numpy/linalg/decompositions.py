@@ -1,4 +1,7 @@
-"""Decompositions of matrices."""
+"""Decompositions of matrices.
+
+Singular values, eigenvalues and their vectors of a matrix with NaN or infinities are NaN, as in JAX; NumPy raises.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import factorizations, linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
-from gtrace.numpy.linalg.arguments import matrices
+from gtrace.numpy.linalg.arguments import finite_alone, matrices
 
 __all__ = [
     "EigResult",
@@ -138,7 +141,11 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     if not compute_uv:
         return svdvals(x)
     x, full = matrices("svd", x), bool(full_matrices)
-    return SVDResult(*(factorizations.svd(x, full) or call_torch("svd", torch.linalg.svd, x, full_matrices=full)))
+
+    def decomposed(x: Array) -> Any:
+        return factorizations.svd(x, full) or call_torch("svd", torch.linalg.svd, x, full_matrices=full)
+
+    return SVDResult(*finite_alone(decomposed, x))
 
 
 def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
@@ -162,8 +169,12 @@ def svdvals(x: Any, /) -> Array:
     Array([3., 2.], dtype=float32)
     """
     x = matrices("svdvals", x)
-    found = factorizations.svd(x, False)
-    return call_torch("svdvals", torch.linalg.svdvals, x) if found is None else found[1]
+
+    def values(x: Array) -> tuple[Array]:
+        found = factorizations.svd(x, False)
+        return (call_torch("svdvals", torch.linalg.svdvals, x) if found is None else found[1],)
+
+    return finite_alone(values, x)[0]
 
 
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
@@ -179,8 +190,15 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
     Array([1., 2.], dtype=float32)
     """
     x, half = matrices("eigh", x, square=True), _half("eigh", UPLO)
-    found = factorizations.eigh(x, half)
-    return EighResult(*(found or call_torch("eigh", torch.linalg.eigh, x, UPLO=half)))
+
+    def decomposed(x: Array) -> Any:
+        return factorizations.eigh(x, half) or call_torch("eigh", torch.linalg.eigh, x, UPLO=half)
+
+    return EighResult(*finite_alone(decomposed, x, _read(x, half)))
+
+
+def _read(x: Array, half: str) -> Array:
+    return ops.tril(x) if half == "L" else ops.triu(x)
 
 
 def _half(name: str, half: str) -> str:
@@ -197,8 +215,12 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> Array:  # noqa: N803 - NumPy's name
     Array([1., 2.], dtype=float32)
     """
     x, half = matrices("eigvalsh", x, square=True), _half("eigvalsh", UPLO)
-    found = factorizations.eigh(x, half)
-    return call_torch("eigvalsh", torch.linalg.eigvalsh, x, UPLO=half) if found is None else found[0]
+
+    def values(x: Array) -> tuple[Array]:
+        found = factorizations.eigh(x, half)
+        return (call_torch("eigvalsh", torch.linalg.eigvalsh, x, UPLO=half) if found is None else found[0],)
+
+    return finite_alone(values, x, _read(x, half))[0]
 
 
 def eig(x: Any, /) -> EigResult:
@@ -209,7 +231,7 @@ def eig(x: Any, /) -> EigResult:
     gtrace.complex64
     """
     x = matrices("eig", x, square=True)
-    return EigResult(*(matrix_functions.eig(x) or call_torch("eig", torch.linalg.eig, x)))
+    return EigResult(*finite_alone(lambda x: matrix_functions.eig(x) or call_torch("eig", torch.linalg.eig, x), x))
 
 
 def eigvals(x: Any, /) -> Array:
@@ -220,8 +242,12 @@ def eigvals(x: Any, /) -> Array:
     (2,)
     """
     x = matrices("eigvals", x, square=True)
-    found = matrix_functions.eig(x)
-    return call_torch("eigvals", torch.linalg.eigvals, x) if found is None else found[0]
+
+    def values(x: Array) -> tuple[Array]:
+        found = matrix_functions.eig(x)
+        return (call_torch("eigvals", torch.linalg.eigvals, x) if found is None else found[0],)
+
+    return finite_alone(values, x)[0]
 
 
 def lu(x: Any, /) -> tuple[Array, Array, Array]:

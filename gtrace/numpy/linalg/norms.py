@@ -22,7 +22,7 @@ from gtrace.core.trace.convert import real_scalar
 from gtrace.core.trace.replayable import replayable
 from gtrace.interop.aten import handwritten_layers, linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
-from gtrace.numpy.linalg.arguments import matrices
+from gtrace.numpy.linalg.arguments import finite_alone, matrices
 from gtrace.numpy.linalg.decompositions import SlogdetResult, eigvalsh, svdvals
 from gtrace.numpy.linalg.solving import inv
 
@@ -70,7 +70,8 @@ def slogdet(x: Any, /) -> SlogdetResult:
     Array(-1., dtype=float32)
     """
     x = matrices("slogdet", x, square=True)
-    return SlogdetResult(*(linear_systems.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)))
+    sign, size = linear_systems.slogdet(x) or call_torch("slogdet", torch.linalg.slogdet, x)
+    return SlogdetResult(ops.where(ops.isnan(size), math.nan, sign), size)
 
 
 def matrix_power(x: Any, n: int, /) -> Array:
@@ -291,7 +292,11 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
         expected = "fro, nuc, 1, -1, 2, -2, inf or -inf as ord"
         raise ArgumentError(message("matrix_norm", expected, repr(ord), "Pass one of them."))
     x = matrices("matrix_norm", x, narrow=ord not in ("nuc", 2, -2))
-    return call_torch("matrix_norm", torch.linalg.matrix_norm, x, ord, keepdim=keepdims)
+
+    def measured(x: Array) -> tuple[Array]:
+        return (call_torch("matrix_norm", torch.linalg.matrix_norm, x, ord, keepdim=keepdims),)
+
+    return finite_alone(measured, x)[0] if ord in ("nuc", 2, -2) else measured(x)[0]
 
 
 @replayable

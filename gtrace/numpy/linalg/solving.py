@@ -18,7 +18,7 @@ from gtrace.core.ops.shape import as_int, normalize_axes
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import linear_systems, matrix_functions
 from gtrace.interop.torch_functions import call_torch
-from gtrace.numpy.linalg.arguments import matrices, pair
+from gtrace.numpy.linalg.arguments import finite_alone, matrices, pair
 from gtrace.numpy.linalg.decompositions import svdvals
 
 __all__ = ["inv", "lstsq", "pinv", "solve", "solve_triangular", "tensorinv", "tensorsolve"]
@@ -138,10 +138,12 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
         bound = cast(ops.array(bound), x.aval.dtype)
-    found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
-    if found is not None:
-        return found
-    return call_torch("pinv", torch.linalg.pinv, x, rtol=bound, hermitian=hermitian)
+
+    def inverse(x: Array) -> tuple[Array]:
+        found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
+        return (call_torch("pinv", torch.linalg.pinv, x, rtol=bound, hermitian=hermitian) if found is None else found,)
+
+    return finite_alone(inverse, x, ops.tril(x) if hermitian else None)[0]
 
 
 def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Array, Array]:

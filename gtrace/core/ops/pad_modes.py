@@ -1,0 +1,135 @@
+"""Padding with numbers that follow from the array: statistics, ramps and odd reflections, as ``numpy.pad`` has them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
+from gtrace.core.ops.elementwise import round as rounded
+from gtrace.core.ops.gather import constant_array, index_axis
+from gtrace.core.ops.join_split import concat, slice_bounds
+from gtrace.core.ops.operands import cast
+from gtrace.core.ops.reduce import max as largest
+from gtrace.core.ops.reduce import mean
+from gtrace.core.ops.reduce import min as smallest
+from gtrace.core.ops.shape import broadcast_to
+from gtrace.core.ops.sorting import sort
+from gtrace.core.trace.array import Array
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def by_axis(name: str, values: Any, ndim: int) -> Any:
+    """Return an option of `pad` as an array of (before, after) for each axis.
+
+    Raises:
+        ShapeError: it is not a number, a pair, or a pair for each axis.
+    """
+    try:
+        return numpy.broadcast_to(numpy.asarray(values), (ndim, 2))
+    except ValueError:
+        got = f"{values!r} for {ndim} axes"
+        raise ShapeError(message("pad", f"one number, pair or pair an axis as {name}", got, "Pass a number.")) from None
+
+
+def _between(x: Array, axis: int, start: int, stop: int) -> Array:
+    bounds = [(0, n, 1) for n in x.shape]
+    bounds[axis] = (start, stop, 1)
+    return slice_bounds(x, tuple(bounds))
+
+
+def _median(x: Array, axis: int) -> Array:
+    size = x.shape[axis]
+    middle = _between(sort(x, axis), axis, (size - 1) // 2, size // 2 + 1)
+    return _with_nan(x, mean(middle, axis, True), axis)
+
+
+def _with_nan(x: Array, value: Array, axis: int) -> Array:
+    """Return a value, or NaN where there is one along the axis."""
+    return add(value, multiply(mean(x, axis, True), 0.0)) if x.aval.floating else value
+
+
+STATISTICS: dict[str, Callable[[Array, int], Array]] = {
+    "maximum": lambda x, axis: largest(x, axis, True),
+    "minimum": lambda x, axis: smallest(x, axis, True),
+    "mean": lambda x, axis: mean(x, axis, True),
+    "median": _median,
+}
+"""By mode: what is put around, of the elements along an axis."""
+
+
+def pad_statistic(x: Array, pairs: Pairs, mode: str, lengths: Any) -> Array:
+    """Return x with a statistic of the elements near each end beyond it.
+
+    Args:
+        lengths: how many elements of an end count, as `pad` takes it; None: all.
+
+    Raises:
+        ArgumentError: a length is not positive.
+    """
+    counts = None if lengths is None else by_axis("stat_length", lengths, x.ndim)
+    if counts is not None and (counts.dtype.kind not in "iu" or (counts < 1).any()):
+        raise ArgumentError(message("pad", "positive integers as stat_length", repr(lengths), "Pass None for all."))
+    for axis, pair in enumerate(pairs):
+        size = x.shape[axis]
+        parts = []
+        for side, width in enumerate(pair):
+            count = size if counts is None else builtins.min(size, int(counts[axis, side]))
+            part = _between(x, axis, 0, count) if side == 0 else _between(x, axis, size - count, size)
+            value = STATISTICS[mode](part, axis)
+            if not x.aval.floating and not x.aval.complex and mode in ("mean", "median"):
+                value = rounded(value)
+            shape = (*x.shape[:axis], width, *x.shape[axis + 1 :])
+            parts.append(broadcast_to(cast(value, x.aval.dtype), shape))
+        x = concat([parts[0], x, parts[1]], axis)
+    return x
+
+
+def pad_ramp(x: Array, pairs: Pairs, end_values: Any) -> Array:
+    """Return x with straight lines from its ends to other values beyond it; between integers, rounded down."""
+    ends = by_axis("end_values", end_values, x.ndim)
+    for axis, pair in enumerate(pairs):
+        size = x.shape[axis]
+        parts = []
+        for side, width in enumerate(pair):
+            edge = _between(x, axis, 0, 1) if side == 0 else _between(x, axis, size - 1, size)
+            end = ends[axis, side].item()
+            steps = numpy.arange(width) if side == 0 else numpy.arange(width)[::-1]
+            shape = [1] * x.ndim
+            shape[axis] = width
+            along = constant_array(steps.reshape(shape).astype(numpy.int64), x.aval.device)
+            line = add(end, divide(multiply(subtract(edge, end), along), builtins.max(width, 1)))
+            parts.append(cast(line if x.aval.floating or x.aval.complex else floor(line), x.aval.dtype))
+        x = concat([parts[0], x, parts[1]], axis)
+    return x
+
+
+def pad_odd(x: Array, pairs: Pairs, mode: str) -> Array:
+    """Return x with its reflections in both ends beyond it, turned by the value there: 2 * end - reflection."""
+    for axis, (before, after) in enumerate(pairs):
+        size = x.shape[axis]
+        period = size if mode == "symmetric" else size - 1
+        if not period:  # one element, which is its own reflection
+            x = index_axis(x, constant_array(numpy.zeros(1 + before + after, numpy.int64), x.aval.device), axis)
+            continue
+        turns, places = numpy.divmod(numpy.arange(-before, size + after), period)
+        odd = turns % 2 != 0
+        shape = [1] * x.ndim
+        shape[axis] = -1
+        places = numpy.where(odd, size - 1 - places, places)
+
+        def constants(values: Any, shape: Any = shape) -> Array:
+            return constant_array(values.astype(numpy.int64).reshape(shape), x.aval.device)  # noqa: B023
+
+        first, last = _between(x, axis, 0, 1), _between(x, axis, size - 1, size)
+        taken = index_axis(x, constant_array(places.astype(numpy.int64), x.aval.device), axis)
+        out = multiply(taken, constants(1 - 2 * odd))
+        for end, factor in ((first, odd - turns), (last, odd + turns)):
+            out = add(out, multiply(end, constants(factor)))
+        x = cast(out, x.aval.dtype)
+    return x

@@ -1,0 +1,14 @@
+"""The names of ``jax._src.typing`` that libraries import."""
+
+from typing import Any
+
+import numpy
+
+from gtrace.core.base.dtypes import DType as DType
+from gtrace.core.trace.array import Array as Array
+from gtrace.jax.typing import ArrayLike as ArrayLike
+from gtrace.jax.typing import DTypeLike as DTypeLike
+
+DimSize = int | Any
+Shape = tuple[DimSize, ...]
+StaticScalar = numpy.bool_ | numpy.number[Any] | bool | int | float | complex
