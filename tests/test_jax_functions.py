@@ -558,3 +558,14 @@ def test_options_and_parameters_that_jax_0_12_added(jax):
     assert jax.numpy.lexsort([jax.numpy.array([2, 1])], batch_size=3).tolist() == [1, 0]
     with pytest.raises(ArgumentError, match="with_logs left to its default"):
         jax.custom_gradient(lambda x: (x, lambda g: g), with_logs=True)
+
+
+@pytest.mark.parametrize("name", ["var", "std", "nanvar", "nanstd"])
+def test_deviations_without_degrees_of_freedom_are_nan(name):
+    import gtrace.jax.numpy as jnp
+
+    x = jnp.array([[1.0, 2.0, 4.0], [1.0, 2.0, jnp.nan]])
+    function = getattr(jnp, name)
+    assert jnp.isnan(function(x, ddof=9))
+    assert jnp.isnan(function(x[0], ddof=3)) and not jnp.isnan(function(x[0], ddof=2))
+    assert jnp.isnan(function(x, axis=1, ddof=2, keepdims=True)).tolist() == [[False], [True]]

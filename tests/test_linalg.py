@@ -532,3 +532,23 @@ def test_einsums_of_three_operands_are_products_of_two():
         gt.ones((8, 3)), gt.ones((3, 4, 5)), gt.ones((8, 4))
     )
     assert [len(node.ins) for node in graph.nodes if node.op.name == "einsum"] == [2, 2]
+
+
+UNKNOWN = {
+    "svd": lambda x: gt.linalg.svd(x), "svdvals": gt.linalg.svdvals, "eigh": gt.linalg.eigh,
+    "eigvalsh": gt.linalg.eigvalsh, "eig": gt.linalg.eig, "eigvals": gt.linalg.eigvals, "pinv": gt.linalg.pinv,
+    "cond": gt.linalg.cond, "nuclear": lambda x: gt.linalg.matrix_norm(x, ord="nuc"), "slogdet": gt.linalg.slogdet,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_one_unknown_matrix_leaves_the_others_of_a_batch(name, value):
+    x = np.random.default_rng(0).normal(size=(3, 3, 3))
+    x = x @ x.transpose(0, 2, 1) + np.eye(3)
+    expected = gt.tree.leaves(UNKNOWN[name](gt.array(x)))
+    x[1, 2, 1] = value
+    for came, right in zip(gt.tree.leaves(UNKNOWN[name](gt.array(x))), expected, strict=True):
+        came, right = np.asarray(came), np.asarray(right)
+        np.testing.assert_allclose(came[[0, 2]], right[[0, 2]], rtol=1e-9)
+        assert np.isnan(came[1]).all() or (name in ("slogdet", "cond") and np.isinf(value))

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.ops.draw_functions import nextafter
@@ -440,3 +442,38 @@ def test_the_derivative_of_logsumexp_far_from_zero_keeps_float32s_accuracy() -> 
     assert_close(gt.jacfwd(gt.logsumexp)(gt.array(x)), weights, check_dtype=False)
     curvature = np.diag(weights) - np.outer(weights, weights)
     assert_close(gt.hessian(gt.logsumexp)(gt.array(x)), curvature, check_dtype=False)
+
+
+@given(
+    st.lists(st.sampled_from([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan]), max_size=8),
+    st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.0, np.inf, np.nan]), min_size=1, max_size=8),
+    st.sampled_from(["left", "right"]),
+)
+def test_searches_take_nan_for_the_largest(a, v, side):
+    a, v = np.sort(np.array(a, np.float32)), np.array(v, np.float32)
+    came = np.asarray(gt.searchsorted(gt.array(a), gt.array(v), side))
+    np.testing.assert_array_equal(came, np.searchsorted(a, v, side))
+
+
+PADDING = (
+    {"mode": "linear_ramp", "end_values": ((5, -4), (0, 3))},
+    {"mode": "linear_ramp"},
+    {"mode": "maximum"},
+    {"mode": "minimum", "stat_length": ((1, 2), (3, 1))},
+    {"mode": "mean"},
+    {"mode": "mean", "stat_length": 2},
+    {"mode": "median", "stat_length": (3, 2)},
+    {"mode": "median"},
+    {"mode": "reflect", "reflect_type": "odd"},
+    {"mode": "symmetric", "reflect_type": "odd"},
+)
+
+
+@pytest.mark.parametrize("options", PADDING, ids=lambda options: "-".join(map(str, options.values())))
+@pytest.mark.parametrize("widths", [((1, 2), (0, 3)), ((7, 0), (9, 8)), 0])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_modes_of_padding_are_numpys(options, widths, dtype):
+    x = np.random.default_rng(0).integers(-9, 9, (3, 4)).astype(dtype)
+    came = np.asarray(gt.pad(gt.array(x), widths, **options))
+    assert came.dtype == dtype
+    np.testing.assert_allclose(came, np.pad(x, widths, **options), rtol=1e-6, atol=1e-6)

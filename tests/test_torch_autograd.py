@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 
 import pytest
 import torch
@@ -181,3 +183,27 @@ def test_other_arguments():
         ours(lambda x: x if x.sum() > 0 else -x)(x)
     with pytest.raises(gt.DeviceError, match="meta"):
         ours(gt.sin)(torch.empty(2, device="meta"))
+
+
+def bent(x):
+    return gt.tanh(x)
+
+
+def test_functions_can_be_copied_within_what_holds_them():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.activation = torch.nn.Linear(2, 2), gt.to_torch_function(bent)
+
+        def forward(self, x):
+            return self.activation(self.linear(x))
+
+    net, x = Net(), torch.ones(1, 2)
+    right = net(x)
+    for same in (copy.deepcopy(net), copy.copy(net)):
+        torch.testing.assert_close(same(x), right)
+    again = pickle.loads(pickle.dumps(net.activation))
+    torch.testing.assert_close(again(x), torch.tanh(x))
+    params, apply = gt.from_module(torch.nn.Linear(2, 1))
+    for same in (copy.deepcopy(apply), pickle.loads(pickle.dumps(apply))):
+        assert float(same(params, gt.ones(2))[0]) == float(apply(params, gt.ones(2))[0])

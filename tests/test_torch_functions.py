@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
 import subprocess
 import sys
 import threading
@@ -14,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.errors import ArgumentError, ConcretizationError, DtypeError
+from gtrace.errors import ArgumentError, ConcretizationError, DtypeError, ExecutionError
 from gtrace.testing import assert_close
 
 rng = np.random.default_rng(0)
@@ -480,3 +483,152 @@ def test_dtypes_of_gtrace_are_arguments_of_torch():
     x = gt.array([1.0, 2.0])
     assert F.softmax(x, 0, dtype=gt.float64).dtype == gt.float64
     assert_close(gt.lift(torch.masked.sum)(x, mask=x > 1), 2.0, check_dtype=False)
+
+
+S = torch.as_strided
+# functions of a (6, 4) matrix that read or write memory by strides
+BY_STRIDES = {
+    "slice": lambda x: S((x * 1)[1:], (3, 2), (4, 1)),
+    "transposed": lambda x: S((x * 1).T, (3, 2), (1, 4)),
+    "windows": lambda x: S((x * 1).T, (4, 5, 2), (1, 4, 4)),
+    "copy": lambda x: torch.as_strided_copy((x * 1).T[1:], (3, 2), (1, 4)),
+    "expanded": lambda x: S((x * 1).expand(2, 6, 4), (3, 2), (4, 1)),
+    "write": lambda x: _written(x, lambda y: S(y, (4,), (5,)).fill_(7.0)),
+    "write_transposed": lambda x: _written(x, lambda y: S(y.T, (4,), (5,)).fill_(7.0)),
+    "write_slice": lambda x: _written(x, lambda y: S(y[1:], (3,), (5,)).mul_(7.0)),
+}
+
+
+def _written(x, write):
+    y = x * 1
+    write(y)
+    return y
+
+
+@pytest.mark.parametrize("name", BY_STRIDES)
+def test_memory_is_read_by_the_strides_that_torch_has(name):
+    function, x = BY_STRIDES[name], torch.arange(24.0).reshape(6, 4).requires_grad_()
+    right = function(x)
+    weights = torch.arange(1.0, right.numel() + 1).reshape(right.shape)
+    (grad,) = torch.autograd.grad((right * weights).sum(), x)
+    ours = gt.lift(function)
+    assert torch.equal(ours(gt.array(x)).to_torch(), right.detach())
+    assert torch.equal(gt.vmap(ours)(gt.array(x)[None])[0].to_torch(), right.detach())
+    assert torch.equal(gt.grad(lambda a: (ours(a) * gt.array(weights)).sum())(gt.array(x)).to_torch(), grad)
+
+
+def test_memory_that_no_dense_array_has_is_refused():
+    with pytest.raises(ArgumentError, match=r"as_strided\] expected a view of a dense tensor"):
+        gt.lift(lambda x: S(torch.complex(x, x).real, (2,), (2,)))(gt.ones(4))
+
+
+# what writes to y = 2 * x, where torch follows no gradient
+UNFOLLOWED = {
+    "clamp": torch.no_grad()(lambda y, x: y.clamp_(max=1.0)),
+    "view": torch.no_grad()(lambda y, x: y[1].mul_(3.0)),
+    "item": torch.no_grad()(lambda y, x: y.__setitem__(0, 5.0)),
+    "transposed": torch.no_grad()(lambda y, x: y.T.add_(x.T)),
+    "several": torch.no_grad()(lambda y, x: [y.mul_(2.0), y[0].zero_(), y.add_(1)]),
+    "sized": torch.no_grad()(lambda y, x: y.mul_(x[x > 1.5].sum())),
+    "data": lambda y, x: y.data.clamp_(max=1.0),
+    "view of data": lambda y, x: y.data[0].mul_(3.0),
+    "detached": lambda y, x: y.detach().mul_(3.0),
+}
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("name", UNFOLLOWED)
+def test_writes_that_autograd_does_not_follow_keep_the_gradient(name, looks):
+    def loss(x):
+        if looks and x.sum() < -50:
+            return x.sum()
+        y = x * 2
+        row = y[0]
+        UNFOLLOWED[name](y, x)
+        return (y**2).sum() + (row**3).sum()
+
+    x = torch.tensor([[1.0, 2.0], [3.0, -4.0]], requires_grad=True)
+    right = loss(x)
+    value, grad = gt.value_and_grad(gt.lift(loss))(gt.array(x))
+    assert float(value) == pytest.approx(right.item())
+    torch.testing.assert_close(grad.to_torch(), torch.autograd.grad(right, x)[0])
+
+
+@dataclasses.dataclass
+class Output:
+    y: object
+    count: int = 3
+    later: object = dataclasses.field(default=None, init=False)
+
+
+@dataclasses.dataclass(slots=True)
+class Slots:
+    y: object
+
+
+@dataclasses.dataclass
+class Items(collections.OrderedDict):
+    y: object = None
+
+    def __post_init__(self):
+        self["y"] = self.y
+
+
+class Named(dict):
+    y = property(lambda self: self["y"])
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("make", [Output, Slots, Items, lambda y: Named(y=y)])
+def test_results_of_users_classes_have_values(make, looks):
+    function = gt.lift(lambda x: make(x * 2) if not looks or x.sum() > 0 else None)
+    x = gt.array([1.0, 2.0])
+    assert function(x).y.tolist() == [2.0, 4.0]
+    assert gt.tree.map(lambda leaf: leaf, function(x)).y.tolist() == [2.0, 4.0]
+    if not looks:
+        assert gt.jit(lambda x: function(x).y + 1)(x).tolist() == [3.0, 5.0]
+    assert gt.lift(lambda given: given.y * 3)(function(x)).tolist() == [6.0, 12.0]
+
+
+class Holder:
+    def __init__(self, y):
+        self.y = y
+
+
+@pytest.mark.parametrize("make", [Holder, lambda y: {y}, lambda y: lambda: y, lambda y: iter([y]), lambda y: y.add])
+def test_results_that_hide_arrays_are_refused(make):
+    with pytest.raises(ArgumentError, match="expected a function that returns arrays"):
+        gt.lift(lambda x: make(x * 2))(gt.ones(2))
+
+
+def test_functions_may_keep_tables_of_constants():
+    tables = {}
+
+    @functools.cache
+    def angles(n):
+        return torch.outer(torch.arange(n).float(), torch.ones(n)).cos()
+
+    def masked(x):
+        n = x.shape[1]
+        if n not in tables:
+            tables[n] = torch.tril(torch.ones(n, n))
+        return x @ (tables[n] + angles(n))
+
+    for n in (3, 40):
+        for batch in (1, 2):
+            right = torch.ones(batch, n) @ (torch.tril(torch.ones(n, n)) + angles.__wrapped__(n))
+            torch.testing.assert_close(gt.lift(masked)(gt.ones((batch, n))).to_torch(), right)
+    assert tables[3].sum() == 6  # outside too
+    kept = []
+    gt.lift(lambda x: kept.append(x * 2) or x)(gt.ones(2))
+    with pytest.raises(ExecutionError, match="keeps no tensors made from its arguments"):
+        gt.lift(lambda x: x + kept[0])(gt.ones((1, 2)))
+
+
+def test_numbers_of_torch_and_its_conventions():
+    x = torch.tensor([np.nan, -2.0, -0.0, 0.0, np.inf])
+    assert torch.equal(torch.sign(gt.array(x)).to_torch(), torch.sign(x))
+    near = torch.tensor([0.99, 0.999, 0.9999, 1.0])
+    torch.testing.assert_close(torch.erfinv(gt.array(near)).to_torch(), torch.erfinv(near), rtol=3e-7, atol=0)
+    half = gt.lift(lambda x: x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), 2).sum(0))
+    assert half(gt.arange(6.0)).tolist() == [6.0, 9.0]
