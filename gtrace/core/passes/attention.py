@@ -22,7 +22,7 @@ from gtrace.core.ir.edit import Replacements, toposort
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
-from gtrace.core.passes.masks import HIDDEN, Added, Hidden, Mask, Masks, built_mask, number_of
+from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, number_of
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
@@ -151,11 +151,11 @@ class _Attention:
         if found is None:
             return False
         product, self.mask, self.scale, self.powers = found
-        numbers = [step.score for step in self.mask if isinstance(step, Hidden) and step.score != -math.inf]
-        if numbers and max(numbers) > HIDDEN:
+        if not 0.0 < self.scale < math.inf:  # the kernel hides scores before it multiplies them
             return False
-        keeps = not numbers or self._masks.keeps_scores(self.mask)
-        self.levelled = not (keeps and self._masks.is_level(self.mask))
+        if not self._masks.is_exact(self.mask):
+            return False
+        self.levelled = not (self._masks.keeps_scores(self.mask) and self._masks.is_level(self.mask))
         terms = self._terms(product)
         if terms is None or terms[2] != "d":
             return False

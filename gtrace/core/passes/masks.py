@@ -25,7 +25,7 @@ LEVEL = 1e3
 row, in which it takes digits: after -1e9 none is left for the gradient."""
 
 REPLACED = -1e30
-"""In place of scores that are replaced by a number such as -1e9: after others that are added, it is still as small."""
+"""In place of scores that are replaced by a number such as -1e9, where a row may have no others."""
 
 MOST_KNOWN = 1 << 25
 """Elements of a mask, at most, that is computed to see what it is."""
@@ -79,6 +79,20 @@ class Masks:
                 self._tensors[value] = None  # the program must raise when it runs, not here
         return self._tensors[value]
 
+    def is_exact(self, mask: Mask) -> bool:
+        """Whether the kernel can have the numbers that replace scores as minus infinity.
+
+        It can if they are all one number, and nothing that may be as small is added to the scores of a row.
+        """
+        numbers = {step.score for step in mask if isinstance(step, Hidden) and step.score != -math.inf}
+        if not numbers:
+            return True
+        if len(numbers) > 1 or not max(numbers) <= HIDDEN:
+            return False
+        if all(isinstance(step, Hidden) for step in mask):
+            return True
+        return self.is_level(mask)
+
     def keeps_scores(self, mask: Mask) -> bool:
         """Whether it is known that no row is hidden as a whole."""
         kept = torch.ones((), dtype=torch.bool)
@@ -103,14 +117,11 @@ class Masks:
         return self._causal[key]
 
     def is_level(self, mask: Mask) -> bool:
-        """Whether it is known that no finite number is added to all scores of a row, but for small ones."""
+        """Whether it is known that nothing is added to all scores of a row, but for small numbers."""
         if all(isinstance(step, Hidden) for step in mask):
             return True
         total = self._total(mask)
-        if total is None:
-            return False
-        largest = total if total.dim() == 0 else total.amax(-1)
-        return bool(((largest.abs() <= LEVEL) | (largest == -math.inf)).all())
+        return total is not None and bool((total.amax(-1).abs() <= LEVEL).all())
 
     def _total(self, mask: Mask) -> torch.Tensor | None:
         """Return what a mask adds to the scores, if that is known."""
@@ -143,11 +154,12 @@ def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) ->
     """Return what is added to scores, and which rows are replaced by numbers as a whole; None: none are.
 
     The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take the
-    digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights. Rows of
-    numbers alone have equal weights, as they would have without a query.
+    digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights; a row
+    of minus infinity alone becomes NaN, as its weights are. Rows of numbers alone have equal weights, as they would
+    have without a query.
     """
     built: int | None = None
-    shown: int | None = None  # where scores are not replaced
+    replaced = False
     for step in mask:
         if isinstance(step, Added):
             term = build("neg", (), step.value) if step.negative else step.value
@@ -159,17 +171,14 @@ def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) ->
         built = build("where", (), step.condition, *sides)
         if build.aval(built).weak:
             built = build("astype", (SHORT[scores.dtype],), built)
-        if levelled and step.score != -math.inf:
-            one = build("logical_not", (), step.condition) if step.inverted else step.condition
-            shown = one if shown is None else build("bitwise_and", (), shown, one)
+        replaced = replaced or step.score != -math.inf
     assert built is not None
     alone = None
     if levelled:
         largest = build("max", _last_axis(build.aval(built)), built)
         built = build("sub", (), built, largest)
-    if shown is not None:
-        alone = build("any", _last_axis(build.aval(shown)), shown)
-        alone = _of_kernel(build, build("logical_not", (), alone), scores)
+        if replaced:  # then nothing is added: the largest is 0, this number or minus infinity
+            alone = _of_kernel(build, build("eq", (), largest, number_of(REPLACED, scores)), scores)
     built = _of_kernel(build, built, scores)
     given = build.aval(built).shape
     full = (*given[:-2], *scores.shape[-2:])

@@ -21,7 +21,7 @@ import torch
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements, toposort
-from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
 from gtrace.core.passes.rowwise import FLAT, FULL, ROW, Rows, equal
@@ -137,7 +137,7 @@ class _Norm:
         self.weight: int | None = None
         self.bias: int | None = None
         self.eps = 0.0
-        self.total: tuple[int, tuple[int, ...]] | None = None
+        self.total: tuple[int, tuple[Operand, ...]] | None = None
         found = operators(axes, self.rows.shape)
         assert found is not None
         self._operators = found
@@ -339,23 +339,36 @@ class _Norm:
                         top = above
                     tops.setdefault(top.out)
         for out in tops:
-            left, terms = [out], []
-            while left:
-                value = left.pop()
-                node = values.made.get(value)
-                if value == out or (node is not None and node.op.name == "add" and value not in self.rows.kinds
-                                    and values.added_up(value) is not None):  # fmt: skip
-                    left += reversed([*values.made[value].values()])
-                else:
-                    terms.append(value)
-            inside = [v for v in terms if self.rows.kinds.get(v) == FULL]
-            a = values.avals[out]
-            if any(values.avals[v] is not a for v in terms) or len(terms) == len(inside):
+            terms = self._terms(out)
+            if terms is None:
+                continue
+            inside = [v for v in terms if isinstance(v, int) and self.rows.kinds.get(v) == FULL]
+            if len(terms) == len(inside):
                 continue
             if equal(functools.reduce(torch.add, [env[v] for v in inside]), expected):
                 self.total = out, tuple(v for v in terms if v not in inside)
                 return True
         return False
+
+    def _terms(self, out: int) -> list[Operand] | None:
+        """Return the arrays and numbers that a sum adds up; None: some are of another type."""
+        values, a = self.values, self.values.avals[out]
+        left: list[Operand] = [out]
+        terms: list[Operand] = []
+        while left:
+            value = left.pop()
+            if isinstance(value, Scalar):
+                terms.append(value)
+                continue
+            if values.avals[value] is not a:
+                return None
+            node = values.made.get(value)
+            if value == out or (node is not None and node.op.name == "add" and value not in self.rows.kinds
+                                and values.added_up(value) is not None):  # fmt: skip
+                left += reversed(values.made[value].ins)
+            else:
+                terms.append(value)
+        return terms
 
     # -- the operations
 
@@ -376,10 +389,11 @@ class _Norm:
         gradient = self._operators.backward(build, given, self.cotangent, kept, of[BACKWARD], self.total is not None)
         if self.total is not None:
             assert gradient is not None
-            out, (last, *others) = self.total
-            for other in others:
+            out, others = self.total
+            last = gradient
+            for other in others[1:]:
                 last = build("add", (), last, other)
-            build("add", (), last, gradient, out=out)
+            build("add", (), last, others[0], out=out)
         return [build.made[start:middle], build.made[middle:]]
 
     def _location(self, results: Iterable[int]) -> str | None:

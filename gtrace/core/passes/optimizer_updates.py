@@ -27,7 +27,7 @@ from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate
 
 ROUNDING = 1e-7
-"""How far the two factors of a moving average may be from a sum of 1, as a part of the second one."""
+"""How far the two factors of a moving average of float32 may be from a sum of 1, as a part of the second one."""
 
 SMALL = 1 << 16
 """Parameters of at most so many elements are updated together: calls for each would take longer than the updates. So
@@ -95,8 +95,9 @@ def _adam(
     gs, ms, vs, ps = (list(operands[k * count : (k + 1) * count]) for k in range(4))
     if not parameter:
         ps = [torch.zeros_like(m) for m in ms]
-    averages = _averages(beta1, weight1) and _averages(beta2, weight2)
+    averages = all(_averages(*factors, ms[0].dtype) for factors in ((beta1, weight1), (beta2, weight2)))
     fused = averages and 0.0 < inner < math.inf and math.isfinite(step) and (bool(step) or not decay)
+    fused = fused and (not decay or (abs(1.0 - decay) >= LEAST_KEPT and math.isfinite(decay / step)))
     fused = fused and internals.FUSED_UPDATES.available()
     aligned = []
     for k, m in enumerate(ms):
@@ -136,9 +137,10 @@ def _adam(
     return [*ps, *ms, *vs]
 
 
-def _averages(beta: float, weight: float) -> bool:
-    """Whether these are the factors of a moving average."""
-    return 0.0 <= beta < 1.0 and abs(1.0 - beta - weight) <= ROUNDING * weight
+def _averages(beta: float, weight: float, dtype: torch.dtype) -> bool:
+    """Whether these are the factors of a moving average of arrays of a dtype, up to rounding."""
+    rounding = ROUNDING * weight if dtype is torch.float32 else torch.finfo(dtype).eps
+    return 0.0 <= beta < 1.0 and abs(1.0 - beta - weight) <= rounding
 
 
 def _is_dense(x: torch.Tensor) -> bool:
@@ -295,9 +297,9 @@ class _Search:
             return None
         (g, v, *weights2), (m, *weights1) = second, first
         kind = ratio.instr.aval
-        if any(self.avals[x] is not kind for x in (g, m, v, new_m, new_v)):
-            return None
         outside, p, result, kept = self._added(ratio)
+        if any(self.avals[x] is not kind for x in (g, m, v, new_m, new_v, *([] if p is None else [p]))):
+            return None
         powers = [[(x, 1)] for x in (*weights1, *weights2, small)] + [[*above, *outside], inside, kept[1]]
         numbers = dict.fromkeys(x for each in powers for x, _ in each if isinstance(x, int))
         if any(
@@ -307,7 +309,7 @@ class _Search:
         places = {x: k for k, x in enumerate(numbers)}
         beta1, weight1, beta2, weight2, eps, rate, within, rest = (_factor(each, places) for each in powers)
         if not all(
-            _averages(x, y)
+            _averages(x, y, kind.dtype)
             for x, y in ((beta1, weight1), (beta2, weight2))
             if isinstance(x, float) and isinstance(y, float)
         ):
@@ -426,11 +428,13 @@ class _Search:
         value = ratio.out
         decayed: int | None = None  # the parameter in the sum so far, and its factors there
         factors: Powers = []
-        found: tuple[Powers, int | None, int, tuple[float, Powers]] | None = None
+        found: tuple[Powers, int | None, int, tuple[float, Powers]] = (powers, None, value, (1.0, []))
         while (node := self._user(value)) is not None:
             product = self._factors(node)
             if product is not None and product[0] == value:
                 powers, factors, value = [*powers, product[1:]], [*factors, product[1:]], node.out
+                if decayed is None:
+                    found = powers, None, value, (1.0, [])
                 continue
             term = self._other_term(node, value)
             if term is None:
@@ -447,10 +451,11 @@ class _Search:
             powers, value = [*powers, *sign], node.out
             constant = _factor(factors, {}) if all(isinstance(x, Scalar) for x, _ in factors) else 1.0
             if isinstance(constant, float) and abs(constant) < LEAST_KEPT:  # a decay, of a parameter to come
-                found = (powers, other, value, (1.0, [])) if not other_sign else None
+                if not other_sign:
+                    found = powers, other, value, (1.0, [])
             else:  # (1 - decay) p + rate ratio
                 found = powers, p, value, (0.0, factors)
-        return found or (powers, None, value, (1.0, []))
+        return found
 
     def _other_term(self, node: Node, value: int) -> tuple[int, Powers, Powers] | None:
         """Return of a sum or difference the term beside `value`, the sign of `value`, and that of the term."""

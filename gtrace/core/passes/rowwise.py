@@ -13,8 +13,9 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.graph import Node, Scalar
 
-SPREADS, MEANS = (0.1, 1.0, 1e-20), (1.0, 0.0, 0.0)
-"""Of the rows. On the last one, any number that is added to what a norm divides by shows."""
+SPREADS, MEANS = (0.1, 1.0, 1e-20, 0.0), (1.0, 0.0, 0.0, 0.0)
+"""Of the rows. On the third one, any number that is added to what a norm divides by shows. The last one has no
+variance, so what a program does with such rows shows."""
 
 TOLERANCE = 1e-9
 """How far equal values may be apart, as a part of the largest in their row."""
@@ -64,10 +65,10 @@ class Rows:
     def kind(self, value: int) -> str | None:
         """Return the kind of a value that is given: the array, a vector, a cotangent."""
         shape = getattr(self.values.avals[value], "shape", None)
-        if shape == self.shape:
-            return FULL
         if shape is None or self.values.avals[value].dtype is not self._dtype:
             return None
+        if shape == self.shape:
+            return FULL
         if self.along:
             return COLUMN if _stripped(shape) == self.shape[-1:] else None
         return self._of_rows(shape)
@@ -222,4 +223,7 @@ def _is_zero(x: Any) -> bool:
 
 
 def equal(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return x.shape == y.shape and bool(((x - y).abs() <= TOLERANCE * y.abs().amax(-1, keepdim=True)).all())
+    if x.shape != y.shape:
+        return False
+    close = (x - y).abs() <= TOLERANCE * y.abs().amax(-1, keepdim=True)
+    return bool((close | (x.isnan() & y.isnan())).all())
