@@ -285,7 +285,9 @@ def scale_by_stddev(
         mu, nu = moment(updates, state.mu, decay, 1), moment(updates, state.nu, decay, 2)
         count = state.count + 1
         means, squares = (without_bias(x, decay, count) for x in (mu, nu)) if bias_correction else (mu, nu)
-        out = tree.map(lambda g, m, n: _by_root(g, n - m * m, eps, eps_in_sqrt), updates, means, squares)
+        # rounding can bring a variance below 0
+        variances = tree.map(lambda m, n: ops.maximum(n - m * m, 0), means, squares)
+        out = tree.map(lambda g, variance: _by_root(g, variance, eps, eps_in_sqrt), updates, variances)
         return out, ScaleByRStdDevState(count, mu, nu)
 
     return GradientTransformation(init, update)

@@ -6,10 +6,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import attrs
+
+from gtrace.core.base.bounded_tables import BoundedTable
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = (int, str, bytes, type(None))
 _INTEGERS = {int}
@@ -65,6 +71,31 @@ def exact_key(value: Any) -> Any:
             return kind, value
         return key
     return kind, value
+
+
+def exact_cache(limit: int) -> Callable[[F], F]:
+    """Return a decorator that remembers up to `limit` results of a function by the exact keys of its arguments.
+
+    >>> halved = exact_cache(8)(lambda x: x / 2)
+    >>> halved(0.0), halved(-0.0)
+    (0.0, -0.0)
+    """
+
+    def decorate(function: F) -> F:
+        known: BoundedTable[Any, Any] = BoundedTable(limit)
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = exact_key((args, tuple(kwargs.items())))
+            found = known.get(key, known)
+            if found is known:
+                found = function(*args, **kwargs)
+                known.remember(key, found)
+            return found
+
+        return call  # type: ignore[return-value]
+
+    return decorate
 
 
 def _compared_fields(kind: type) -> list[str] | None:

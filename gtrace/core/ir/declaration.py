@@ -56,6 +56,7 @@ class Declaration:
         effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
         unsigned: how uint64 is computed where torch cannot: None, `gtrace.core.ir.wide_unsigned.ORDER` or a function
             of the bits.
+        numbers: its attributes hold numbers of the user's: those of other types or signs are others, even if ``==``.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
@@ -84,6 +85,7 @@ class Declaration:
     placement: bool = False
     collective: bool = False
     effect: bool = False
+    numbers: bool = False
     projection: bool = False
     unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)

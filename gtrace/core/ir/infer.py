@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.base.dtypes import COMPLEX, FLOAT8, WIDE_UNSIGNED
 from gtrace.core.base.errors import DeviceError, DtypeError, ShapeError, message
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.declaration import Declaration
@@ -53,7 +54,7 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
     single = (op.elementwise or known is not None) and device.type == "cpu"
     if single and known is None:
         known = _broadcast(op, avals)
-    kinds = params, *[(a.dtype, len(a.shape)) for a in avals]
+    kinds = exact_key(params) if op.numbers else params, *[(a.dtype, len(a.shape)) for a in avals]
     dtype = op.dtypes.get(kinds) if single else None
     if dtype is None and single and rules.nondiff is None and (op.elementwise or not params):
         # a differentiable result is floating, and torch keeps a floating dtype that all operands share

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Cases
 from gtrace.core.ir.declaration import Declaration, Params
@@ -29,7 +30,8 @@ class Op(Declaration):
     """A primitive operation. Make one with `define`.
 
     Attributes:
-        table: a cache of instructions by (params, *avals), and without attributes also by avals alone.
+        table: a cache of instructions by (params, *avals), with the exact key of the params if `numbers`, and without
+            attributes also by avals alone.
     """
 
     table: BoundedTable[Any, Instr] = attrs.field(factory=lambda: BoundedTable(MAX_TABLE), init=False)
@@ -42,12 +44,13 @@ class Op(Declaration):
 
         The instruction for operands with a sharding is that for operands without one.
         """
-        key = (params, *avals)
+        exact = exact_key(params) if self.numbers else params
+        key = (exact, *avals)
         found = self.table.get(key)
         if found is None:
             plain = tuple([a.plain if a.__class__ is Aval else a for a in avals])
             found = _instrs.intern(
-                (self, (params, *plain)), lambda: Instr(self, params, plain, infer(self, params, plain))
+                (self, (exact, *plain)), lambda: Instr(self, params, plain, infer(self, params, plain))
             )
             self.table.remember(key, found)
             if not params:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base.dtypes import WIDE_UNSIGNED
+from gtrace.core.base.exact_keys import exact_cache
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.declaration import Declaration
 
@@ -40,7 +41,7 @@ def kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], resul
     return functools.partial(_in_int64, op, result.dtype)
 
 
-@functools.lru_cache(maxsize=4096)
+@exact_cache(4096)
 def has_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
     """Whether torch takes wide unsigned operands of these types: meta tensors do not show it, so it runs on zeros."""
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]

@@ -37,8 +37,8 @@ erf = unary(
 
 
 def _relu_slope(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    # g times 1 or 0, which is 0 where x is NaN; torch's own derivative of relu passes g on there
-    return torch.ops.aten.leaky_relu_backward(g, x, 0.0, False)
+    # 0 also where g is infinite, and where x is NaN; torch's own derivative of relu passes g on there
+    return torch.where(x > 0, g, 0)
 
 
 def _relu_slope_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
@@ -56,7 +56,7 @@ _relu_grad = define(
     "relu_grad", _relu_slope, direct=_relu_slope_direct, arity=2, elementwise=True, fresh=True,
     vjp=lambda ct, needed, g, x, out: (bind(_relu_grad, (ct, x)) if needed[0] else None, None), linear=(0,),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 3, 4)))],
-    reference=lambda g, x: g * (x > 0),
+    reference=lambda g, x: numpy.where(x > 0, g, 0),
     user=lambda g, x: bind(_relu_grad, promote_arrays("relu", g, x, floating=True)),
 )  # fmt: skip
 silu = unary(

@@ -354,7 +354,8 @@ def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtyp
 
 
 _arange = define(
-    "arange", _arange_impl, params=("start", "stop", "step", "dtype", "device"), arity=0, nondiff=_CREATES,
+    "arange", _arange_impl, numbers=True, params=("start", "stop", "step", "dtype", "device"), arity=0,
+    nondiff=_CREATES,
     span=lambda avals, spans, start, stop, **_: (min(start, stop), max(start, stop) - 1 if start < stop else start),
     shape=_arange_aval, samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
     reference=numpy.arange, user=lambda *args: arange(*args),
@@ -416,7 +417,7 @@ def _linspace_impl(start: float, stop: float, num: int, endpoint: bool, dtype: s
 
 
 _linspace = define(
-    "linspace", _linspace_impl, params=("start", "stop", "num", "endpoint", "dtype", "device"), arity=0,
+    "linspace", _linspace_impl, numbers=True, params=("start", "stop", "num", "endpoint", "dtype", "device"), arity=0,
     shape=lambda avals, num, dtype, device, **_: aval((num,), DTYPES[dtype], torch.device(device)), nondiff=_CREATES,
     samples=lambda: [Sample((0.0, 1.0, 5)), Sample((2.0, -1.0, 4), {"endpoint": False})],
     reference=numpy.linspace, user=lambda *args, **kw: linspace(*args, **kw),

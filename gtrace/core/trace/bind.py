@@ -13,6 +13,7 @@ import torch
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import LeakError, user_location, users_line
 from gtrace.core.base.events import Recorded, bus
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Scalar, has_rules
 from gtrace.core.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
@@ -96,7 +97,7 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
         ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
     """
     avals = tuple([x.aval for x in operands])
-    instr = op.table.get((params, *avals))
+    instr = op.table.get((exact_key(params) if op.numbers else params, *avals))
     if instr is None:
         if len({a.device for a in avals}) > 1:
             operands = _joined(op, operands)

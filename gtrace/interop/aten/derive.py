@@ -17,6 +17,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, Bundle, aval
@@ -285,7 +286,8 @@ def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], ava
         key: the kind of rule, a call as (overload, constants), and what else decides.
     """
     whole = (key, *map(_strong, avals))
-    found = _rules.get(whole)
+    exact = exact_key(whole)
+    found = _rules.get(exact)
     if found is None:
         found = derivations.find(whole, read_derived)
         if found is None:
@@ -295,7 +297,7 @@ def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], ava
         with _lock:
             if len(_rules) >= MAX_RULES:
                 _rules.clear()
-            _rules[whole] = found
+            _rules[exact] = found
     return found
 
 

@@ -184,7 +184,7 @@ def _reference(*operands: numpy.ndarray, overload: str, args: tuple[Any, ...]) -
 
 
 aten = define(
-    "aten", _call, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp, jvp=_jvp,
-    batch=_batch, samples=_samples, reference=_reference,
+    "aten", _call, numbers=True, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp,
+    jvp=_jvp, batch=_batch, samples=_samples, reference=_reference,
     user=lambda *xs, overload, args: call_aten(overload, args, xs),
 )  # fmt: skip

@@ -7,7 +7,6 @@ each argument of the overload's schema, where `OPERAND` stands for an array.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.exact_keys import exact_cache
 from gtrace.core.ir.aval import Aval
 
 OPERAND = "x"
@@ -180,7 +180,7 @@ def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_oper
     return operands, tuple(entries[:least])
 
 
-@functools.lru_cache(maxsize=4096)
+@exact_cache(4096)
 def caller(
     name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None, as_given: bool = False
 ) -> Callable[..., Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.exact_keys import exact_cache
 from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY
@@ -76,7 +76,7 @@ _DIFFERENTIABLE: dict[str, Sequence[int]] = {
 """The results of which torch has derivatives, by overload."""
 
 
-@functools.lru_cache(maxsize=4096)
+@exact_cache(4096)
 def _has_derivative(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
     """Return for each result of a call whether torch differentiates it."""
     key = "differentiable", overload, args, avals
@@ -254,6 +254,11 @@ def _record_op(name: str, *operands: Any, params: tuple[Any, ...] = ()) -> Array
     return bind(REGISTRY[name], operands, params)
 
 
+def _array(a: Aval, x: Any) -> Array:
+    """Return an operand in the dtype of the result; torch's autograd has numbers as tensors too, such as 1j."""
+    return cast(x, a.dtype) if isinstance(x, Array) else full_like_scalar(x, a.dtype, (), a.device)
+
+
 def _same_dtype(a: Aval, x: Any) -> Any:
     """Return an operand of an elementwise operation in the dtype of the result, or None where torch would promote."""
     if isinstance(x, Array):
@@ -425,24 +430,24 @@ def _log_softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | No
 
 @_rule("clone.default", "alias.default", "lift_fresh_copy.default", "contiguous.default", "lift_fresh.default",
        "resolve_conj.default", "resolve_neg.default")  # fmt: skip
-def _same(a: Aval, x: Array, **rest: Any) -> Array:
-    return cast(x, a.dtype)
+def _same(a: Aval, x: Any, **rest: Any) -> Array:
+    return _array(a, x)
 
 
 @_rule("_conj.default", "conj_physical.default", "_conj_physical.default")
-def _conj(a: Aval, x: Array) -> Array:
+def _conj(a: Aval, x: Any) -> Array:
     # torch's results may be marked as conjugated and keep their memory; values of gtrace have no such marks
-    return ops.conj(cast(x, a.dtype))
+    return ops.conj(_array(a, x))
 
 
 @_rule("_neg_view.default")
-def _neg_view(a: Aval, x: Array) -> Array:
-    return _record_op("neg", cast(x, a.dtype))
+def _neg_view(a: Aval, x: Any) -> Array:
+    return _record_op("neg", _array(a, x))
 
 
 @_rule("detach.default", "detach_copy.default")
-def _detach(a: Aval, x: Array) -> Array:
-    x = cast(x, a.dtype)
+def _detach(a: Aval, x: Any) -> Array:
+    x = _array(a, x)
     return ops.stop_gradient(x) if a.floating else x
 
 
@@ -454,8 +459,8 @@ _TRANSLATIONS[MARK] = _custom_function
 
 
 @_rule("_to_copy.default")
-def _to_copy(a: Aval, x: Array, **rest: Any) -> Array:
-    return to_device(cast(x, a.dtype), a.device)
+def _to_copy(a: Aval, x: Any, **rest: Any) -> Array:
+    return to_device(_array(a, x), a.device)
 
 
 @_rule("full.default", "full_like.default", "new_full.default")

@@ -89,7 +89,7 @@ ELEMENTWISE: dict[str, tuple[Elementwise, ...]] = {
     "sigmoid": (Elementwise("sigmoid<{T}>({0})", "f", 14),),
     "silu": (Elementwise("silu<{T}>({0})", "f", 14),),
     "relu": (Elementwise("relu<{T}>({0})", "if"),),
-    "relu_grad": (Elementwise("{0} * {T}({1} > 0)", "f"),),
+    "relu_grad": (Elementwise("({1} > 0 ? {0} : {T}(0))", "f"),),
     "softplus": (Elementwise("logaddexp<{T}>({0}, {T}(0))", "f", 20),),
     "logaddexp": (Elementwise("logaddexp<{T}>({0}, {1})", "f", 20),),
     "gelu": (Elementwise(lambda approximate: "gelu_tanh<{T}>({0})" if approximate else "gelu<{T}>({0})", "f", 16),),

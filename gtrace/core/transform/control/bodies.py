@@ -81,14 +81,14 @@ def capture_body(
 
 
 @functools.lru_cache(maxsize=512)
-def _has_effects(graph: Graph) -> bool:
+def has_effects(graph: Graph) -> bool:
     """Whether a program calls Python for effect, within its loops and branches also."""
-    return any(node.op.effect or any(_has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
+    return any(node.op.effect or any(has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
 
 
 def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
     """Return the results of a loop or branch; outside of traced functions, what its bodies print is printed now."""
-    if thread.trace.capture is None and results and any(_has_effects(captured.graph) for captured in captures):
+    if thread.trace.capture is None and results and any(has_effects(captured.graph) for captured in captures):
         materialize(results[0], "callback")
     return results
 

@@ -21,7 +21,14 @@ from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.capture import NoOutputs
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
-from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, with_effects
+from gtrace.core.transform.control.bodies import (
+    Closure,
+    capture_body,
+    check_same,
+    has_effects,
+    lift_leaves,
+    with_effects,
+)
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
@@ -87,10 +94,37 @@ def _batch(
     rows = ops.arange(size, device=index.device)
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
     zero = lift("switch", 0)
-    results = [bind_all(op, (zero, *operands[1:]), ((sub,),)) for sub, _ in made]
+    results = []
+    for k, (sub, _) in enumerate(made):
+        given = operands[1:]
+        if any(floating(sub.graph.out_avals)) and not has_effects(sub.graph):
+            given = _taken(index == k, flags, given)
+        results.append(bind_all(op, (zero, *given), ((sub,),)))
     return [
         (bind(index_op, (ops.stack(column), index, rows), ((0, 1),)), True) for column in zip(*results, strict=True)
     ]
+
+
+def _taken(taken: Array, flags: Sequence[bool], operands: Sequence[Array]) -> list[Array]:
+    """Return the operands of a branch that only some examples take.
+
+    The other examples get the operands of one that takes it. So their results, which are not selected, and the
+    derivatives of these are finite if its own are; a cotangent of 0 times infinity would be NaN.
+
+    Args:
+        taken: which examples take the branch.
+        flags: the operands with the batch on axis 0.
+    """
+    one, any_taken = ops.argmax(taken), ops.any(taken)
+    given = []
+    for x, flag in zip(operands, flags, strict=True):
+        held = ops.stop_gradient(x)
+        if flag:
+            mask = ops.reshape(taken, (-1, *[1] * (len(x.aval.shape) - 1)))
+            given.append(ops.where(mask, x, held[one]))
+        else:
+            given.append(ops.where(any_taken, x, held) if x.aval.floating else x)
+    return given
 
 
 def _narrow(wanted: set[int], branches: Branches) -> tuple[tuple[Branches], list[int]]:
