@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy
-
 from gtrace import numpy as names
 from gtrace.core.base import dtypes
 from gtrace.core.base.errors import DtypeError
@@ -13,7 +11,7 @@ from gtrace.core.ops import key_arrays
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import namespace
 
-float0 = numpy.dtype([("float0", numpy.void, 0)])
+float0 = dtypes.FLOAT0
 
 
 extended, prng_key = key_arrays.extended, key_arrays.prng_key

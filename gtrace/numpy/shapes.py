@@ -28,7 +28,7 @@ __all__ = [
 
 
 def copy(x: Any) -> Array:
-    """Return x as an array of its own; an Array itself, which never changes.
+    """Return x as an array of its own, which stays when x is given away.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.copy([1, 2])

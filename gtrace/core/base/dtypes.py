@@ -49,6 +49,8 @@ DTYPES: dict[str, torch.dtype] = {
 
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
+FLOAT0 = numpy.dtype([("float0", numpy.void, 0)])
+"""Of the tangents and cotangents of integers, which have no values: NumPy's dtype of that name in JAX."""
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
 """Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""

@@ -16,7 +16,7 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import define
-from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
+from gtrace.core.ops.elementwise import add, divide, floor, identity, multiply, subtract
 from gtrace.core.ops.join_split import stack
 from gtrace.core.ops.logic import equal
 from gtrace.core.ops.operands import cast, on_device_op, promote_arrays
@@ -32,7 +32,7 @@ from gtrace.core.ops.shape import (
     reshape,
 )
 from gtrace.core.trace.array import Array, wrap
-from gtrace.core.trace.bind import bind
+from gtrace.core.trace.bind import another, bind
 from gtrace.core.trace.convert import (
     at_default,
     check_cast,
@@ -80,7 +80,9 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     Array([[1., 2.],
            [3., 4.]], dtype=float32)
     """
-    if isinstance(obj, numpy.ndarray):
+    if type(obj) is Array:
+        obj = own(obj)
+    elif isinstance(obj, numpy.ndarray):
         obj = obj.copy()
     elif isinstance(obj, torch.Tensor):
         obj = plain_tensor("array", obj).clone()
@@ -89,6 +91,12 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     elif hasattr(obj, "__array__") and not isinstance(obj, (Array, numpy.generic)):
         obj = numpy.array(obj)
     return asarray(obj, dtype=dtype, device=device)
+
+
+def own(x: Array) -> Array:
+    """Return another Array of the value of `x`, which it keeps if `x` is given away."""
+    found = another(x)
+    return identity(x) if found is None else found
 
 
 def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Array:

@@ -114,8 +114,14 @@ class PRNGKeyArray(Array, of_keys=True):
         return KeysAt(self._data)
 
     def copy(self) -> PRNGKeyArray:
-        """Return the array itself: Arrays never change."""
-        return self
+        """Return another array of the same keys, which stays when this one is given away."""
+        return keys_of(self._data.copy())
+
+    def __copy__(self) -> PRNGKeyArray:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> PRNGKeyArray:
+        return self.copy()
 
     def block_until_ready(self) -> PRNGKeyArray:
         """Compute the keys now; returns self."""

@@ -153,8 +153,14 @@ class ArrayMethods:
         return complex_parts.imag(self)
 
     def copy(self: Any) -> Array:
-        """Return the array itself: Arrays never change."""
-        return self
+        """Return another array of the same value, which stays when this one is given away."""
+        return create.own(self)
+
+    def __copy__(self: Any) -> Array:
+        return create.own(self)
+
+    def __deepcopy__(self: Any, memo: Any) -> Array:
+        return create.own(self)
 
     @property
     def T(self: Any) -> Array:  # noqa: N802 - the array API's name

@@ -10,7 +10,14 @@ import numpy as np
 import torch
 
 from gtrace.core.base.dtypes import BIT_DTYPES, BY_TORCH, LONG, DType
-from gtrace.core.base.errors import DtypeError, ImmutableError, ShapeError, message, user_location
+from gtrace.core.base.errors import (
+    ArrayConcretizationError,
+    DtypeError,
+    ImmutableError,
+    ShapeError,
+    message,
+    user_location,
+)
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.base.tree.treedef import leaf_class
 from gtrace.core.ir.aval import Aval, aval
@@ -20,7 +27,7 @@ from gtrace.core.partitioner import processes
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.array_text import array_text, elements_text
 from gtrace.core.trace.force import layout, materialize, whole
-from gtrace.core.trace.record import Donation
+from gtrace.core.trace.record import Donation, followed, followers
 
 __all__ = ["Array"]
 
@@ -151,6 +158,7 @@ class Array(ArrayBase):
         With ``copy=False`` the tensor shares memory with this Array, and writing to it breaks the promise that Arrays
         never change.
         """
+        self._refuse_followed("to_torch")
         tensor = whole(self, "to_torch")
         return _clone(tensor) if copy else _detach(tensor)
 
@@ -169,7 +177,18 @@ class Array(ArrayBase):
             )
         return _to_item(whole(self, cause))
 
+    def _refuse_followed(self, cause: str) -> None:
+        if followers and self.aval.floating and followed(self):
+            fix = (
+                "Derivatives do not pass through NumPy and torch: use gt's function, such as gt.sin for np.sin; for the"
+                " value alone convert gt.stop_gradient(x)."
+            )
+            raise ArrayConcretizationError(
+                message(cause, "a value that is not being differentiated", repr(self.aval), fix)
+            )
+
     def _numpy(self, cause: str) -> np.ndarray:
+        self._refuse_followed(cause)
         tensor = whole(self, cause)
         if tensor.dtype in BIT_DTYPES:
             name = LONG[tensor.dtype]
@@ -227,6 +246,7 @@ class Array(ArrayBase):
         if copy is False:
             fix = "Allow the copy, or use x.numpy(), which is read-only."
             raise BufferError(message("dlpack", "copy=True or None, as Arrays never change", "copy=False", fix))
+        self._refuse_followed("dlpack")
         return _clone(whole(self, "dlpack")).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
@@ -267,12 +287,6 @@ class Array(ArrayBase):
         )
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __copy__(self) -> Array:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Array:
-        return self
 
     @classmethod
     def _from_pickle(cls, value: np.ndarray, dtype: str | None, device: str | None) -> Array:

@@ -18,7 +18,7 @@ from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Scalar, has_rules
 from gtrace.core.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
 from gtrace.core.ir.subgraph import plain_instr
-from gtrace.core.trace.array import Array
+from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.force import flush, layout, materialize
 from gtrace.core.trace.no_value import leaked
 from gtrace.core.trace.record import RegionLayout, Trace, followers, thread
@@ -228,6 +228,18 @@ def new_pending(trace: Trace, a: Any, number: int) -> Array:
     out._number = number
     out._buf = None
     out._leaf = None
+    return out
+
+
+def another(x: Array) -> Array | None:
+    """Return another Array of the same value; None: a gradient or a capture has to see the copy as an operation."""
+    trace = x._trace
+    if x._buf is not None:
+        return fresh(x) if x._number == -1 else None
+    if trace is not thread.trace or trace.tape is not None or trace.capture is not None:
+        return None
+    out = new_pending(trace, x.aval, x._number)
+    trace.refs.append(_ref(out))
     return out
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy
+
 from gtrace.core.base import tree
-from gtrace.core.base.dtypes import LONG
+from gtrace.core.base.dtypes import FLOAT0, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.operands import cast, weak_like
+from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 
@@ -48,8 +51,8 @@ def only_arrays(leaves: Sequence[Any]) -> bool:
     return True
 
 
-def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> list[Array]:
-    """Return leaves as floating Arrays.
+def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integers: bool) -> list[Array]:
+    """Return leaves as Arrays, floating ones if `integers` does not allow others.
 
     Raises:
         ArgumentError, DtypeError: a leaf that is no array, or not floating; with its key path.
@@ -62,7 +65,7 @@ def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> li
                         "Move it to another argument, or use argnums.")
             )  # fmt: skip
         x = lift(name, leaf)
-        if not x.aval.floating:
+        if not (x.aval.floating or integers):
             raise DtypeError(
                 message(
                     name, "floating inputs", f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums."
@@ -73,11 +76,20 @@ def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any]) -> li
 
 
 class Call:
-    """The differentiated arguments of one call, as a flat list, and how to call the function with others in place."""
+    """The differentiated arguments of one call, as a flat list, and how to call the function with others in place.
+
+    Args:
+        integers: integers and bools may be among the arguments; no derivative is taken by them.
+
+    Attributes:
+        inputs: the floating leaves of the arguments.
+        leaves: all of them.
+    """
 
     def __init__(
-        self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any
-    ) -> None:
+        self, name: str, function: Callable[..., Any], argnums: Any, args: tuple[Any, ...], kwargs: Any,
+        integers: bool = False,
+    ) -> None:  # fmt: skip
         self.function, self.args, self.kwargs = function, args, kwargs
         self.single = argnums.__class__ is int
         if self.single and 0 <= argnums < len(args):
@@ -89,14 +101,15 @@ class Call:
         for x in leaves:
             if x.__class__ is not Array or not x.aval.floating:
                 prefix = f"args[{self.places[0]}]" if self.single else "args"
-                leaves = differentiable(name, [prefix + p for p in tree.paths(selected)], leaves)
+                leaves = differentiable(name, [prefix + p for p in tree.paths(selected)], leaves, integers)
                 break
-        self.inputs: list[Array] = leaves
+        self.leaves: list[Array] = leaves
+        self.inputs = [x for x in leaves if x.aval.floating] if integers else leaves
 
     def run(self, arrays: Sequence[Array]) -> Any:
-        """Call the function with `arrays` in the place of the differentiated arguments' leaves."""
+        """Call the function with `arrays` in the place of the floating leaves."""
         given = list(self.args)
-        values = self.structure.unflatten(arrays)
+        values = self.pack(arrays, lambda x: x)
         if self.single:
             given[self.places[0]] = values
         else:
@@ -104,13 +117,37 @@ class Call:
                 given[k] = value
         return self.function(*given, **self.kwargs)
 
-    def pack(self, values: Sequence[Any]) -> Any:
-        """Return one value per input in the structure of the differentiated arguments."""
+    def pack(self, values: Sequence[Any], other: Callable[[Array], Any]) -> Any:
+        """Return one value per input, and `other` of the leaves that are none, in the structure of the arguments."""
+        if len(values) != len(self.leaves):
+            given = iter(values)
+            values = [next(given) if x.aval.floating else other(x) for x in self.leaves]
         return self.structure.unflatten(values)
 
+    def tangents(self, name: str, values: Any) -> list[Array]:
+        """Return the tangents of the inputs, of those of all arguments.
+
+        Raises:
+            ArgumentError: another structure, shape or dtype than that of the arguments; or integers have a tangent.
+        """
+        found = like(name, "tangent", values, self.structure, self.leaves)
+        if len(self.inputs) == len(self.leaves):
+            return found
+        for x, leaf in zip(self.leaves, tree.leaves(values), strict=True):
+            if not (x.aval.floating or is_empty(leaf)):
+                fix = f"Pass numpy.zeros({x.shape}, gt.jax.float0): no derivative is taken by integers."
+                expected = f"a tangent of dtype float0 for {x.aval!r}"
+                raise ArgumentError(message(name, expected, type(leaf).__name__, fix))
+        return [t for t, x in zip(found, self.leaves, strict=True) if x.aval.floating]
+
     def gradient(self, cotangents: Sequence[Array]) -> Any:
-        """Return the cotangents of the inputs in the structure of the differentiated arguments."""
-        return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]))
+        """Return the cotangents of the inputs in the structure of the arguments; integers have some without values."""
+        return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]), lambda x: numpy.zeros(x.shape, FLOAT0))
+
+
+def is_empty(leaf: Any) -> bool:
+    """Whether a leaf is the tangent or cotangent of integers: an array without values."""
+    return isinstance(leaf, numpy.ndarray) and leaf.dtype == FLOAT0
 
 
 def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
@@ -146,6 +183,8 @@ def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
 def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array]:
     """Return the leaves of `values`, tangents or cotangents, as Arrays with the shapes and dtypes of `patterns`.
 
+    One of integers may have the dtype `FLOAT0`, which has no values.
+
     Raises:
         ArgumentError: another structure, shape or dtype; with the key path.
     """
@@ -154,6 +193,8 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
         raise ArgumentError(message(name, f"a {what} of structure {structure}", str(given), "Match the structures."))
     out = []
     for k, (x, leaf) in enumerate(zip(patterns, leaves, strict=True)):
+        if not x.aval.floating and is_empty(leaf):
+            leaf = constant(0, x.aval)
         value = lift(name, leaf)
         fits = value.aval.dtype is x.aval.dtype or (value.aval.weak and value.aval.complex <= x.aval.complex)
         if value.aval.shape != x.aval.shape or not fits:

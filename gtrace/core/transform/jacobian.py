@@ -128,7 +128,9 @@ def jacfwd(
                 ops.reshape(ops.moveaxis(c, 0, -1), (*y.shape, *x.shape)) for c, y in zip(columns, outputs, strict=True)
             ]
             by_input.append(weak_like(moved, [y.aval for y in outputs]))
-        jacobian = structure.unflatten([call.pack([column[j] for column in by_input]) for j in range(len(outputs))])
+        jacobian = structure.unflatten(
+            [call.structure.unflatten([column[j] for column in by_input]) for j in range(len(outputs))]
+        )
         return (jacobian, aux) if has_aux else jacobian
 
     return named(wrapped, f)

@@ -27,7 +27,7 @@ from gtrace.core.trace.bind import bind, project
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import Call, like
+from gtrace.core.transform.arguments import Call
 from gtrace.core.transform.tape import Tape, in_one_go, pull, record, run_taped, walk_key
 
 __all__ = ["jvp", "linearize"]
@@ -131,7 +131,7 @@ def _taped(name: str, f: Callable[..., Any], primals: Any, has_aux: bool) -> tup
     if not isinstance(primals, (tuple, list)):
         got = type(primals).__name__
         raise ArgumentError(message(name, "a tuple of primals", got, "One for each argument, such as (x,)."))
-    call = Call(name, f, tuple(range(len(primals))), tuple(primals), {})
+    call = Call(name, f, tuple(range(len(primals))), tuple(primals), {}, integers=True)
     return call, *run_taped(name, call, has_aux)
 
 
@@ -155,7 +155,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     (Array(8., dtype=float32), Array(12., dtype=float32))
     """
     call, outputs, structure, tape, aux = _taped("jvp", f, primals, has_aux)
-    ts = like("jvp", "tangent", tuple(tangents), call.structure, call.inputs)
+    ts = call.tangents("jvp", tuple(tangents))
     moved = structure.unflatten(weak_like(push(tape, outputs, ts), [x.aval for x in outputs]))
     value = structure.unflatten(outputs)
     return (value, moved, aux) if has_aux else (value, moved)
@@ -232,7 +232,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     residuals, avals = replay(known, constants), [x.aval for x in outputs]
 
     def pushforward(*tangents: Any) -> Any:
-        ts = like("linearize", "tangent", tangents, call.structure, call.inputs)
+        ts = call.tangents("linearize", tangents)
         return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)

@@ -123,7 +123,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pullback(1.0)
     (Array(3., dtype=float32), Array(2., dtype=float32))
     """
-    call = Call("vjp", f, tuple(range(len(primals))), primals, {})
+    call = Call("vjp", f, tuple(range(len(primals))), primals, {}, integers=True)
     outputs, structure, tape, aux = run_taped("vjp", call, has_aux)
 
     def pullback(cotangents: Any) -> Any:

@@ -7,6 +7,7 @@ process.
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,12 +33,14 @@ from gtrace.interop.aten.overloads import OPERAND, caller, fake_tensors, find_ov
 from gtrace.interop.aten.rule_tables import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.interop.aten.translate import call_aten
 
+_new_caller = inspect.unwrap(caller)
+
 
 def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
     except TypeError:  # sizes that are left open: symbols, which have no hash
-        return channels_last(overload, args, functools.partial(caller.__wrapped__, overload))(*tensors)
+        return channels_last(overload, args, functools.partial(_new_caller, overload))(*tensors)
     return channels_last(overload, args, functools.partial(caller, overload))(*tensors)
 
 
@@ -82,7 +85,7 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
     operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
     try:
         with torch.no_grad():
-            found = caller.__wrapped__(overload, args, on_meta)(*operands)
+            found = _new_caller(overload, args, on_meta)(*operands)
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
     devices = [asked[-1], *[a.device for a in avals if a.shape], *[a.device for a in avals]]

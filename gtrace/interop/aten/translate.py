@@ -313,7 +313,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 @_rule("pow.Tensor_Scalar")
 def _pow(a: Aval, x: Array, y: Any) -> Array | None:
-    if not a.floating or x.aval.dtype is not a.dtype:
+    if not a.floating or x.aval.dtype is not a.dtype or isinstance(y, complex):
         return None
     if float(y).is_integer() and 1 <= y <= 8:
         x = cast(x, a.dtype)

@@ -17,6 +17,7 @@ from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import thread
 from gtrace.distributed.sharding import with_sharding
 from gtrace.jax.device_functions import each_with_layout
 from gtrace.numpy import fft as transforms
@@ -195,13 +196,14 @@ def custom_linear_solve(
     b = tree.map(lambda leaf: lift("custom_linear_solve", leaf), b)
     function, constants = gt.closure_convert(matvec, b)
     back = solve if symmetric and transpose_solve is None else transpose_solve
+    solved, held = _without_closure(lambda right, *given: solve(lambda x: function(x, *given), right), b, *constants)
 
     @gt.custom_vjp
-    def linear(right: Any, *given: Array) -> Any:
-        return solve(lambda x: function(x, *given), right)
+    def linear(right: Any, held: Any, *given: Array) -> Any:
+        return solved(right, *given, *held)
 
-    def forward(right: Any, *given: Array) -> Any:
-        x = linear(right, *given)
+    def forward(right: Any, held: Any, *given: Array) -> Any:
+        x = linear(right, held, *given)
         return x, (x, given)
 
     def backward(kept: Any, ct: Any) -> Any:
@@ -215,25 +217,37 @@ def custom_linear_solve(
 
         right = custom_linear_solve(transposed, ct, back, solve, symmetric)
         pulled = gt.vjp(lambda *c: function(x, *c), *given)[1](right) if given else ()
-        return (right, *[-c for c in pulled])
+        return (right, None, *[-c for c in pulled])
 
     linear.defvjp(forward, backward)
 
     @gt.custom_jvp
-    def solution(right: Any, *given: Array) -> Any:
-        return linear(right, *given)
+    def solution(right: Any, held: Any, *given: Array) -> Any:
+        return linear(right, held, *given)
 
     @solution.defjvp
     def pushed(primals: Any, tangents: Any) -> Any:
         # from A x = b: A dx = db - dA x
-        (right, *given), (moved, *turned) = primals, tangents
-        x = solution(right, *given)
+        (right, held, *given), (moved, _, *turned) = primals, tangents
+        x = solution(right, held, *given)
         if given:
             change = gt.jvp(lambda *c: function(x, *c), tuple(given), tuple(turned))[1]
             moved = tree.map(gt.subtract, moved, change)
-        return x, linear(moved, *given)
+        return x, linear(moved, held, *given)
 
-    return solution(b, *constants)
+    return solution(b, held, *constants)
+
+
+def _without_closure(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], tuple[Array, ...]]:
+    """Return a function that takes further arguments for what it closes over, and these: constants of derivatives.
+
+    Args:
+        args: arguments like those of the function.
+    """
+    if thread.trace.tape is None and thread.trace.capture is None:  # it may look at values
+        return function, ()
+    converted, values = gt.closure_convert(function, *args)
+    return converted, tuple(map(gt.stop_gradient, values))
 
 
 def custom_root(
@@ -262,20 +276,24 @@ def custom_root(
     guess = tree.map(lambda leaf: lift("custom_root", leaf), initial_guess)
     function, constants = gt.closure_convert(f, guess)
 
+    start = tree.map(gt.stop_gradient, guess)
+    solved, held = _without_closure(lambda *given: solve(lambda x: function(x, *given), start), *constants)
+
     @gt.custom_jvp
-    def root(*given: Array) -> Any:
-        return solve(lambda x: function(x, *given), gt.stop_gradient(guess))
+    def root(held: Any, *given: Array) -> Any:
+        return solved(*given, *held)
 
     @root.defjvp
     def pushed(primals: Any, tangents: Any) -> Any:
         # from f(x, c) = 0: the derivative by x, of dx, is minus the derivative by c, of dc
-        x = root(*primals)
-        change = gt.jvp(lambda *c: function(x, *c), tuple(primals), tuple(tangents))[1]
+        (held, *given), (_, *turned) = primals, tangents
+        x = root(held, *given)
+        change = gt.jvp(lambda *c: function(x, *c), tuple(given), tuple(turned))[1]
 
         def slope(direction: Any) -> Any:
-            return gt.jvp(lambda z: function(z, *primals), (x,), (direction,))[1]
+            return gt.jvp(lambda z: function(z, *given), (x,), (direction,))[1]
 
         wanted = tree.map(gt.negative, change)
         return x, custom_linear_solve(slope, wanted, tangent_solve, tangent_solve)
 
-    return root(*constants) if constants else solve(f, guess)
+    return root(held, *constants) if constants else solve(f, guess)
