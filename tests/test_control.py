@@ -622,3 +622,29 @@ def test_every_operation_with_sub_graphs_is_tested_here():
     for name in names:
         op = REGISTRY[name]
         assert op.rules.batch is not None and op.rules.vjp is not None, name
+
+
+BRANCHES = {
+    "log": (gt.log, lambda x: 2.0 * x),
+    "sqrt of the other": (lambda x: gt.sqrt(x), lambda x: gt.sqrt(-x)),
+    "quotient": (lambda x: x / (x + 3.0), lambda x: x * x),
+}
+
+
+@pytest.mark.parametrize("x", [[1.0, 0.0, -3.0, 4.0], [-3.0, -1.0], [2.0, 4.0]], ids=str)
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch_that_is_not_taken_adds_no_nan_to_gradients_of_a_batch(name, x):
+    """By the batch, by what all examples share, and with tangents; NaN only where the branch that is taken has it."""
+    one, other = BRANCHES[name]
+
+    def example(x, w):
+        return gt.cond(x > 0, lambda x, w: one(x) * w, lambda x, w: other(x) * w, x, w)
+
+    w = gt.array(1.5)
+    x = gt.array(x)
+    by_x, by_w = gt.grad(lambda x, w: gt.vmap(example, (0, None))(x, w).sum(), (0, 1))(x, w)
+    each = [gt.grad(example, (0, 1))(value, w) for value in x]
+    assert_close(by_x, gt.stack([g[0] for g in each]), rtol=1e-5)
+    assert_close(by_w, sum(g[1] for g in each), rtol=1e-5)
+    moved = gt.jvp(lambda x: gt.vmap(example, (0, None))(x, w), (x,), (gt.ones_like(x),))[1]
+    assert_close(moved, by_x, rtol=1e-5)

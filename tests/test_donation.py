@@ -1,5 +1,6 @@
 """Arguments that are given away: what is written over their memory, what is not, and what becomes of their Arrays."""
 
+import copy
 import threading
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
+import gtrace.numpy
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.fx import lower
 from gtrace.core.backends.interpreter.interpreter import interpreter
@@ -365,3 +367,30 @@ def test_parts_write_over_an_input_only_when_no_later_one_reads_it():
     assert given_away(graph, [(x,), (view, y), (y,)], both) == [frozenset(), frozenset(), {y}], "a view is read later"
     assert given_away(graph, [(x, view), (y,)], both) == [frozenset(), {y}], "and beside it"
     assert given_away(graph, [(x, y)], {y}) == [{y}]
+
+
+COPIES = {
+    "gt.array": gt.array,
+    "gt.asarray": lambda x: gt.asarray(x, copy=True),
+    "gt.numpy.copy": gt.numpy.copy,
+    "method": lambda x: x.copy(),
+    "clone": lambda x: x.clone(),
+    "copy.copy": copy.copy,
+    "copy.deepcopy": copy.deepcopy,
+    "of a tree": lambda x: copy.deepcopy({"a": [x]})["a"][0],
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+@pytest.mark.parametrize("computed", [True, False])
+def test_a_copy_outlives_what_it_was_copied_from(name, computed):
+    step = gt.jit(lambda x: x + 1.0, donate_argnums=0)
+    original = gt.ones(2) * 2.0
+    if computed:
+        gt.eval(original)
+    taken = COPIES[name](original)
+    assert gt.eval(step(original)).tolist() == [3.0, 3.0]
+    assert taken.tolist() == [2.0, 2.0]
+    with pytest.raises(gt.DonatedError):
+        COPIES[name](original)
+    assert gt.grad(lambda x: (COPIES[name](x) * x).sum())(gt.array([1.0, 3.0])).tolist() == [2.0, 6.0]

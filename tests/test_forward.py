@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.jax import float0
 from gtrace.testing import arguments, as_function, assert_close, graphs
 
 
@@ -193,3 +194,50 @@ def test_wrong_calls(call, error, match):
     with pytest.raises(error, match=match) as info:
         call()
     assert "test_forward.py:" in str(info.value)
+
+
+def test_integers_among_primals_have_no_derivative():
+    """Their tangents and cotangents have no values: NumPy's arrays of the dtype float0, as in JAX."""
+
+    def taken(x, i, on):
+        return gt.where(on, x[i], 0.0).sum()
+
+    primals = gt.arange(3.0), gt.array([0, 2]), gt.array([True, False])
+    none = [np.zeros(2, float0)] * 2
+    _, pullback = gt.vjp(taken, *primals)
+    by_x, by_i, by_on = pullback(gt.array(2.0))
+    assert by_x.tolist() == [2.0, 0.0, 0.0] and by_i.dtype == by_on.dtype == float0 and by_i.shape == (2,)
+    assert [float(y) for y in gt.jvp(taken, primals, (gt.ones(3), *none))] == [0.0, 1.0]
+    assert float(gt.linearize(taken, *primals)[1](gt.ones(3), *none)) == 1.0
+    with pytest.raises(gt.ArgumentError, match="a tangent of dtype float0 for i64"):
+        gt.jvp(taken, primals, (gt.ones(3), primals[1], none[1]))
+    with pytest.raises(gt.DtypeError):
+        gt.grad(taken, argnums=1)(*primals)
+    _, pullback = gt.vjp(lambda x: (x * 2.0, gt.argmax(x)), gt.arange(3.0))
+    assert pullback((gt.ones(3), np.zeros((), float0)))[0].tolist() == [2.0, 2.0, 2.0]
+
+
+LOST = {
+    "a function of NumPy's": lambda x: np.sin(x).sum(),
+    "asarray": lambda x: (x * np.asarray(x)).sum(),
+    "of a result": lambda x: (x * np.asarray(gt.exp(x))).sum(),
+    "numpy": lambda x: gt.array(x.numpy()).sum(),
+    "to_torch": lambda x: (x * x.to_torch()).sum(),
+    "dlpack": lambda x: gt.array(torch.from_dlpack(x)).sum(),
+}
+
+
+@pytest.mark.parametrize("transform", [gt.grad, gt.jacfwd, lambda f: lambda x: gt.vjp(f, x), gt.hessian])
+@pytest.mark.parametrize("name", LOST)
+def test_a_value_that_is_differentiated_does_not_leave_as_an_array(name, transform):
+    with pytest.raises(gt.ConcretizationError, match=r"use gt's function, such as gt\.sin for np\.sin"):
+        transform(LOST[name])(gt.array([1.0, 2.0]))
+
+
+def test_constants_and_numbers_may_leave_a_gradient():
+    x = gt.array([1.0, 2.0])
+    kept = gt.array([3.0, 4.0])
+    assert gt.grad(lambda x: (x * np.asarray(kept)).sum())(x).tolist() == [3.0, 4.0]
+    assert gt.grad(lambda x: (x * np.asarray(gt.stop_gradient(x))).sum())(x).tolist() == [1.0, 2.0]
+    assert gt.grad(lambda x: x.sum() if float(x.sum()) > 0 else -x.sum())(x).tolist() == [1.0, 1.0]
+    assert np.asarray(gt.grad(lambda x: (x * x).sum())(x)).tolist() == [2.0, 4.0]

@@ -433,3 +433,63 @@ def test_programs_run_with_it(mode):
         expected = [(x - 3.0 * g).detach().requires_grad_() for x, g in zip(expected, grads, strict=True)]
     for x, y in zip(state, expected, strict=True):
         np.testing.assert_allclose(np.asarray(x), y.detach().numpy(), rtol=1e-3, atol=1e-4)
+
+
+NUMBERS = [-math.inf, -1e9, -3e38, math.nan, -10.0, math.inf]
+STEPS = st.one_of(
+    st.tuples(st.just("input"), st.sampled_from(NUMBERS)),
+    st.tuples(st.just("triangle"), st.sampled_from(NUMBERS)),
+    st.tuples(st.just("strict triangle"), st.sampled_from(NUMBERS)),
+    st.tuples(st.just("added"), st.sampled_from([0.0, -math.inf, math.nan, math.inf, -1e9])),
+    st.tuples(st.just("number"), st.sampled_from([1.5, -1e9, -math.inf])),
+)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    steps=st.lists(STEPS, max_size=2),
+    scale=st.sampled_from([0.5, 1.0, -0.5, 0.0, math.inf, "array"]),
+    number=st.sampled_from([0.5, -0.5, 0.0, math.nan]),
+    dtype=st.sampled_from([gt.float32, gt.float64]),
+    further=st.sampled_from(["none", "weights", "scores", "value"]),
+    differentiated=st.booleans(),
+    hidden=st.booleans(),
+)
+def test_near_misses_give_what_they_give_written_out(steps, scale, number, dtype, further, differentiated, hidden):
+    """Signs and sizes of scales, numbers that hide scores or do not, rows that are hidden as a whole, further uses."""
+
+    def attention(q, k, v, shown, bias, by):
+        scores = gnp.einsum("bhqd,bhkd->bhqk", q, k) * (by if scale == "array" else scale)
+        for kind, value in steps:
+            if kind == "input":
+                scores = gt.where(shown > 0, scores, value)
+            elif kind == "added":
+                scores = scores + gt.where(bias > 1.5, value, bias)
+            elif kind == "number":
+                scores = scores + value
+            else:
+                triangle = gt.tril(gt.ones((32, 32)), -1 if kind == "strict triangle" else 0)
+                scores = gt.where(triangle > 0, scores, value)
+        weights = gt.softmax(scores)
+        out = weights @ v
+        extra = {"none": 0.0, "weights": weights[..., 0].sum(), "scores": gt.tanh(scores).sum(), "value": v.sum()}
+        return (out * gt.sin(v)).sum() + extra[further], out
+
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=(2, 2, 32, 4)) for _ in range(3)]
+    shown, bias = rng.normal(size=(2, 1, 1, 32)) + 0.5, rng.normal(size=(2, 1, 32, 32))
+    if hidden:
+        shown[0], bias[0, 0, 3] = -1.0, 2.0  # all of an example, and all of a row
+    arrays = [gt.array(x, dtype=dtype) for x in (*arrays, shown, bias, number)]
+    function = gt.grad(attention, argnums=(0, 1, 2), has_aux=True) if differentiated else attention
+    graph = CANONICAL.run(gt.make_graph(function)(*arrays))
+    inputs = [torch.tensor(np.asarray(x)) for x in arrays]
+    expected = interpreter(graph)(inputs)
+    tolerance = 2e-4 if dtype == gt.float32 else 1e-8
+    # in float32, what is left of scores beside -1e9 differs
+    coarse = dtype == gt.float32 and any(kind in ("added", "number") and value == -1e9 for kind, value in steps)
+    for came, right in zip(interpreter(fuse_attention(graph))(inputs), expected, strict=True):
+        if coarse:
+            assert torch.equal(came.isnan(), right.isnan())
+        else:
+            torch.testing.assert_close(came, right, rtol=tolerance, atol=tolerance, equal_nan=True)

@@ -569,3 +569,27 @@ def test_deviations_without_degrees_of_freedom_are_nan(name):
     assert jnp.isnan(function(x, ddof=9))
     assert jnp.isnan(function(x[0], ddof=3)) and not jnp.isnan(function(x[0], ddof=2))
     assert jnp.isnan(function(x, axis=1, ddof=2, keepdims=True)).tolist() == [[False], [True]]
+
+
+def test_derivatives_by_what_the_functions_of_a_linear_solve_close_over(jax):
+    """The matrix is closed over by the solver too, through which no derivative passes. The right one: -A^-T g x^T."""
+    matrix, b = np.array([[4.0, 1.0], [1.0, 3.0]]), np.array([1.0, 2.0])
+
+    def loss(m):
+        solved = jax.lax.custom_linear_solve(
+            lambda x: m @ x, gt.array(b), lambda matvec, b: gt.linalg.solve(m, b), symmetric=True
+        )
+        return (solved**2).sum()
+
+    x = np.linalg.solve(matrix, b)
+    right = -np.outer(np.linalg.solve(matrix.T, 2 * x), x)
+    for gradient in (gt.grad(loss), gt.jit(gt.grad(loss)), gt.jacfwd(loss)):
+        np.testing.assert_allclose(np.asarray(gradient(gt.array(matrix))), right, rtol=1e-5)
+
+    def root(a):
+        def newton(f, x):
+            return gt.sqrt(a) + 0.0 * f(x)
+
+        return jax.lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
+
+    np.testing.assert_allclose(float(gt.grad(root)(4.0)), 0.25, rtol=1e-6)

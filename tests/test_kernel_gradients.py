@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.ir.evaluate import evaluate
 from gtrace.testing import assert_close
 
 RNG = np.random.default_rng(0)
@@ -114,3 +117,33 @@ def test_memory_of_either_operand_is_used_again():
         got = interpreter(graph)(given)
         assert_close(got[0], right)
         assert (given[0].numpy() == x).all() and (given[1].numpy() == ct).all()
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, np.inf, -np.inf, np.nan, 30.0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            lambda y, ct, k: ct * (k - gt.square(y)),
+            lambda y, ct, k: ct * (y * (k - y)),
+            lambda y, ct, k: ct * y - y * gt.sum(ct * y, -1, keepdims=True),
+            lambda y, ct, k: gt.sum(ct * y, -1, keepdims=True) * y - ct * y,
+            lambda y, ct, k: ct * (gt.sigmoid(y) * (y * (k - gt.sigmoid(y)) + 1)),
+            lambda y, ct, k: gt.minimum(gt.maximum(y, -k), k),
+            lambda y, ct, k: gt.minimum(gt.maximum(y, ct), k),
+        ]
+    ),
+    st.lists(st.sampled_from(SPECIAL), min_size=4, max_size=4),
+    st.lists(st.sampled_from(SPECIAL), min_size=4, max_size=4),
+    st.sampled_from([1, 1.0, -1.0, 2.0, 0.0]),
+    st.sampled_from([(4,), (2, 2), (1, 4), (4, 1)]),
+)
+def test_near_misses_give_what_they_give_operation_by_operation(function, y, ct, k, shape):
+    arrays = [gt.array(x).reshape(shape) for x in (y, ct)]
+    graph = gt.make_graph(lambda y, ct: function(y, ct, k))(*arrays)
+    inputs = [torch.from_numpy(np.array(x)) for x in arrays]
+    (right,) = evaluate(graph, *inputs)
+    (came,) = interpreter(graph)(inputs)
+    torch.testing.assert_close(came, right, rtol=1e-5, atol=1e-6, equal_nan=True)

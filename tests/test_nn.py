@@ -724,3 +724,14 @@ def test_embedding_gives_a_padding_row_no_derivative_also_for_places_outside():
     for padding, expected in ((0, [0, 1, 1, 3]), (3, [2, 1, 1, 0]), (-1, [2, 1, 1, 0]), (1, [2, 0, 1, 3])):
         slopes = gt.grad(lambda table: gt.sum(nn.embedding(places, table, padding)))(gt.ones((4, 2)))  # noqa: B023
         assert slopes[:, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [gt.float32, gt.float64, gt.bfloat16])
+def test_relu_stops_every_cotangent_where_it_is_0(dtype):
+    """Also infinite ones and NaN; where the operand is NaN the slope is 0, as in JAX."""
+    x = gt.array([-1.0, 1.0, -2.0, 0.0, -np.inf, np.inf, np.nan], dtype=dtype)
+    ct = gt.array([np.inf, 2.0, np.nan, -np.inf, np.inf, np.inf, 1.0], dtype=dtype)
+    right = [0.0, 2.0, 0.0, 0.0, 0.0, np.inf, 0.0]
+    for pulled in (lambda x, ct: gt.vjp(gt.nn.relu, x)[1](ct)[0], lambda x, ct: gt.jvp(gt.nn.relu, (x,), (ct,))[1]):
+        assert pulled(x, ct).astype(gt.float32).tolist() == right
+        assert gt.jit(pulled)(x, ct).astype(gt.float32).tolist() == right

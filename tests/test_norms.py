@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -457,3 +457,68 @@ def test_second_derivatives_of_batch_norms(name):
     first = gt.grad(lambda *a: wavy(norm, *a), argnums=(0, 1))
     graph, after = fused(gt.grad(lambda *a: sum(gt.sin(g).sum() for g in first(*a)), argnums=(0, 1)), args)
     assert difference(graph, after, args) < 1e-7
+
+
+GUARDS = {
+    "none": lambda y, variance: y,
+    "limited": lambda y, variance: y,  # in the norm itself
+    "positive": lambda y, variance: y * (variance > 0),
+    "zero": lambda y, variance: y + 3.0 * (variance == 0),
+    "chosen": lambda y, variance: gt.where(variance > 0, y, 7.0),
+}
+BESIDE = {
+    "a number": lambda x, y: x.sum(),
+    "products": lambda x, y: gt.tanh(x @ gt.ones((x.shape[-1], 2))).sum() + 0.5 * x.sum(),
+    "both": lambda x, y: (2.0 * x + x * x).sum() + gt.tanh(x).sum(),
+    "the norm": lambda x, y: (y * y).sum() + x.sum(),
+    "nothing": lambda x, y: 0.0,
+}
+
+
+@settings(max_examples=20)
+@given(
+    shape=st.sampled_from([(3, 4), (2, 3, 4), (5, 1), (4, 2), (1, 6)]),
+    special=st.sampled_from([None, 0.0, 0.1, -0.0, np.inf, np.nan, 1e200]),
+    eps=st.sampled_from([1e-5, 1.0, 1e-30]),
+    guard=st.sampled_from(sorted(GUARDS)),
+    beside=st.sampled_from(sorted(BESIDE)),
+    scale=st.sampled_from([None, 2.0, -1.0, "array"]),
+    shift=st.sampled_from([None, 7.0, "array"]),
+)
+def test_near_misses_give_what_they_give_written_out(shape, special, eps, guard, beside, scale, shift):
+    """Rows without variance, or not finite; numbers for arrays; further terms in the gradient."""
+    x = np.random.default_rng(3).normal(size=shape)
+    if special is not None:
+        x[-1] = special
+
+    def loss(x, w, b):
+        centred = x - x.mean(-1, keepdims=True)
+        variance = (centred * centred).mean(-1, keepdims=True)
+        limited = gt.maximum(variance, 0.0) if guard == "limited" else variance
+        y = centred / gt.sqrt(limited + eps)
+        if scale is not None:
+            y = y * (w if scale == "array" else scale)
+        if shift is not None:
+            y = y + (b if shift == "array" else shift)
+        y = GUARDS[guard](y, variance)
+        return gt.sin(y).sum() + BESIDE[beside](x, y), y
+
+    arrays = [gt.array(z) for z in (x, np.linspace(-1, 2, shape[-1]), np.ones(shape[-1]))]
+    graph = CANONICAL.run(gt.make_graph(gt.grad(loss, argnums=(0, 1, 2), has_aux=True))(*arrays))
+    inputs = [torch.from_numpy(np.array(z)) for z in arrays]
+    expected = interpreter(graph)(inputs)
+    for came, right in zip(interpreter(fuse_norms(graph))(inputs), expected, strict=True):
+        # a variance that overflows is infinite in one formula, and NaN in another
+        rows = torch.isfinite(right) if special == 1e200 else slice(None)
+        torch.testing.assert_close(came[rows], right[rows], rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+def test_rows_without_variance_that_a_comparison_hides():
+    x = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]], np.float32)
+
+    def norm(np, x):
+        centred = x - x.mean(-1, keepdims=True)
+        variance = (centred**2).mean(-1, keepdims=True)
+        return (centred / np.sqrt(variance + 1e-5) + 7.0) * (variance > 0)
+
+    np.testing.assert_allclose(np.asarray(norm(gt, gt.array(x))), norm(np, x), rtol=1e-5)

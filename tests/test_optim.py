@@ -381,3 +381,12 @@ def test_wrong_trees_are_refused_after_right_ones():
         opt.update({"v": gt.ones(2)}, state, params)
     assert opt.update(params, state, {"w": 1.0})[0]["w"].shape == (2,)  # a number is no array
     assert opt.update({"w": gt.ones(2, dtype=gt.float64)}, state)[0]["w"].dtype == gt.float64
+
+
+@pytest.mark.parametrize("eps_in_sqrt", [True, False])
+def test_centred_variances_are_never_negative(eps_in_sqrt):
+    """The variance of one gradient is 0, which rounding may bring below 0."""
+    p, g = (gt.array(np.random.default_rng(k).normal(size=5000).astype(np.float32)) for k in range(2))
+    optimizer = gt.optim.rmsprop(0.01, centered=True, bias_correction=True, eps_in_sqrt=eps_in_sqrt)
+    updates, _ = optimizer.update(g, optimizer.init(p), p)
+    assert np.isfinite(np.asarray(updates)).all()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -282,3 +283,60 @@ def test_a_gradient_with_any_stride_of_an_axis_of_one_element_is_one_input():
     p, m, v, g = (gt.array(x) for x in operands((1,)))
     g = gt.from_torch(torch.stack([torch.from_dlpack(g), torch.zeros(1, dtype=torch.float64)], -1)[..., 0])
     assert ran_fused(functools.partial(quotients, gt), p, m, v, g, gt.array(2.0, gt.float64))[1] == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    sign=st.sampled_from(["+", "-"]),
+    decay=st.sampled_from([None, 0.1, -0.1, 0.9, 1.0, 1e-20, "g", "array"]),
+    how=st.sampled_from(["in the change", "from the change", "of the parameter", "of the ratio"]),
+    rate=st.sampled_from([-0.01, 0.01, 0.0, 1.0, "array"]),
+    weight=st.sampled_from([0.1, 0.1 + 1e-9, 0.2]),
+    eps=st.sampled_from([1e-8, 0.0, -1e-3, math.inf]),
+    also=st.sampled_from(["nothing", "square of the change", "change", "ratio", "moment"]),
+    size=st.sampled_from([(2, 3), (1, 1), (0, 3), (64, 64)]),
+    special=st.sampled_from([None, np.inf, np.nan, 0.0]),
+)
+def test_near_misses_give_what_numpy_gives(sign, decay, how, rate, weight, eps, also, size, special):
+    """Decays of other signs and places, further uses of what is between, averages that are none, special numbers."""
+
+    def step(np, p, m, v, g, by):
+        m, v = 0.9 * m + weight * g, 0.999 * v + 0.001 * g**2
+        ratio = m / (np.sqrt(v) + eps)
+        of = g if decay == "g" else p
+        amount = by if decay == "array" else 0.1 if decay in (None, "g") else decay
+        lr = by if rate == "array" else rate
+        if decay is None:
+            change = lr * ratio
+        elif how == "in the change":
+            change = lr * ratio - amount * of
+        elif how == "from the change":
+            change = amount * of - lr * ratio
+        elif how == "of the ratio":
+            change = lr * (ratio + amount * of)
+        else:
+            change = lr * ratio
+            p = (1 - amount) * p
+        new = p + change if sign == "+" else p - change
+        used = {
+            "square of the change": np.sum(change**2),
+            "change": change * 1.0,
+            "ratio": np.cos(ratio),
+            "moment": m * v,
+        }
+        return new, m, v, *([used[also]] if also in used else [])
+
+    rng = np.random.default_rng(1)
+    p, m, g = (rng.normal(size=size) for _ in range(3))
+    v = np.abs(rng.normal(size=size))
+    if special is not None and g.size:
+        v[-1, -1], g[-1, -1] = abs(special), special
+        if np.isfinite(special):  # an infinite average becomes NaN in torch's kernel
+            m[-1, -1] = special
+    with gt.config(auto_compile=False):
+        results = step(gt, *map(gt.array, (p, m, v, g)), gt.array(0.3, gt.float64))
+        got = [np.asarray(x) for x in gt.eval(results)]
+    with np.errstate(all="ignore"):
+        right = step(np, p, m, v, g, 0.3)
+    for x, y in zip(got, right, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-13)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import gtrace as gt
@@ -632,3 +634,52 @@ def test_numbers_of_torch_and_its_conventions():
     torch.testing.assert_close(torch.erfinv(gt.array(near)).to_torch(), torch.erfinv(near), rtol=3e-7, atol=0)
     half = gt.lift(lambda x: x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), 2).sum(0))
     assert half(gt.arange(6.0)).tolist() == [6.0, 9.0]
+
+
+CONSTANTS = st.sampled_from([0, 1, 2, 3, 0.0, -0.0, 1.0, 2.0, 3.0, True, False, 1 + 0j, 2j])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(
+        [
+            lambda x, c: torch.pow(c, x),
+            lambda x, c: torch.full_like(x, c, dtype=None),
+            lambda x, c: torch.mul(x, c),
+            lambda x, c: torch.add(x, c),
+            lambda x, c: torch.copysign(x, c),
+            lambda x, c: torch.atan2(x * 0, torch.full_like(x, c)),
+            lambda x, c: torch.nn.functional.pad(x, (1, 1), value=c),
+            lambda x, c: torch.where(x > 1, x, c),
+        ]
+    ),
+    st.lists(CONSTANTS, min_size=2, max_size=3),
+    st.sampled_from([torch.int64, torch.float32]),
+)
+def test_constants_that_compare_equal_are_others(function, constants, dtype):
+    """2 and 2.0, 1 and True, 0.0 and -0.0, one after the other."""
+    x = torch.tensor([0, 1, 2], dtype=dtype)
+    for c in constants:
+        try:
+            right = function(x, c)
+        except (RuntimeError, TypeError):
+            continue
+        came = function(gt.array(x), c).to_torch()
+        assert came.dtype is right.dtype and torch.equal(came.isnan(), right.isnan())
+        assert str(came) == str(right)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda p: torch.exp(p * 1j).real.sum(),
+        lambda p: ((3 - 1j) * p / (1 + 1j)).real.sum(),
+        lambda p: (1j / (p + 2j)).imag.sum(),
+        lambda p: ((p + 0j) ** (1 + 1j)).real.sum(),
+    ],
+)
+def test_gradients_through_complex_numbers(function):
+    x = torch.tensor([0.3, 1.0], requires_grad=True)
+    function(x).backward()
+    came = gt.grad(gt.lift(function))(gt.array(x.detach()))
+    np.testing.assert_allclose(np.asarray(came), x.grad.numpy(), rtol=1e-5)

@@ -163,8 +163,8 @@ class TensorMethods(ArrayMethods):
                                 if _is_size(device) else device)  # fmt: skip
 
     def clone(self: Any, *, memory_format: Any = None) -> Array:
-        """Return the array itself: Arrays never change."""
-        return self
+        """Return another array of the same value, which stays when this one is given away."""
+        return create.own(self)
 
     def contiguous(self: Any, memory_format: Any = None) -> Array:
         """Return the array itself: Arrays show no memory."""

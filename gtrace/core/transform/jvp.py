@@ -139,8 +139,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """Return f(*primals) and its derivative in the direction `tangents`.
 
     Args:
-        primals: a tuple of the arguments of `f`: pytrees of floating or complex arrays.
-        tangents: the same structure, shapes and dtypes.
+        primals: a tuple of the arguments of `f`: pytrees of floating or complex arrays, integers and bools.
+        tangents: the same structure, shapes and dtypes; those of integers and bools are NumPy arrays of ``float0``.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 
     Returns:
@@ -148,7 +148,6 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 
     Raises:
         ArgumentError: tangents that do not match the primals; the message names the key path.
-        DtypeError: an input is not floating.
 
     >>> import gtrace as gt
     >>> gt.jvp(lambda x: x ** 3, (2.0,), (1.0,))

@@ -108,7 +108,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the function from cotangents of the output to cotangents of the primals.
 
     Args:
-        primals: pytrees of floating or complex arrays.
+        primals: pytrees of floating or complex arrays; integers and bools have cotangents without values, of dtype
+            ``float0``, as in JAX.
         has_aux: `f` returns (output, aux), and aux comes back as a third result.
 
     Returns:
