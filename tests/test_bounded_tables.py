@@ -1,14 +1,18 @@
 """Bounded tables: what is made again when a program goes through more kinds of work than they hold."""
 
+import gc
 import random
 import sys
+import tracemalloc
+import weakref
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import PARTS, BoundedTable, budget
 from gtrace.core.base.events import Canonicalized, bus
 from gtrace.core.runtime import engine as engines
 from gtrace.core.runtime import programs
@@ -83,3 +87,88 @@ def test_ten_thousand_programs_have_room():
 def test_a_turn_through_ten_thousand_programs_makes_none_again(sweep):
     run = sweep(10_000)
     assert (run(10_000), run(10_000)) == (10_000, 0)
+
+
+# bytes
+
+UNARY = [gt.sin, gt.cos, gt.tanh, gt.exp, gt.sqrt, gt.square]
+
+
+def drawn(draw):
+    """Return an array of a drawn size that is made by drawn operations and numbers."""
+    x = gt.full((draw.randint(1, 9999), 2), draw.random())
+    for _ in range(draw.randint(1, 8)):
+        x = draw.choice(UNARY)(x) * draw.random()
+    return x
+
+
+JITTED = gt.jit(lambda x: (gt.tanh(x) + 1).sum())
+
+
+def trained(draw):
+    """Return the parameter after a step of Adam."""
+    optimizer, w = gt.optim.adam(0.1), gt.ones(draw.randint(1, 9999))
+    state = optimizer.init(w)
+    updates, state = optimizer.update(gt.grad(lambda w: (w * w).sum())(w), state, w)
+    return gt.optim.apply_updates(w, updates)
+
+
+LOOPS = {
+    "programs": lambda draw: drawn(draw).sum(),
+    "a jitted function": lambda draw: JITTED(gt.ones(draw.randint(1, 9999))),
+    "new jitted functions": lambda draw: gt.jit(lambda x: gt.tanh(x).sum())(gt.ones(draw.randint(1, 9999))),
+    "gradients": lambda draw: gt.grad(lambda x: gt.sin(x).sum())(gt.ones(draw.randint(1, 9999))),
+    "batches": lambda draw: gt.vmap(lambda x: gt.sin(x).sum() * x)(gt.ones((draw.randint(1, 9999), 2))),
+    "loops": lambda draw: gt.lax.scan(lambda c, x: (c + x, c), 0.0, gt.ones(draw.randint(1, 99)))[0],
+    "training": trained,
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_what_tables_hold_is_bounded_in_bytes_and_never_changes_a_result(name):
+    step, draw = LOOPS[name], random.Random(5)
+    results, held = [], []
+    with gt.config(deterministic=True, program_memory=0):
+        step(draw)  # forgets what other tests have made
+    with gt.config(deterministic=True, program_memory=60_000) as settings:
+        for _ in range(20):
+            results.append(np.asarray(step(draw)))
+            held.append(budget.held)
+    # an entry stays until the next count, and one part more may come in meanwhile
+    assert max(held) <= settings.program_memory * (1 + 1 / PARTS) + 20_000
+    draw = random.Random(5)
+    step(draw)
+    with gt.config(deterministic=True):
+        for got in results[:4]:
+            np.testing.assert_array_equal(got, np.asarray(step(draw)))
+            held.append(budget.held)
+    assert held[-1] > 0
+
+
+def test_programs_that_are_forgotten_are_freed():
+    x = gt.ones(7919)
+    with gt.config(auto_compile=False):
+        (x * 2.0 + 1.0).sum().item()
+        program = weakref.ref(next(p for p in engine.programs.values() if "f32[7919]" in str(p.graph)))
+        with gt.config(program_memory=0):
+            (x * 2.0).sum().item()
+        gc.collect()
+        assert program() is None
+        assert (x * 2.0 + 1.0).sum().item() == 3.0 * 7919
+
+
+def test_what_tables_hold_is_about_what_is_counted():
+    draw = random.Random(8)
+    with gt.config(deterministic=True):
+        drawn(draw).sum().item()
+        gc.collect()
+        counted = budget.held
+        tracemalloc.start()
+        try:
+            for _ in range(40):
+                drawn(draw).sum().item()
+            gc.collect()
+            taken = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    assert 0.5 < (budget.held - counted) / taken < 3.0

@@ -29,6 +29,7 @@ DEFAULTS = Config()
         ("GT_INSTRUCTION_LOG", "log.txt", "instruction_log", "log.txt"),
         ("GT_EAGER", "on", "eager", True),
         ("GT_MAX_PENDING", "10", "max_pending", 10),
+        ("GT_PROGRAM_MEMORY", "64MiB", "program_memory", 2**26),
         ("GT_BACKGROUND", "0", "background", False),
         ("GT_CACHE_DIR", "/tmp/x", "cache_dir", "/tmp/x"),
         ("GT_CACHE_SIZE", "0", "cache_size", 0),

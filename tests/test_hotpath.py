@@ -308,13 +308,6 @@ def test_other_programs_are_prepared_at_their_first_call(case):
     assert others == 0 and len(programs) == 2
 
 
-def test_few_of_many_new_sizes_are_kept(monkeypatch):
-    monkeypatch.setattr(sys.modules["gtrace.core.runtime.first_calls"], "MAX_OPERATIONS", 20)
-    programs, others = sizes_of([*range(4002, 4012)] * (2 * CALLS))
-    assert others > (10 - PREPARED) * CALLS, "what was forgotten counts anew"
-    assert len(programs) >= PREPARED
-
-
 @pytest.mark.parametrize(("setting", "first"), [({"hot_threshold": 1000}, 2002), ({"deterministic": True}, 3002)])
 def test_each_size_is_prepared_where_that_matters(setting, first):
     with gt.config(**setting):

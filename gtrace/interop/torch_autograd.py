@@ -15,9 +15,9 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, message, user_location
-from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
@@ -40,7 +40,10 @@ Tensors = Sequence[torch.Tensor]
 Flat = Callable[[Arrays], list[Array]]
 
 MAX_PLANS = 1024
-"""Kinds of arguments that a function remembers; beyond it all are forgotten and traced anew."""
+"""Kinds of arguments that a function remembers; others are traced anew."""
+
+PLAN = 4000
+"""Bytes of what it remembers of one, without its programs, which jitted functions hold."""
 
 
 @attrs.frozen(eq=False)
@@ -221,8 +224,7 @@ class TorchFunction:
         functools.update_wrapper(self, function, updated=())
         self.__name__: str = getattr(function, "__name__", type(function).__name__)
         self._function, self._options = function, options
-        self._plans: dict[Hashable, tuple[_Plan, tree.TreeDef]] = {}
-        self._lock = new_lock()
+        self._plans: BoundedTable[Hashable, tuple[_Plan, tree.TreeDef]] = BoundedTable(MAX_PLANS, PLAN)
         self._disabled: Any = None
 
     def __repr__(self) -> str:
@@ -250,10 +252,7 @@ class TorchFunction:
         found = self._plans.get(key)
         if found is None:
             found = self._plan(leaves, structure, avals)
-            with self._lock:
-                if len(self._plans) >= MAX_PLANS:
-                    self._plans.clear()
-                self._plans[key] = found
+            self._plans.remember(key, found)
         plan, out_structure = found
         return out_structure.unflatten(plan.apply(tensors))
 

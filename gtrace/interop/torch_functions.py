@@ -228,7 +228,7 @@ class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
     def __init__(self) -> None:
-        self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS)
+        self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS, lambda call: call.derived.weight)
         self._looking: BoundedTable[Hashable, bool] = BoundedTable(MAX_CALLS)
         self._line: str | None = None
         self._looks = 0

@@ -20,7 +20,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.torch_modes import callers_default_dtype
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.replayable import Template
+from gtrace.core.trace.replayable import Template, weight
 from gtrace.optim.base import GradientTransformation, Params, Schedule, State, Update, Updates
 
 MAX_PROGRAMS = 16
@@ -50,7 +50,9 @@ class ReplayedUpdate:
     def __init__(self, function: Update) -> None:
         self.function = function
         # before there is a program: whether there will be one
-        self._programs: BoundedTable[Hashable, Template | bool] = BoundedTable(MAX_PROGRAMS)
+        self._programs: BoundedTable[Hashable, Template | bool] = BoundedTable(
+            MAX_PROGRAMS, lambda found: weight(found if isinstance(found, Template) else None)
+        )
 
     def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         """Return the updates and the new state."""

@@ -124,6 +124,8 @@ class Config:
         max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
         max_pending_bytes: bytes of inputs that nothing but pending operations keeps alive, before the recorder forces
             by itself (GT_MAX_PENDING_BYTES).
+        program_memory: bytes, about, that programs and what belongs to them may take in memory; what was forgotten is
+            made again when it is needed (GT_PROGRAM_MEMORY, which takes units: 500MB, 2GiB).
         background: hot signatures compile in a worker process and are kept on disk; else they compile in this one,
             which waits, and are lost at its end (GT_BACKGROUND).
         native: short programs are compiled by the C++ compiler alone, without Inductor; False: those that are met from
@@ -167,6 +169,7 @@ class Config:
     window: int = _setting(60000, "GT_HOTPATH_WINDOW", _integer(1), (int,))
     max_pending: int = _setting(20000, "GT_MAX_PENDING", _integer(1), (int,))
     max_pending_bytes: int = _setting(2**30, "GT_MAX_PENDING_BYTES", _integer(1), (int,))
+    program_memory: int = _setting(256 * 2**20, "GT_PROGRAM_MEMORY", _bytes, (int, str))
     background: bool = _setting(True, "GT_BACKGROUND", _flag, (bool, int))
     native: bool = _setting(True, "GT_NATIVE", _flag, (bool, int))
     cache_dir: str | None = _setting(None, "GT_CACHE_DIR", _path, (str, type(None)))

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.op import Instr, Op, Params
 from gtrace.core.ir.skeleton import kind, mask
@@ -161,21 +162,29 @@ Marks = tuple[tuple[int, "Region | None"], ...]
 """Where regions begin: (first value, region), in order. Values before the first mark are in no region."""
 
 
+MAX_MEMO = 64
+"""Results that are remembered of one program: batched forms for so many sizes, for example."""
+
+_MISSING = object()
+
+
 class Subgraph:
     """A graph as an attribute of an operation: the body of a loop, a branch. Interned: equal programs are one object.
 
     Attributes:
         graph: its inputs are 0, 1, ... in order; make one with `gtrace.core.ir.subgraph`.
         text: the graph, printed.
+        weight: the bytes that it holds, about, without what was made of it.
     """
 
-    __slots__ = ("graph", "text", "_plain", "_memo", "__weakref__")
+    __slots__ = ("graph", "text", "weight", "_plain", "_memo", "__weakref__")
 
     def __init__(self, graph: Graph, text: str, plain: Subgraph | None = None) -> None:
         self.graph = graph
         self.text = text
         self._plain = plain
-        self._memo: dict[Any, Any] = {}
+        self.weight = SMALL + (PER_OPERATION + 2 * len(text) // max(len(graph.nodes), 1)) * len(graph.nodes)
+        self._memo: BoundedTable[Any, Any] = BoundedTable(MAX_MEMO, self.weight)
 
     @property
     def plain(self) -> Subgraph:
@@ -183,10 +192,12 @@ class Subgraph:
         return self if self._plain is None else self._plain
 
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, which is called once for each `key`: a derivative, a batched form, a program."""
-        if key not in self._memo:
-            self._memo[key] = make()
-        return self._memo[key]
+        """Return the result of `make`, which is remembered for each `key`: a derivative, a batched form, a program."""
+        found = self._memo.get(key, _MISSING)
+        if found is _MISSING:
+            found = make()
+            self._memo.remember(key, found)
+        return found
 
     @property
     def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.locks import new_lock
 
 T = TypeVar("T")
@@ -27,13 +27,14 @@ class InternTable(Generic[T]):
 
     Args:
         keep: how many recent objects the table keeps alive by itself.
+        weigh: the bytes of an object, or a function that says so.
 
     Attributes:
         recent: the recent objects, for fast lookups; a key that is missing here may still be interned.
     """
 
-    def __init__(self, keep: int = 4096) -> None:
-        self.recent: BoundedTable[Hashable, T] = BoundedTable(keep)
+    def __init__(self, keep: int = 4096, weigh: int | Callable[[T], int] = SMALL) -> None:
+        self.recent: BoundedTable[Hashable, T] = BoundedTable(keep, weigh)
         self._refs: dict[Hashable, _Ref] = {}
         self._dead: list[_Ref] = []
         self._lock = new_lock()

@@ -34,7 +34,12 @@ class Op(Declaration):
             attributes also by avals alone.
     """
 
-    table: BoundedTable[Any, Instr] = attrs.field(factory=lambda: BoundedTable(MAX_TABLE), init=False)
+    table: BoundedTable[Any, Instr] = attrs.field(init=False)
+
+    @table.default
+    def _made_table(self) -> BoundedTable[Any, Instr]:
+        # most operations have no sub-graphs: then entries need not be asked one by one
+        return BoundedTable(MAX_TABLE, INSTR if self.rules.body is None else lambda instr: instr.weight)
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -87,6 +92,15 @@ class Instr:
         return self._digest
 
     @property
+    def weight(self) -> int:
+        """The bytes that it holds, about."""
+        weight = INSTR
+        for value in self.params:  # a program, or a tuple of programs
+            for one in value if value.__class__ is tuple else (value,):
+                weight += getattr(one, "weight", 0)
+        return weight
+
+    @property
     def form(self) -> int:
         if not self._form:
             # the index of a result is no size: else the order of results of one kind would depend on sizes
@@ -117,7 +131,10 @@ REGISTRY: dict[str, Op] = {}
 MAX_TABLE = 8192
 """How many instructions of one operation are kept for fast lookups, even if no program uses them."""
 
-_instrs: InternTable[Instr] = InternTable()
+INSTR = 700
+"""Bytes of an instruction without sub-graphs, measured: with its type, its keys and its hashes."""
+
+_instrs: InternTable[Instr] = InternTable(weigh=lambda instr: instr.weight)
 _leaves: InternTable[Leaf] = InternTable()
 
 

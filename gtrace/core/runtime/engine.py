@@ -24,7 +24,7 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.schedule import CallSequence, Step
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Sizes, shape_of
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Canonicalized, Ran, bus
 from gtrace.core.base.torch_internals import profiler_enabled
@@ -50,7 +50,7 @@ from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, Scalars, changed_since, scalar_inputs
 from gtrace.core.runtime.measurements import save_ledger
 from gtrace.core.runtime.program import Instrument, Program
-from gtrace.core.runtime.programs import MAX_PROGRAMS, CanonicalForms, ProgramTable, new_program
+from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
 from gtrace.core.runtime.routes import Parts, Recording, Route
 from gtrace.core.runtime.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.core.runtime.tier_controller import TierController
@@ -73,15 +73,18 @@ class Engine:
     """
 
     def __init__(self) -> None:
-        self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(MAX_PROGRAMS)
+        self.recordings: BoundedTable[Hashable, Recording] = BoundedTable(
+            MAX_PROGRAMS, lambda found: SMALL + PER_ENTRY * found.operations, lambda found: found.route.stale
+        )
         self.programs = ProgramTable()
         self.tiering = TierController(self.programs)
         self.sizes = NewSizes()
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
-        self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS)
-        self._changing: BoundedTable[Hashable, Groups] = BoundedTable(MAX_PROGRAMS)
+        self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS, stale=lambda way: way.stale)
+        # by hashes of skeletons
+        self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
     def recorded(
         self,
@@ -138,20 +141,20 @@ class Engine:
         graph, lazy = self.lazy.leave_out(program) if partial and not passes else (program.graph, None)
         groups: Groups = {}
         if scalars:
-            skeleton_key, _ = skeleton(graph)
-            groups = self._changing.get(skeleton_key, groups)
+            structure = hash(skeleton(graph)[0])
+            groups = self._changing.get(structure, groups)
             if known is not None:
                 groups = known.scalars.changed(scalars)
             elif (before := self.sizes.numbers_before(key)) not in (None, scalars):
                 groups = changed_since(before, scalars, groups)
             if groups:
-                self._changing.remember(skeleton_key, groups)
+                self._changing.remember(structure, groups)
         forms = 1 if known is None else known.scalars.forms + 1
         graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, marks, passes)
         slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
-        made = Recording(route, slots, inputs, lazy, route.avals is None and has_updates(graph))
+        made = Recording(route, slots, inputs, lazy, route.avals is None and has_updates(graph), len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 

@@ -19,7 +19,7 @@ from gtrace.core.backends.cost_model import additions
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
-from gtrace.core.base.bounded_tables import PART, BoundedTable, spread
+from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Ran, bus
 from gtrace.core.base.torch_internals import profiler_enabled
@@ -29,7 +29,7 @@ from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime.lifted_scalars import Scalars
-from gtrace.core.runtime.programs import MAX_PROGRAMS
+from gtrace.core.runtime.programs import MAX_PROGRAMS, PROGRAM
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -39,8 +39,8 @@ PREPARED = 4
 CALLS = 12
 """Calls of further sizes that run as they were recorded: preparing takes about what that loses in them."""
 
-MAX_OPERATIONS = 1 << 17
-"""Operations whose calls are kept, from the second call with these sizes, for the next; some 300 bytes each."""
+HASH = 150
+"""Bytes of an entry by a hash: two numbers, and its part of the table."""
 
 EVERY = 16
 """Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
@@ -85,11 +85,13 @@ class NewSizes:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._sizes: BoundedTable[Hashable, int] = BoundedTable(MAX_PROGRAMS)  # of each structure, how many there were
-        self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS)  # hashes of keys
-        self._kept: BoundedTable[Hashable, _Kept] = BoundedTable(MAX_PROGRAMS)
-        self._operations = 0  # of those that are kept, about
-        self._called: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS)  # hashes of keys of long programs
+        # by hashes of structures, how many sizes there were
+        self._sizes: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)
+        self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys
+        self._kept: BoundedTable[Hashable, _Kept] = BoundedTable(
+            MAX_PROGRAMS, lambda kept: PROGRAM // 2 + PER_OPERATION * kept.operations
+        )
+        self._called: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys of long programs
         self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of these, in that call
 
     def run(
@@ -111,7 +113,7 @@ class NewSizes:
         """
         kept = self._kept.get(key)
         if kept is not None and (kept.calls >= CALLS or not _is_plain()):
-            self._forget(key)
+            self._kept.pop(key, None)
             return decode(), None
         if kept is None or kept.scalars != scalars:
             program = decode()
@@ -135,7 +137,7 @@ class NewSizes:
         known = hash(key)
         prepared = first = False
         if known not in self._seen:
-            name = tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs
+            name = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
             sizes = self._sizes.get(name, 0) + 1
             self._sizes.remember(name, sizes)
             prepared = sizes <= PREPARED or sizes % EVERY == 0
@@ -162,18 +164,8 @@ class NewSizes:
         before = self._kept.get(key)
         # other numbers: keeping it saved nothing
         made.calls = 1 if before is None else before.calls + CALLS // 4
-        self._forget(key)
-        self._operations += made.operations
-        while self._operations > MAX_OPERATIONS and len(self._kept) > 1:
-            for old in spread(self._kept, PART):
-                self._forget(old)
         self._kept.remember(key, made)
         return made
-
-    def _forget(self, key: Hashable) -> None:
-        gone = self._kept.pop(key, None)
-        if gone is not None:
-            self._operations -= gone.operations
 
 
 def _is_long(graph: Graph) -> bool:

@@ -124,6 +124,10 @@ class Family:
         self.count += 1
         self.members = [*[m for m in self.members if m.dims != program.dims][1 - MAX_EXAMPLES :], program]
 
+    def remove(self, program: Program) -> None:
+        """Forget a member."""
+        self.members = [m for m in self.members if m is not program]
+
     def others(self, program: Program) -> list[Program]:
         """Return the members with other sizes, the newest first."""
         return [m for m in reversed(self.members) if m.dims != program.dims]
@@ -210,6 +214,7 @@ class Program:
         settled: the settings under which it is never compiled by itself, because it is too short or nothing is.
         skipped: calls, after the last timed one, that are not timed; their time is in the ledger after the next one.
         untimed: those of them that are still to come.
+        forgotten: whether the engine has forgotten it: who runs it has kept it, and others make it anew.
     """
 
     key: CompileKey
@@ -247,6 +252,7 @@ class Program:
     settled: Config | None = None
     skipped: int = 0
     untimed: int = 0
+    forgotten: bool = False
 
     @functools.cached_property
     def communicates(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable
 
 from gtrace.core.backends.backend import find_backend
@@ -9,7 +10,7 @@ from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.scheduler import MAX_OPS, uncompilable
 from gtrace.core.backends.symbolic import Sizes
 from gtrace.core.base.allocator import keep_freed_memory
-from gtrace.core.base.bounded_tables import PART, BoundedTable, spread
+from gtrace.core.base.bounded_tables import PART, PER_OPERATION, SMALL, BoundedTable, spread
 from gtrace.core.ir.aval import layout
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph
@@ -21,9 +22,18 @@ from gtrace.core.runtime.program import Family, Program
 MAX_PROGRAMS = 16384
 """Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""
 
+PROGRAM = 4000
+"""Bytes of a program, beside its operations."""
+
+PER_ENTRY = 150
+"""Bytes of an operation in a recording or a canonical form, whose program has the rest."""
+
 
 class CanonicalForms(BoundedTable[Hashable, Canonical]):
     """Canonical forms, by graphs whose values are numbered in order: equal stretches of programs share them."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit, lambda found: SMALL + PER_ENTRY * len(found.graph.nodes))
 
     def of(self, graph: Graph) -> Canonical:
         """Return the canonical form of a graph, with its lines if it has any."""
@@ -36,33 +46,32 @@ class CanonicalForms(BoundedTable[Hashable, Canonical]):
         return found
 
 
-class ProgramTable(dict[CompileKey, Program]):
+class ProgramTable(BoundedTable[CompileKey, Program]):
     """The programs of an engine, by what their compiled form depends on."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self._families: dict[Hashable, Family] = {}
+        super().__init__(MAX_PROGRAMS, lambda program: PROGRAM + PER_OPERATION * program.ops)
+        # a family lives as long as its programs
+        self._families: weakref.WeakValueDictionary[Hashable, Family] = weakref.WeakValueDictionary()
 
     def enter(self, program: Program) -> Program:
         """Add a program; returns that of its key, which another thread may have added."""
-        if len(self) >= MAX_PROGRAMS:
-            self._forget()
-        program.family = self._families.setdefault(program.family.key, program.family)
-        found = self.setdefault(program.key, program)
-        if found is program:
+        found = self.get(program.key)
+        if found is None:
+            program.family = self._families.setdefault(program.family.key, program.family)
             program.family.add(program)
+            self.remember(program.key, program)
+            found = program
         return found
 
-    def _forget(self) -> None:
-        """Forget an eighth of the programs, those that ran for less than others, and families without members."""
-        drawn = sorted((self[key] for key in spread(self, PART // 2)), key=lambda program: program.seconds)
+    def shrink(self) -> None:
+        """Forget an eighth of the programs: those that ran, and were compiled, for less time than others."""
+        drawn = [program for key in spread(self, PART // 2) if (program := self.get(key)) is not None]
+        drawn.sort(key=lambda program: program.seconds + program.compile_seconds)
         for program in drawn[: -(-len(drawn) // 2)]:
-            if not program.requested:
-                self.pop(program.key, None)
-        kept = {id(program.family) for program in self.values()}
-        for structure, family in list(self._families.items()):
-            if id(family) not in kept:
-                self._families.pop(structure, None)
+            if not program.requested and self.pop(program.key, None) is not None:
+                program.forgotten = True
+                program.family.remove(program)
 
 
 def new_program(

@@ -46,6 +46,11 @@ class Route:
         """The program that runs, if any."""
         return () if self.program is None else (self.program,)
 
+    @property
+    def stale(self) -> bool:
+        """Whether the engine has forgotten the program."""
+        return self.program is not None and self.program.forgotten
+
 
 class Calls(Protocol):
     """Calls of programs that together take and return tensors."""
@@ -73,6 +78,11 @@ class Parts:
         """The distinct programs that run, in the order of their first calls."""
         return tuple(dict.fromkeys(program for route in self.routes for program in route.programs))
 
+    @property
+    def stale(self) -> bool:
+        """Whether the engine has forgotten one of the programs."""
+        return any(route.stale for route in self.routes)
+
 
 @attrs.frozen(eq=False)
 class Recording:
@@ -84,6 +94,7 @@ class Recording:
         scalars: which scalars are further inputs.
         lazy: the outputs that are not computed; None: all are.
         updates: whether there may be updates that can be deferred.
+        operations: how many were recorded.
     """
 
     route: Route | Parts
@@ -91,6 +102,7 @@ class Recording:
     scalars: ScalarInputs
     lazy: LazyOutputs | None = None
     updates: bool = False
+    operations: int = 0
 
     def fits(self, scalars: Scalars) -> bool:
         """Whether the scalars have values that it was made for, and nobody has asked for what is not computed."""

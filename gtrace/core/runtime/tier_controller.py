@@ -8,6 +8,7 @@ import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 import attrs
 
@@ -19,6 +20,7 @@ from gtrace.core.backends.interpreter import lstm
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
+from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
 from gtrace.core.base.events import (
@@ -78,7 +80,7 @@ class TierController:
         self.loaded = 0
         self._programs = programs
         self._made: weakref.WeakKeyDictionary[CompileRequest, Compiled] = weakref.WeakKeyDictionary()
-        self._latest: dict[tuple[str, str, str, int], Program] = {}
+        self._latest: BoundedTable[Any, Program] = BoundedTable(MAX_LATEST, stale=lambda program: program.forgotten)
         self.left_out: frozenset[str] = lstm.OPERATORS
         self.warnings = CompileWarnings()
         self._earlier_unknown = True
@@ -471,9 +473,7 @@ class TierController:
             model.learn(program.ops, seconds)
         self.compiles += 1
         program.family.calls, program.family.seconds = 0, 0.0
-        if len(self._latest) >= MAX_LATEST:
-            self._latest.clear()
-        self._latest[program.structure] = program
+        self._latest.remember(program.structure, program)
         if program.symbolic is not None:
             program.family.trials[program.symbolic] = new_trial(program)
         self.judging.adopt(program, executable)

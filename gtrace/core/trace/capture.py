@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -10,14 +9,14 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable, remembered
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.events import Recorded, bus
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.edit import renumber
-from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.graph import MAX_MEMO, Graph, Node, Scalar
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.array_base import ArrayBase
@@ -42,7 +41,7 @@ class Captured:
     graph: Graph
     constants: tuple[Array, ...]
     result: Any
-    memo: dict[Any, Any] | None = None
+    memo: BoundedTable[Any, Any] | None = None
     token: bool = False
 
 
@@ -158,10 +157,19 @@ class Stretch:
     graph: Graph
     slots: tuple[int, ...]
     captured: bool = False
-    memo: dict[Any, Any] = attrs.field(factory=dict)
+    memo: BoundedTable[Any, Any] = attrs.field(init=False)
+
+    @memo.default
+    def _made_memo(self) -> BoundedTable[Any, Any]:
+        return BoundedTable(MAX_MEMO, _weight(self.graph))
 
 
-@functools.lru_cache(maxsize=MAX_STRETCHES)
+def _weight(graph: Graph) -> int:
+    """Return the bytes, about, of what is remembered of a program that was recorded."""
+    return SMALL + PER_OPERATION * len(graph.nodes)
+
+
+@remembered(MAX_STRETCHES, lambda stretch: 2 * _weight(stretch.graph))
 def _stretch(
     flat: tuple[Any, ...],
     scalars: tuple[tuple[type, Any], ...],
@@ -283,7 +291,9 @@ class Template:
         return dict(zip(self.places, results, strict=True))
 
 
-_templates: BoundedTable[int, tuple[Graph, Template | None]] = BoundedTable(MAX_STRETCHES)
+_templates: BoundedTable[int, tuple[Graph, Template | None]] = BoundedTable(
+    MAX_STRETCHES, lambda known: _weight(known[0])
+)
 """By identity of the program, which is kept: to compare equal programs takes longer than recording them."""
 
 
@@ -296,7 +306,7 @@ def _template(graph: Graph) -> Template | None:
     return known[1]
 
 
-@functools.lru_cache(maxsize=MAX_STRETCHES)
+@remembered(MAX_STRETCHES, lambda made: SMALL if made is None else SMALL + PER_OPERATION * len(made.places))
 def _made_template(graph: Graph) -> Template | None:
     entries: list[Any] = []
     kinds: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}

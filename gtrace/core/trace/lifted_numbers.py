@@ -6,12 +6,12 @@ learning rate, each step would be another program. A flat program has the same r
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import attrs
 import torch
 
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable, remembered
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Skeleton, Subgraph, skeleton
 from gtrace.core.ir.subgraph import subgraph
@@ -22,10 +22,7 @@ VALUES = 3
 """Distinct values that make a number an input. It stays a constant with two, as of two loops that differ in it."""
 
 MAX_BODIES = 512
-"""Bodies remembered; beyond it the older half is forgotten."""
-
-_seen: dict[_Key, _Values] = {}
-"""By the purpose of a body and its skeleton."""
+"""Bodies remembered."""
 
 _lock = new_lock()
 
@@ -41,7 +38,7 @@ def lift_numbers(captured: Captured, what: str) -> Captured:
     if noted is None or _seen.get(noted[0]) is not noted[1]:
         noted = _note(captured.graph, what)
         if captured.memo is not None:
-            captured.memo[what] = noted
+            captured.memo.remember(what, noted)
     graph, numbers = _lifted(captured.graph, noted[1])
     if not numbers:
         return captured
@@ -84,10 +81,8 @@ def _note(graph: Graph, what: str) -> tuple[_Key, _Values]:
     with _lock:
         seen = _seen.get(key)
         if seen is None:
-            if len(_seen) >= MAX_BODIES:
-                for old in list(_seen)[: MAX_BODIES // 2]:
-                    del _seen[old]
-            seen = _seen[key] = _Values([set() for _ in scalars])
+            seen = _Values([set() for _ in scalars], len(graph.nodes))
+            _seen.remember(key, seen)
         for values, scalar in zip(seen.values, scalars, strict=True):
             if len(values) < VALUES:
                 values.add(scalar.value)
@@ -108,10 +103,12 @@ class _Values:
 
     Attributes:
         values: by the place of the number, counted in order; at most as many as make it an input.
+        operations: of the body.
         changing: the places of numbers that are inputs.
     """
 
     values: list[set[bool | int | float | complex]]
+    operations: int
     changing: frozenset[int] = frozenset()
 
 
@@ -123,14 +120,18 @@ class _Key:
     skeleton: Skeleton
 
 
-@functools.lru_cache(maxsize=MAX_BODIES)
+_seen: BoundedTable[_Key, _Values] = BoundedTable(MAX_BODIES, lambda seen: SMALL + PER_OPERATION * seen.operations)
+"""By the purpose of a body and its skeleton."""
+
+
+@remembered(MAX_BODIES, lambda found: SMALL + PER_OPERATION * (len(found[0].skeleton[2]) if found[1] else 0))
 def _key(graph: Graph, what: str) -> tuple[_Key, list[Scalar]]:
     """Return the key of a body, and its numbers."""
     scalars = [x for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
     return _Key(what, skeleton(graph)[0] if scalars else ()), scalars
 
 
-@functools.lru_cache(maxsize=MAX_BODIES)
+@remembered(MAX_BODIES, lambda found: SMALL + PER_OPERATION * len(found[0].nodes))
 def _with_inputs(graph: Graph, lifted: frozenset[int]) -> tuple[Graph, list[Scalar]]:
     """Return `graph` with the scalars at these places, counted in order, as inputs; and these scalars."""
     fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])

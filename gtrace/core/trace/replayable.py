@@ -16,7 +16,7 @@ import attrs
 import torch
 
 from gtrace.core.base import tree
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ConcretizationError
@@ -98,6 +98,11 @@ class Template:
         return found[0] if self.structure is None else self.structure.unflatten(found)
 
 
+def weight(template: Template | None) -> int:
+    """Return the bytes, about, of what a table keeps of a template."""
+    return SMALL if template is None else SMALL + PER_OPERATION * len(template.graph.nodes)
+
+
 def replayable(function: F) -> F:
     """Return a function that is recorded in one go if it was called with arguments of these types before.
 
@@ -114,7 +119,7 @@ def replayable_with_places(function: F) -> F:
 
 
 def _replayable(function: F, places: bool) -> F:
-    table: BoundedTable[Any, Template | None] = BoundedTable(MAX_TEMPLATES)
+    table: BoundedTable[Any, Template | None] = BoundedTable(MAX_TEMPLATES, weight)
     numbers: BoundedTable[Any, int] = BoundedTable(MAX_TEMPLATES)
     missing = object()
 

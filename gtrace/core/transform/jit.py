@@ -15,7 +15,7 @@ from gtrace.core.backends.backend import check_mode, find_backend
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.scheduler import MIN_OPS
 from gtrace.core.base import tree
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.torch_modes import callers_default_dtype
@@ -90,6 +90,9 @@ _SHARED = (torch.Tensor, numpy.ndarray)
 MAX_CALLS = 16384
 """Kinds of arguments that a jitted function remembers; others are captured anew."""
 
+CALL = 1500
+"""Bytes of one of them in each table, beside the operations."""
+
 
 class Jitted:
     """A function that runs as one compiled program; made by `jit`."""
@@ -115,9 +118,13 @@ class Jitted:
         self._backend = backend
         self._mode = mode
         self._wait = wait
-        self._traced: BoundedTable[Hashable, Traced] = BoundedTable(MAX_CALLS)
-        self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS)
-        self._known: BoundedTable[Hashable, _Known] = BoundedTable(MAX_CALLS)
+        self._traced: BoundedTable[Hashable, Traced] = BoundedTable(
+            MAX_CALLS, lambda traced: CALL + PER_OPERATION * len(traced.graph.nodes)
+        )
+        self._calls: BoundedTable[Hashable, _Call] = BoundedTable(MAX_CALLS, CALL, lambda call: call.route.stale)
+        self._known: BoundedTable[Hashable, _Known] = BoundedTable(
+            MAX_CALLS, CALL, lambda known: known.call.route.stale
+        )
         self._last: _Known | None = None
         self._number_keys = False  # whether it was called with dicts whose keys are not all strings
 

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from gtrace.core import ops
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, Scalar
@@ -177,7 +177,9 @@ class _LinearParts:
 MAX_LINEAR_PARTS = 512
 """Tapes remembered."""
 
-_linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(MAX_LINEAR_PARTS)
+_linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(
+    MAX_LINEAR_PARTS, lambda parts: SMALL + PER_OPERATION * (len(parts.known.nodes) + len(parts.linear.nodes))
+)
 
 
 def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Graph, Graph, Sequence[Array]]:
@@ -199,10 +201,12 @@ def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Gra
         "the linear part of linearize",
         repeated=True,
     )
-    memo = {} if captured.memo is None else captured.memo
-    halves = memo.get(("linearize", count))
+    memo = captured.memo
+    halves = None if memo is None else memo.get(("linearize", count))
     if halves is None:
-        halves = memo[("linearize", count)] = partial_eval(captured.graph, captured.graph.inputs[count:])
+        halves = partial_eval(captured.graph, captured.graph.inputs[count:])
+        if memo is not None:
+            memo.remember(("linearize", count), halves)
     known, linear = halves
     if key is not None:
         places: dict[int, tuple[int, int]] = {}

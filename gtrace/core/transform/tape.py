@@ -19,7 +19,7 @@ import attrs
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.errors import user_location
 from gtrace.core.base.events import Recorded, bus
 from gtrace.core.base.tree import TreeDef
@@ -34,7 +34,10 @@ from gtrace.core.trace.record import PADDING, TapeEntry, Trace, followers, threa
 from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
 
 MAX_PULLBACKS = 1024
-"""Size of the table of cached pullbacks; it is cleared when full."""
+"""Size of the table of cached pullbacks."""
+
+ENTRY = 60
+"""Bytes of an entry of the trace's list, in the key or in what was appended."""
 
 
 @attrs.define(eq=False)
@@ -287,7 +290,9 @@ class CachedPullback:
         return out
 
 
-_pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(MAX_PULLBACKS)
+_pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(
+    MAX_PULLBACKS, lambda found: SMALL + ENTRY * (found.start + len(found.flat) + len(found.lines))
+)
 
 
 def walk_key(

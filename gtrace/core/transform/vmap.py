@@ -15,7 +15,7 @@ import optree
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.errors import ArgumentError, ShapeError, message, user_location
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
@@ -163,7 +163,7 @@ class _Examples:
 MAX_KINDS = 1024
 """Kinds of arguments that are remembered."""
 
-_met: BoundedTable[Hashable, _Examples] = BoundedTable(MAX_KINDS)
+_met: BoundedTable[Hashable, _Examples] = BoundedTable(MAX_KINDS, lambda known: SMALL + 100 * len(known.avals))
 
 
 class _Spec:
@@ -260,10 +260,11 @@ def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags]
     if captured.memo is None:
         return None
     key = size, flags
-    if key not in captured.memo:
-        captured.memo[key] = _batched_program(captured.graph, size, flags)
-    known: tuple[Graph, Flags] | None = captured.memo[key]
-    return known
+    known: tuple[tuple[Graph, Flags] | None] | None = captured.memo.get(key)
+    if known is None:
+        known = (_batched_program(captured.graph, size, flags),)
+        captured.memo.remember(key, known)
+    return known[0]
 
 
 def _batched_program(graph: Graph, size: int, flags: Flags) -> tuple[Graph, Flags] | None:

@@ -16,6 +16,7 @@ import attrs
 import torch
 
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.locks import new_lock
@@ -250,6 +251,11 @@ class Derived:
     graph: Graph
     constants: tuple[Array, ...]
 
+    @property
+    def weight(self) -> int:
+        """The bytes of its program, about."""
+        return SMALL + PER_OPERATION * len(self.graph.nodes)
+
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Record the function."""
         return replay(self.graph, (*[cast(x, x.aval.dtype) for x in inputs], *self.constants))
@@ -294,10 +300,7 @@ def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], ava
             found = recorded(trace_rule(function(), avals), avals)
             if not found.constants and of_torch(key[1][0]) and made_of_torch(found.graph):
                 derivations.keep(whole, str(found.graph))
-        with _lock:
-            if len(_rules) >= MAX_RULES:
-                _rules.clear()
-            _rules[exact] = found
+        _rules.remember(exact, found)
     return found
 
 
@@ -315,8 +318,7 @@ def made_of_torch(graph: Graph) -> bool:
     return all(of_torch(node.attributes["overload"]) for node in graph.nodes if "overload" in node.op.params)
 
 
-_rules: dict[Hashable, Derived] = {}
-_lock = new_lock()
+_rules: BoundedTable[Hashable, Derived] = BoundedTable(MAX_RULES, lambda found: found.weight)
 
 
 def _listed(result: Any) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ import torch
 from gtrace.core.backends.interpreter.call_plan import TorchCall, plan_calls, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.base.bounded_tables import SMALL, remembered
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
@@ -224,6 +225,6 @@ def straight_line(graph: Graph) -> TensorFunction:
     return run
 
 
-@functools.lru_cache(maxsize=512)
+@remembered(512, lambda code: SMALL + 10 * len(code.co_code))
 def _compiled(text: str) -> CodeType:
     return compile(text, "<operations>", "exec")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
@@ -13,10 +12,11 @@ import attrs
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Graph, Subgraph, subgraphs
+from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.operands import cast, on_device_op, weak_like
+from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit_all
 from gtrace.core.trace.capture import Captured, capture
@@ -80,12 +80,6 @@ def capture_body(
     return lift_numbers(captured, f"{what} of {name}")
 
 
-@functools.lru_cache(maxsize=512)
-def has_effects(graph: Graph) -> bool:
-    """Whether a program calls Python for effect, within its loops and branches also."""
-    return any(node.op.effect or any(has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
-
-
 def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
     """Return the results of a loop or branch; outside of traced functions, what its bodies print is printed now."""
     if thread.trace.capture is None and results and any(has_effects(captured.graph) for captured in captures):
@@ -115,7 +109,7 @@ class Known:
     def keep(self, body: Captured) -> None:
         """Remember the instruction with a captured body, in place of that for another length."""
         assert body.memo is not None, "a body with rules of the user's is its own each time"
-        body.memo["loop"] = self
+        body.memo.remember("loop", self)
 
 
 def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...]) -> Known | None:
@@ -166,7 +160,8 @@ class Closure:
         key = captured.graph, places, avals, constants_first
         known: Subgraph | None = captured.memo.get(key)
         if known is None:
-            known = captured.memo[key] = make()
+            known = make()
+            captured.memo.remember(key, known)
         return known
 
 
