@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -117,6 +118,16 @@ def test_loading_imports_no_compiler(file):
 def test_arguments_that_do_not_fit(loaded, args, error, words):
     with pytest.raises(error, match=words):
         loaded(*args)
+
+
+def test_a_saved_function_is_closed_to_others_whatever_the_umask(exported, tmp_path):
+    before = os.umask(0)
+    try:
+        exported.save(tmp_path / "open.gtx")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "open.gtx").stat().st_mode & 0o022 == 0
+    gt.load(tmp_path / "open.gtx")
 
 
 def test_what_cannot_be_exported():

@@ -557,3 +557,39 @@ def test_a_registered_backend_that_raises_costs_a_warning():
     with pytest.warns(gt.CompileWarning, match="of its own"):
         assert gt.jit(lambda x: x * 2 + 1, backend="raising")(gt.ones(2)).tolist() == [3, 3]
     assert backend.calls == 1
+
+
+def endless(kind):
+    """Return a list or dict that holds itself, or a list of many levels."""
+    if kind == "levels":
+        tree = gt.ones(2)
+        for _ in range(100_000):
+            tree = [tree]
+        return tree
+    tree = [gt.ones(2)] if kind == "list" else {"a": gt.ones(2)}
+    tree.append(tree) if kind == "list" else tree.update(b=tree)
+    return tree
+
+
+TAKES_TREES = {
+    "jit": lambda t: gt.jit(lambda x: 1)(t),
+    "jit, later": lambda t: (f := gt.jit(lambda x: 1, backend="eager"), f([gt.ones(2)]), f(t)),
+    "result": lambda t: gt.jit(lambda x: t)(gt.ones(2)),
+    "grad": gt.grad(lambda x: 1.0),
+    "vmap": gt.vmap(lambda x: x),
+    "scan": lambda t: gt.lax.scan(lambda c, x: (c, x), t, None, length=2),
+    "eval": gt.eval,
+    "flatten": gt.tree.flatten,
+    "leaves": gt.tree.leaves,
+    "structure": gt.tree.structure,
+    "map": lambda t: gt.tree.map(lambda x: x, t),
+    "save": lambda t: gt.save_checkpoint("nowhere", t, step=1),
+    "optimizer": lambda t: gt.optim.adam(0.1).init(t),
+}
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "levels"])
+@pytest.mark.parametrize("name", TAKES_TREES)
+def test_a_tree_without_an_end_is_refused(name, kind):
+    with pytest.raises(gt.StructureError, match="expected a finite tree, got one that holds itself"):
+        TAKES_TREES[name](endless(kind))

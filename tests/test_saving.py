@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace import testing
 from gtrace.core.base import json_fields
+from gtrace.saving import files
 from gtrace.sharding import Mesh, NamedSharding, P
 
 
@@ -256,6 +257,21 @@ def test_threads_save_at_once(tmp_path):
     for w in (gt.load_arrays(tmp_path / "weights")["w"], gt.load_checkpoint(tmp_path / "run")[0]["w"]):
         assert any(bool((w == x).all()) for x in arrays)
     assert sorted(os.listdir(tmp_path)) == ["run", "weights"] and gt.latest_step(tmp_path / "run") == 4
+
+
+def test_a_folder_that_another_process_writes_into_is_refused(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(files, "LOCK_SECONDS", 0.1)
+    gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1)
+    with open(tmp_path / files.LOCK, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as another process does
+        (tmp_path / ".step_000000002.writing").mkdir()
+        with pytest.raises(gt.CheckpointError, match=r"expected a folder for itself, got .* in use\. Give each run"):
+            gt.save_checkpoint(tmp_path, {"x": gt.zeros(1)}, step=1)
+        assert (tmp_path / ".step_000000002.writing").exists(), "what the other process writes is left alone"
+    assert float(gt.load_checkpoint(tmp_path)[0]["x"][0]) == 1
+    gt.save_checkpoint(tmp_path, {"x": gt.zeros(1)}, step=1)  # the other one was killed: its lock is gone
+    assert float(gt.load_checkpoint(tmp_path)[0]["x"][0]) == 0 and os.listdir(tmp_path) == ["step_000000001"]
 
 
 def test_a_checkpoint_that_was_being_replaced_counts(tmp_path):

@@ -33,7 +33,7 @@ from gtrace.core.trace.force import evaluate, materialize
 from gtrace.core.transform.arguments import is_array
 from gtrace.saving.arrays import PathLike, open_file, read_tensor, write_tensors
 from gtrace.saving.checkpoint_manifest import PLAIN, Leaves, SavedArray, SavedValue, parse_manifest, print_manifest
-from gtrace.saving.files import sync
+from gtrace.saving.files import alone_in, sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
 from gtrace.saving.shards import Index, Piece, pieces, write_shards
 
@@ -214,7 +214,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         DtypeError: a complex128 array.
         OSError: it cannot be written. With ``wait=False`` the future raises it, and the next call. If nobody asks, the
             program prints it at its end, and ends with code 1.
-        CheckpointError: another process could not write.
+        CheckpointError: another process could not write, or a process of another run writes into the folder.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -233,20 +233,23 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
 
-    def begin() -> None:
-        _clear(root)
-        (aside / PARTS if snapshot.divided else aside).mkdir(parents=True)
-
     def write() -> Path:
-        if not several:
-            begin()
-        else:
-            processes.from_first(begin, group)
-        if snapshot.divided:
-            write_shards(aside / PARTS, snapshot.parts, group)
-        if not several:
-            return _finish(root, aside, snapshot, keep)
-        return processes.from_first(lambda: _finish(root, aside, snapshot, keep), group)
+        with contextlib.ExitStack() as alone:
+
+            def begin() -> None:
+                alone.enter_context(alone_in(root))  # the first process holds it for all of them
+                _clear(root)
+                (aside / PARTS if snapshot.divided else aside).mkdir(parents=True)
+
+            if not several:
+                begin()
+            else:
+                processes.from_first(begin, group)
+            if snapshot.divided:
+                write_shards(aside / PARTS, snapshot.parts, group)
+            if not several:
+                return _finish(root, aside, snapshot, keep)
+            return processes.from_first(lambda: _finish(root, aside, snapshot, keep), group)
 
     future = _saver.start(f"the checkpoint of step {number} in {os.fspath(folder)}", write, beside=not wait)
     if wait:

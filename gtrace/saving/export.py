@@ -186,6 +186,7 @@ class Exported:
                 archive.writestr("graph.txt", self.text)
                 for case in self._cases:
                     archive.writestr(case.file, case.content)
+            aside.chmod(aside.stat().st_mode & ~0o022)  # `load` takes no native code that others can write
 
         write_aside(Path(path), write)
 

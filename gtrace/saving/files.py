@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from gtrace.core.base.errors import CheckpointError, message
+
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".saving"
+"""The file whose lock a process holds while it writes a checkpoint. It is gone afterwards."""
+
+LOCK_SECONDS = 10.0
+"""How long a process waits for another one that writes into the same folder."""
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
@@ -21,6 +36,47 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
     finally:
         aside.unlink(missing_ok=True)
     sync(path.parent)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Within the block, no other process or thread is in such a block for this folder; it is made if it is missing.
+
+    A process that is killed leaves the file, but not its lock.
+
+    Raises:
+        CheckpointError: another process is in such a block, and does not leave it.
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    path, until = folder / LOCK, time.monotonic() + LOCK_SECONDS
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # who had the lock before has removed the file: another process may have made the next one
+            if path.exists() and os.path.samestat(os.fstat(handle), os.stat(path)):
+                break
+        except BlockingIOError:
+            pass
+        except FileNotFoundError:  # removed in between
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+        if time.monotonic() > until:
+            fix = "Give each run a folder of its own, or let only one process save."
+            raise CheckpointError(message("save_checkpoint", "a folder for itself", f"{folder} in use", fix))
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
 
 
 def sync(path: Path) -> None:

@@ -8,6 +8,7 @@ on the way belong to this user or to root.
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -171,5 +172,5 @@ def _why(path: Path, status: os.stat_result, sticky: bool = False) -> str:
     if stat.S_ISLNK(status.st_mode):  # the mode of a link means nothing
         return ""
     if status.st_mode & _OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
-        return f"{path} can be written by others"
+        return f"{path} can be written by others (chmod go-w {shlex.quote(os.fspath(path))} closes it to them)"
     return ""

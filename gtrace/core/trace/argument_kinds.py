@@ -42,20 +42,23 @@ def gather(value: Any, kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
     else:
         kinds.append(value)
         return value is None
-    for x in value:
-        if x.__class__ is Array:
-            tensor = x._buf
-            if tensor is None:
+    try:
+        for x in value:
+            if x.__class__ is Array:
+                tensor = x._buf
+                if tensor is None:
+                    return False
+                kind = x._leaf
+                if kind is None:
+                    kind = layout(x)
+                    if x._buf is not None:
+                        tensor = x._buf  # perhaps another view, with the strides that follow from its shape
+                tensors.append(tensor)
+                kinds.append(kind)
+            elif not gather(x, kinds, tensors):
                 return False
-            kind = x._leaf
-            if kind is None:
-                kind = layout(x)
-                if x._buf is not None:
-                    tensor = x._buf  # perhaps another view, with the strides that follow from its shape
-            tensors.append(tensor)
-            kinds.append(kind)
-        elif not gather(x, kinds, tensors):
-            return False
+    except RecursionError:  # `tree.flatten` refuses it
+        return False
     return True
 
 

@@ -131,12 +131,17 @@ def _replayable(function: F, places: bool) -> F:
         settings = config.process if config.blocks() is None else config.current
         key: list[Any] = [settings.x64, settings.jax_results, settings.device, thread.in_rule]
         arrays: list[Array] = []
-        if not _describe(args, key, arrays, places) or settings.debug_key_reuse:
+        if settings.debug_key_reuse:
             return function(*args, **kwargs)
-        for name, value in kwargs.items():
-            key.append(name)
-            if not _describe((value,), key, arrays, places):
-                return function(*args, **kwargs)
+        try:
+            described = _describe(args, key, arrays, places)
+            for name, value in kwargs.items():
+                key.append(name)
+                described = described and _describe((value,), key, arrays, places)
+        except RecursionError:  # a list that holds itself, which the function refuses
+            described = False
+        if not described:
+            return function(*args, **kwargs)
         exact = tuple(key)
         found: Any = table.get(exact, missing)
         if found is missing:

@@ -9,7 +9,7 @@ import attrs
 import optree
 
 from gtrace.core.base.config import config
-from gtrace.core.base.tree.treedef import NAMESPACE, Leaf, TreeDef, flatten, in_order, up_to
+from gtrace.core.base.tree.treedef import NAMESPACE, Leaf, TreeDef, flatten, in_order, too_deep, up_to
 
 __all__ = [
     "DictKey", "FlattenedIndexKey", "GetAttrKey", "KeyEntry", "KeyPath", "SequenceKey", "flatten_with_path", "keystr",
@@ -95,7 +95,10 @@ def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPa
     >>> flatten_with_path({"a": (1, 2)})[0][1]
     ((DictKey(key='a'), SequenceKey(idx=1)), 2)
     """
-    accessors, values, treedef = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        accessors, values, treedef = optree.tree_flatten_with_accessor(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise too_deep() from error
     if config.current.jax_results:
         treedef = in_order(treedef)
     return [(tuple([_key(entry) for entry in a]), x) for a, x in zip(accessors, values, strict=True)], treedef

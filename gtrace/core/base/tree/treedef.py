@@ -12,7 +12,7 @@ import optree
 
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import StructureError, user_location
+from gtrace.core.base.errors import StructureError, message, user_location
 from gtrace.core.base.exact_keys import exact_key
 
 __all__ = [
@@ -168,6 +168,12 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]
     return True
 
 
+def too_deep() -> StructureError:
+    """Return the error for a tree that has no end."""
+    fix = "Look for a list or dict that is among its own elements."
+    return StructureError(message("tree", "a finite tree", "one that holds itself, or has too many levels", fix))
+
+
 def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     """Return the leaves of `tree`, left to right, and its structure.
 
@@ -181,15 +187,18 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
     values: list[Any] = []
     shape: list[Any] = []
     kinds = _LEAVES if is_leaf is None else _WHOLE if is_leaf is is_whole else None
-    if kinds is not None and _take_apart(tree, shape, values, kinds):
-        key = tuple(shape)
-        found = _structures.get(key)
-        if found is None:
-            found = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
-            _structures.remember(key, found)
-        treedef: TreeDef = found
-    else:
-        values, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        if kinds is not None and _take_apart(tree, shape, values, kinds):
+            key = tuple(shape)
+            found = _structures.get(key)
+            if found is None:
+                found = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+                _structures.remember(key, found)
+            treedef: TreeDef = found
+        else:
+            values, treedef = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise too_deep() from error
     return values, in_order(treedef) if config.current.jax_results else treedef
 
 
@@ -202,9 +211,12 @@ def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
     """
     values: list[Any] = []
     kinds = _LEAVES if is_leaf is None else _WHOLE if is_leaf is is_whole else None
-    if kinds is not None and _take_apart(tree, [], values, kinds):
-        return values
-    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        if kinds is not None and _take_apart(tree, [], values, kinds):
+            return values
+        return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise too_deep() from error
 
 
 def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
@@ -214,7 +226,10 @@ def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
     >>> gt.tree.structure([1, (2, 3)]) == gt.tree.structure([4, (5, 6)])
     True
     """
-    treedef = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        treedef = optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise too_deep() from error
     return in_order(treedef) if config.current.jax_results else treedef
 
 
@@ -349,7 +364,10 @@ def paths(tree: Any) -> list[str]:
     >>> paths({"layers": [1, 2]})
     ["['layers'][0]", "['layers'][1]"]
     """
-    accessors = optree.tree_accessors(tree, namespace=NAMESPACE)
+    try:
+        accessors = optree.tree_accessors(tree, namespace=NAMESPACE)
+    except RecursionError as error:
+        raise too_deep() from error
     return [accessor.codify("") for accessor in accessors]
 
 
