@@ -7,6 +7,7 @@ each argument of the overload's schema, where `OPERAND` stands for an array.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
