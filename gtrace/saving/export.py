@@ -271,8 +271,8 @@ def _case(
         raise ExportError(message("export", "a program that needs no Python", "one that calls Python functions", fix))
     reason = uncompilable(graph)
     if reason:
-        fix = "Use float32, as the real and imaginary part, and int64."
-        raise ExportError(message("export", "real numbers, and integers that are signed or of 8 bits", reason, fix))
+        fix = "Use float32, as the real and imaginary part, int64, and sizes in place of scales."
+        raise ExportError(message("export", "operations that Inductor compiles", reason, fix))
     relations = _relate(graphs) if free else None
     strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
     constants = [whole(x, "export").contiguous() for x in captured.constants]

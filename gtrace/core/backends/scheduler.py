@@ -75,6 +75,8 @@ def _uncompilable(node: Node) -> str:
     """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
     if node.op.effect:
         return "Python functions are called by the interpreter"
+    if _is_nearest_by_scales(node):
+        return "Inductor takes other neighbours than torch for scales that are no integers"
     for a in (*node.instr.ins, node.instr.aval):
         for one in a.avals if isinstance(a, Bundle) else (a,):
             if one.complex:
@@ -84,6 +86,24 @@ def _uncompilable(node: Node) -> str:
             if one.dtype in WIDE_UNSIGNED and not _moves_words(node):
                 return "Inductor's code for uint16, uint32 and uint64 is incomplete"
     return ""
+
+
+def _is_nearest_by_scales(node: Node) -> bool:
+    """Whether a node takes nearest neighbours by scales that do not make the sizes of its result.
+
+    torch's kernels differ in their rounding by the strides of what they are given, and Inductor has another
+    (pytorch/pytorch#198201, #175154).
+    """
+    if not str(node.attributes.get("overload")).startswith(("aten.upsample_nearest", "aten._upsample_nearest")):
+        return False
+    args = node.attributes["args"]
+    sizes = [x for x in args[1:] if isinstance(x, tuple)]
+    scales = [x for x in args[1:] if isinstance(x, (int, float))]
+    big = sizes[0]
+    small = (node.instr.ins[0].shape if len(sizes) == 1 else sizes[1])[-len(big) :]
+    return bool(scales) and (
+        len(scales) != len(big) or any(k * n != m for k, n, m in zip(scales, small, big, strict=True))
+    )
 
 
 def _moves_words(node: Node) -> bool:

@@ -17,6 +17,7 @@ from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import REGISTRY, define
+from gtrace.core.ops import hyperbolic
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import broadcasts, complex_only, numbers_only
 from gtrace.core.ops.complex_parts import conj, imag, real
@@ -391,11 +392,11 @@ def _squared(x: Any) -> Any:
 
 
 sinh = unary(
-    "sinh", torch.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
+    "sinh", hyperbolic.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
     partials=(lambda x, out: cosh(x),), samples=unary_floats(), reference=numpy.sinh,
 )  # fmt: skip
 cosh = unary(
-    "cosh", torch.cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
+    "cosh", hyperbolic.cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
     partials=(lambda x, out: sinh(x),), samples=unary_floats(), reference=numpy.cosh,
 )  # fmt: skip
 tanh = unary(

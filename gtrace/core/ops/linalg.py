@@ -11,7 +11,16 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.backends.interpreter.matmul import batched_matmul, is_large, large_matmul, preferred
+from gtrace.core.backends.interpreter.matmul import (
+    FEW,
+    LONG,
+    batched_matmul,
+    has_long_sums,
+    is_large,
+    large_matmul,
+    matmul_in_blocks,
+    preferred,
+)
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
@@ -68,10 +77,16 @@ def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
         raise ShapeError(message("matmul", "batch sizes that broadcast", got, "Sizes must be equal or 1.")) from None
 
 
+def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return matmul_in_blocks(x, y) if has_long_sums(x, y) else torch.matmul(x, y)
+
+
 def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
     x, y = avals
     if len(x.shape) > 3 and x.shape[:-2] == y.shape[:-2] and x.device.type == "cpu":
         return batched_matmul
+    if has_long_sums(x, y):
+        return matmul_in_blocks
     if len(y.shape) != 2 or len(x.shape) < 2:
         return None
     if (
@@ -154,7 +169,7 @@ def _matmul_samples() -> list[Sample]:
 
 
 matmul_op = define(
-    "matmul", torch.matmul, direct=_matmul_direct, arity=2, fresh=True, contraction=True, shape=_matmul_shape,
+    "matmul", _matmul, direct=_matmul_direct, arity=2, fresh=True, contraction=True, shape=_matmul_shape,
     check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
     batch=_matmul_batch, factors=product, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
@@ -271,10 +286,22 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
 
 def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
     dtype = xs[0].dtype
+    if dtype is torch.float32 and _has_long_sums(xs, equation):
+        return torch.einsum(equation, *[x.to(torch.float64) for x in xs]).to(dtype)
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.int64:
         return torch.einsum(equation, *xs)
     # torch sums the axes that one operand alone has in int64, and multiplies nothing with that but int64
     return torch.einsum(equation, *[x.to(torch.int64) for x in xs]).to(dtype)
+
+
+def _has_long_sums(xs: Sequence[torch.Tensor], equation: str) -> bool:
+    """Whether there are few results, each of which is a sum of many terms that torch adds one by one."""
+    terms, _, result = equation.partition("->")
+    sizes = {c: n for term, x in zip(terms.split(","), xs, strict=True) for c, n in zip(term, x.shape, strict=True)}
+    if xs[0].device.type != "cpu" or not all(type(n) is int for n in sizes.values()):
+        return False
+    results = math.prod(sizes[c] for c in result)
+    return 0 < results <= FEW and math.prod(sizes.values()) // results >= LONG
 
 
 def _einsum_shape(avals: tuple[Aval, ...], equation: str) -> tuple[int, ...]:

@@ -486,7 +486,10 @@ class TierController:
 
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
         program.reason = str(error)
-        if not concerns_every_program(error):
+        own = not concerns_every_program(error)
+        if own:
             program.tier = "failed"
         bus.emit(CompileFailed(program.signature.exact, program.reason, "".join(traceback.format_exception(error))))
+        if own and program.left_out and not program.schedule.requests:
+            return  # it only calls operators of torch that compiled code cannot call: nothing is to be mended
         self.warnings.warn(program.signature, error, location)

@@ -41,6 +41,9 @@ __all__ = [
     "vector_norm",
 ]
 
+LONG = 1 << 15
+"""Numbers from which on norms are computed with float64: torch adds the powers one by one, in the operand's dtype."""
+
 
 def det(x: Any, /) -> Array:
     """Return the determinants of square matrices.
@@ -266,6 +269,10 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     if order is None:
         raise ArgumentError(message("vector_norm", "a number as ord", repr(ord), "See gt.linalg.matrix_norm."))
     axes = None if axis is None else normalize_axes("vector_norm", axis, x.ndim)
+    count = math.prod(x.shape if axes is None else [x.shape[k] for k in axes])
+    if count > LONG and x.aval.dtype in (torch.float16, torch.bfloat16, torch.float32):
+        wide = vector_norm(ops.astype(x, torch.float64), axis=axis, keepdims=keepdims, ord=ord)
+        return ops.astype(wide, x.aval.dtype)
     found = handwritten_layers.vector_norm(x, order, axes, keepdims)
     if found is not None:
         return found
@@ -292,6 +299,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
         expected = "fro, nuc, 1, -1, 2, -2, inf or -inf as ord"
         raise ArgumentError(message("matrix_norm", expected, repr(ord), "Pass one of them."))
     x = matrices("matrix_norm", x, narrow=ord not in ("nuc", 2, -2))
+    if ord in ("fro", 1, -1, math.inf, -math.inf) and math.prod(x.shape[-2:]) > LONG and x.aval.dtype is torch.float32:
+        wide = matrix_norm(ops.astype(x, torch.float64), keepdims=keepdims, ord=ord)
+        return ops.astype(wide, torch.float32)
 
     def measured(x: Array) -> tuple[Array]:
         return (call_torch("matrix_norm", torch.linalg.matrix_norm, x, ord, keepdim=keepdims),)

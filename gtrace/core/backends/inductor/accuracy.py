@@ -15,16 +15,25 @@ import torch
 
 def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Return Inductor's decompositions, overridden by ours."""
-    return {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
+    table = {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
+    for op in (torch.ops.aten.div.Tensor_mode, torch.ops.aten.div.Scalar_mode):
+        table[op] = _with_mode(own.get(op))
+    return {**table, torch.ops.aten.pow.Scalar: _power_of_number(own.get(torch.ops.aten.pow.Scalar))}
 
 
 def _on_cpu(function: Callable[..., Any], otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
-    def decomposition(*args: torch.Tensor) -> Any:
-        if all(x.device.type == "cpu" and x.is_floating_point() for x in args):
-            return function(*args)
-        return otherwise(*args) if otherwise is not None else NotImplemented
+    def decomposition(*args: Any, **kwargs: Any) -> Any:
+        given = [x for x in args if isinstance(x, torch.Tensor)]
+        if not kwargs and all(x.device.type == "cpu" and x.is_floating_point() for x in given):
+            # an operator for tensors is called with numbers too
+            return function(*[_as_tensor(x, given[0]) for x in args])
+        return otherwise(*args, **kwargs) if otherwise is not None else NotImplemented
 
     return decomposition
+
+
+def _as_tensor(x: Any, beside: torch.Tensor) -> torch.Tensor:
+    return x if isinstance(x, torch.Tensor) else torch.full((), x, dtype=beside.dtype, device=beside.device)
 
 
 def _expm1(x: torch.Tensor) -> torch.Tensor:
@@ -35,6 +44,21 @@ def _expm1(x: torch.Tensor) -> torch.Tensor:
 def _atanh(x: torch.Tensor) -> torch.Tensor:
     # Inductor: a logarithm, whose argument rounds to 1 for small x
     return (torch.log1p(x) - torch.log1p(-x)) * 0.5
+
+
+def _sinh(x: torch.Tensor) -> torch.Tensor:
+    # Sleef: exp of the whole argument, which overflows before sinh does (pytorch/pytorch#183763)
+    size = torch.abs(x)
+    less = torch.expm1(size)
+    half = torch.exp(size * 0.5)
+    far = half * 0.5 * half - 0.5 / half / half
+    return torch.copysign(torch.where(size < 1, (less + less / (less + 1)) * 0.5, far), x)
+
+
+def _cosh(x: torch.Tensor) -> torch.Tensor:
+    # as for sinh
+    half = torch.exp(torch.abs(x) * 0.5)
+    return half * 0.5 * half + 0.5 / half / half
 
 
 def _acosh(x: torch.Tensor) -> torch.Tensor:
@@ -111,12 +135,36 @@ def _floor_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.where((y == 0) | (torch.isinf(ratio) & ~torch.isinf(x)), ratio, floor)
 
 
+def _with_mode(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    def divide(x: torch.Tensor, y: Any, *, rounding_mode: str | None = None) -> Any:
+        if rounding_mode == "floor" and torch.result_type(x, y).is_floating_point and x.device.type == "cpu":
+            return torch.floor_divide(x, y)
+        return otherwise(x, y, rounding_mode=rounding_mode) if otherwise is not None else NotImplemented
+
+    return divide
+
+
+def _power_of_number(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    def power(x: Any, y: torch.Tensor) -> Any:
+        dtype = torch.result_type(x, y)
+        if not dtype.is_floating_point and not dtype.is_complex:
+            # Inductor: float32
+            return torch.pow(torch.full((), x, dtype=dtype, device=y.device), y.to(dtype))
+        return otherwise(x, y) if otherwise is not None else NotImplemented
+
+    return power
+
+
 _ACCURATE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.expm1.default: _expm1,
     torch.ops.aten.atanh.default: _atanh,
     torch.ops.aten.acosh.default: _acosh,
+    torch.ops.aten.sinh.default: _sinh,
+    torch.ops.aten.cosh.default: _cosh,
     torch.ops.aten.erf.default: _erf,
     torch.ops.aten.tanh.default: _tanh,
     torch.ops.aten.remainder.Tensor: _remainder,
+    torch.ops.aten.remainder.Scalar: _remainder,
     torch.ops.aten.floor_divide.default: _floor_divide,
+    torch.ops.aten.floor_divide.Scalar: _floor_divide,
 }

@@ -17,12 +17,14 @@ from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.fx import Lowered, lower
 from gtrace.core.backends.inductor.accuracy import decompositions
 from gtrace.core.backends.inductor.divisions import multiply_by_reciprocals
+from gtrace.core.backends.inductor.exactness import compute_as_torch, in_single_precision
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.inductor.folders import has_headers, private_folders
 from gtrace.core.backends.inductor.instructions import vector_instructions_known
 from gtrace.core.backends.inductor.launcher import built_by_launcher
 from gtrace.core.backends.inductor.loop_bodies import without_common_subexpressions
 from gtrace.core.backends.inductor.matmul import choose_libraries, products_lowered
+from gtrace.core.backends.inductor.mended import mended
 from gtrace.core.backends.inductor.pointwise import register_pointwise
 from gtrace.core.backends.inductor.pooling import pooling
 from gtrace.core.backends.inductor.row_kernels import choose_rows
@@ -152,7 +154,11 @@ def _compile(
     shims: dict[Any, list[str]] = {}
     if folder is not None:
         table = pooling(table, shims)
+    if request.device.type == "cpu":
+        table = in_single_precision(table)
     lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
+    if request.device.type == "cpu":
+        compute_as_torch(lowered.module, lowered.mode)
     multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
     shims |= {op: [code] for op, code in lowered.operators.items()}
@@ -165,6 +171,7 @@ def _compile(
     lowered.keep_layouts()
     # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
+    patches["emulate_precision_casts"] = True  # roundings to 16 bits are not left out
     patches["cpp.threads"] = request.threads
     patches["cpp.min_chunk_size"] = max(LEAST_DIVIDED // request.threads, LEAST_CHUNK)
     patches["cpp.vec_isa_ok"] = vector_instructions_known()
@@ -184,6 +191,7 @@ def _compile(
         internals.TRACING.get()(internals.TRACING_CONTEXT.get()(lowered.mode)),
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
+        mended(),
         products_lowered(shims, request.threads),
         strides_ensured(),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),

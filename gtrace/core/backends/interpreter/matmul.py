@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.op import Instr
 
 LEAST_WORK = 1 << 21
@@ -29,6 +30,16 @@ LEAST_SIZE = 4
 
 LEAST_COLUMNS = 256
 """Columns of the result from which on it is faster although the first matrix is transposed, which it copies."""
+
+
+LONG = 1 << 15
+"""Terms of each sum of a product from which on it is computed in blocks."""
+
+BLOCK = 1 << 10
+"""Terms of a block."""
+
+FEW = 64
+"""Sums of such a product, at most. In larger ones, and for them, torch's library has blocks of its own."""
 
 
 LINEAR_ALGEBRA = ("aten.linalg_", "aten._linalg_", "aten.cholesky", "aten.triangular_solve", "aten._fft_")
@@ -119,6 +130,30 @@ def large_matmul(columns: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
         # for a part of a larger matrix oneDNN has no fast code on its right side, and takes 1,000 times as long
         transposed = y.contiguous().T
     return _linear()(x, transposed, None, "none", [], "")
+
+
+def has_long_sums(x: torch.Tensor | Aval, y: torch.Tensor | Aval) -> bool:
+    """Whether a product has few sums of many terms, in which torch's library would lose digits."""
+    if not (x.dtype is y.dtype is torch.float32) or x.device.type != "cpu" or not len(x.shape) <= 2 >= len(y.shape):
+        return False
+    if not all(type(n) is int for n in (*x.shape, *y.shape)):  # an open size
+        return False
+    return y.shape[0] >= LONG and math.prod(x.shape[:-1]) * math.prod(y.shape[1:]) <= FEW
+
+
+def matmul_in_blocks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the product of vectors, or of matrices with few rows and columns, as a sum of products of their parts.
+
+    The terms of a product are otherwise added one by one: 0.1 * 0.1 added 3,000,000 times is 2 % off in float32.
+    """
+    a, b = x if x.ndim == 2 else x.unsqueeze(0), y if y.ndim == 2 else y.unsqueeze(1)
+    whole = a.shape[1] // BLOCK * BLOCK
+    parts = torch.bmm(
+        a[:, :whole].unflatten(1, (-1, BLOCK)).transpose(0, 1), b[:whole].unflatten(0, (-1, BLOCK))
+    ).sum(0)  # fmt: skip
+    if whole < a.shape[1]:
+        parts = parts + torch.mm(a[:, whole:], b[whole:])
+    return parts.reshape((*x.shape[:-1], *y.shape[1:]))
 
 
 def batched_matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

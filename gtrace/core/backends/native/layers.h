@@ -4,16 +4,21 @@ namespace {
 
 // -- norms
 
-// the sum of f(0) to f(COUNT - 1), in lanes
-template <int64_t COUNT, class T, class F> inline T added(const F& f) {
-  constexpr int64_t LANES = 16;
-  T lanes[LANES] = {};
-  int64_t k = 0;
-  for (; k + LANES <= COUNT; k += LANES)
-    for (int64_t j = 0; j < LANES; ++j) lanes[j] += f(k + j);
-  T total = sum(lanes, 1, LANES);
-  for (; k < COUNT; ++k) total += f(k);
-  return total;
+// the sum of f(k) for COUNT numbers from `first` on, in lanes and in halves as in `over`
+template <int64_t COUNT, class T, class F> inline T added(const F& f, int64_t first = 0) {
+  if constexpr (COUNT > LONGEST) {
+    constexpr int64_t HALF = COUNT / 2 / 16 * 16;
+    return added<HALF, T>(f, first) + added<COUNT - HALF, T>(f, first + HALF);
+  } else {
+    constexpr int64_t LANES = 16;
+    T lanes[LANES] = {};
+    int64_t k = 0;
+    for (; k + LANES <= COUNT; k += LANES)
+      for (int64_t j = 0; j < LANES; ++j) lanes[j] += f(first + k + j);
+    T total = sum(lanes, 1, LANES);
+    for (; k < COUNT; ++k) total += f(first + k);
+    return total;
+  }
 }
 
 template <class T, int64_t COUNT>

@@ -288,10 +288,23 @@ template <class T> inline T entr(T x) {
   return x != x ? x : x > 0 ? -x * m::log(x) : x == 0 ? T(0) : -std::numeric_limits<T>::infinity();
 }
 
-// -- reductions of contiguous elements: partial results in lanes, which vectorize without changing float arithmetic
+// -- reductions: partial results in lanes, which vectorize without changing float arithmetic, and in halves of halves,
+// so that sums of many numbers lose no more digits than those of few (numpy/numpy#22956)
+
+constexpr int64_t LONGEST = 1 << 11;  // numbers that are combined lane by lane
+
+template <class A, class T, class F> inline A over(const T* x, int64_t count, int64_t stride, A start, F combine);
+
+template <class A, class T, class F>
+__attribute__((noinline)) A over_halves(const T* x, int64_t count, int64_t stride, A start, F combine) {
+  const int64_t half = count / 2 / 16 * 16;
+  const A first = over<A>(x, half, stride, start, combine);
+  return combine(first, over<A>(x + half * stride, count - half, stride, start, combine));
+}
 
 template <class A, class T, class F> inline A over(const T* x, int64_t count, int64_t stride, A start, F combine) {
   constexpr int64_t LANES = 16;
+  if (count > LONGEST) return over_halves<A>(x, count, stride, start, combine);
   A out = start;
   int64_t k = 0;
   if (stride == 1 && count >= 2 * LANES) {
@@ -363,6 +376,12 @@ template <class T> inline T sum(const T* x, int64_t step, int64_t count) {
 // in lanes, as reductions are: a sum in order would keep the function from being one of vectors
 template <class T> inline T sum_of_exp(const T* x, int64_t step, int64_t count, T top) {
   constexpr int64_t LANES = 16;
+  if (count > LONGEST) {
+    T total = 0;
+    for (int64_t k = 0; k < count; k += LONGEST)
+      total += sum_of_exp(x + k * step, step, count - k < LONGEST ? count - k : LONGEST, top);
+    return total;
+  }
   T lanes[LANES] = {};
   int64_t k = 0;
   if (step == 1)
@@ -388,8 +407,8 @@ template <class T> inline void softmax(const T* x, int64_t step, T* out, int64_t
     for (int64_t k = 0; k < count; ++k) out[k] /= total;
     return;
   }
-  T total = 0;
-  for (int64_t k = 0; k < count; ++k) total += out[k * to] = m::exp(x[k * step] - top);
+  for (int64_t k = 0; k < count; ++k) out[k * to] = m::exp(x[k * step] - top);
+  const T total = sum(out, to, count);
   for (int64_t k = 0; k < count; ++k) out[k * to] /= total;
 }
 

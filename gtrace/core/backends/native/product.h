@@ -13,6 +13,7 @@ constexpr int64_t VECTOR = 32, TALL = 4, BROAD = 3;
 #endif
 constexpr int64_t PACKED = 252;  // rows of a strip of few columns whose sums are kept at a time: a multiple of TALL
 constexpr int64_t SHARING = 512;  // rows of the result, about, that share a copy of columns, if there are as many
+constexpr int64_t BLOCK = 1 << 12;  // terms of a dot product that are added to one number; long ones have several
 constexpr int64_t LEAST_SHARING = 128, LEAST_UNITS = 4;  // so many, where that leaves too little for threads to share
 // sums of products may be rounded once, as in every library of products
 #ifdef __clang__
@@ -182,14 +183,23 @@ __attribute__((SEPARATE CONTRACTED)) void dots(const T* x, int64_t xi, const T* 
                                                int64_t oi, int64_t oj, int64_t count) {
   CONTRACT
   using V = Vector<T>;
-  typename V::type lanes[R][S] = {};
+  typename V::type lanes[R][S] = {}, before[R][S] = {};  // the terms since the last block began, and all before
   int64_t k = 0;
-  for (; k + V::LANES <= count; k += V::LANES)
+  while (true) {
+    const int64_t end = count - k < BLOCK ? count : k + BLOCK;
+    for (; k + V::LANES <= end; k += V::LANES)
+      UNROLLED for (int64_t r = 0; r < R; ++r)
+        UNROLLED for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
+    if (count - k < V::LANES) break;
     UNROLLED for (int64_t r = 0; r < R; ++r)
-      UNROLLED for (int64_t s = 0; s < S; ++s) lanes[r][s] += V::load(x + r * xi + k) * V::load(y + s * yj + k);
+      UNROLLED for (int64_t s = 0; s < S; ++s) {
+        before[r][s] += lanes[r][s];
+        lanes[r][s] = typename V::type{};
+      }
+  }
   T sums[R][S][V::LANES];
   UNROLLED for (int64_t r = 0; r < R; ++r)
-    UNROLLED for (int64_t s = 0; s < S; ++s) V::store(sums[r][s], lanes[r][s]);
+    UNROLLED for (int64_t s = 0; s < S; ++s) V::store(sums[r][s], before[r][s] + lanes[r][s]);
   for (int64_t r = 0; r < R; ++r)
     ROLLED for (int64_t s = 0; s < S; ++s) {
       T* const own = sums[r][s];
@@ -261,7 +271,11 @@ struct Product {
       for (int64_t i = first; i < last; ++i)
         for (int64_t j = 0; j < J; ++j) {
           T sum = 0;
-          for (int64_t k = 0; k < K; ++k) sum += x[i * XI + k * XK] * y[k * YK + j * YJ];
+          for (int64_t first = 0; first < K; first += BLOCK) {
+            T part = 0;
+            for (int64_t k = first; k < K && k < first + BLOCK; ++k) part += x[i * XI + k * XK] * y[k * YK + j * YJ];
+            sum += part;
+          }
           out[i * OI + j * OJ] = sum;
         }
     }

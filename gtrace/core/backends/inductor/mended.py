@@ -1,0 +1,79 @@
+"""Faults of Inductor's lowerings and of its C++ for CPUs, mended while a program is compiled."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from gtrace.core.backends.inductor.exactness import HELD
+from gtrace.core.base import torch_internals as internals
+
+_aten = torch.ops.aten
+
+_CEIL_MODE = {
+    _aten.avg_pool2d.default: 4,
+    _aten.avg_pool3d.default: 4,
+    _aten.avg_pool2d_backward.default: 5,
+    _aten.avg_pool3d_backward.default: 5,
+}
+"""Average pooling, with the place of the argument that says whether windows may overhang. Inductor divides those by
+their full size (pytorch/pytorch#198119)."""
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """Let Inductor call torch where its own lowering is wrong, and its C++ round, and write within its memory."""
+    lowerings, kernel, tiling = internals.LOWERINGS.get(), internals.CPP_KERNEL.get(), internals.TILING_SELECT.get()
+    before = {op: lowerings[op] for op in _CEIL_MODE}
+    cached, chosen = internals.CACHE_DTYPE.get(), internals.SELECT_TILING.get()
+    lowerings |= {op: _pooling(op, function) for op, function in before.items()} | {HELD: _held}
+    # what was rounded to 16 bits and stored is not what is converted back (#181568)
+    kernel.cache_dtype_convert = _nothing
+    tiling.select_tiling = _along_one_axis(chosen)
+    try:
+        yield
+    finally:
+        lowerings |= before
+        del lowerings[HELD]
+        kernel.cache_dtype_convert, tiling.select_tiling = cached, chosen
+
+
+def _nothing(self: Any, *_: Any) -> None:
+    pass
+
+
+def _held(x: Any) -> Any:
+    x.realize()
+    return x
+
+
+def _pooling(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a lowering that calls torch's kernel as a whole for windows that may overhang."""
+    place = _CEIL_MODE[op]
+
+    def pooled(*args: Any, **kwargs: Any) -> Any:
+        overhang = args[place] if len(args) > place else kwargs.get("ceil_mode", False)
+        if overhang:
+            return internals.FALLBACK.get()(op, add_to_fallback_set=False)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return pooled
+
+
+def _along_one_axis(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a choice of the axes of vectors that takes one for reductions.
+
+    In the tail of a reduction that is tiled along two axes, Inductor stores a whole vector, beyond the end of its
+    memory (pytorch/pytorch#196681).
+    """
+
+    def select(self: Any, functions: Any, sizes: Any) -> Any:
+        factors, axes, *rest = choose(self, functions, sizes)
+        if len(axes) == 2 and any(reduced for _, reduced in sizes):
+            factors, axes = factors[:1], axes[1:]
+        return (factors, axes, *rest)
+
+    return select

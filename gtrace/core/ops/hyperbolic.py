@@ -1,0 +1,30 @@
+"""torch's hyperbolic functions, finite wherever their value is.
+
+torch's code for vectors is infinite from where exp is, a bit before sinh and cosh are (pytorch/pytorch#183763).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def sinh(x: torch.Tensor) -> torch.Tensor:
+    """Return the hyperbolic sine."""
+    return _without_overflow(torch.sinh, x)
+
+
+def cosh(x: torch.Tensor) -> torch.Tensor:
+    """Return the hyperbolic cosine."""
+    return _without_overflow(torch.cosh, x)
+
+
+def _without_overflow(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    if not x.dtype.is_floating_point:
+        return function(x)
+    if x.dtype is not torch.float64:
+        return function(x.to(torch.float64)).to(x.dtype)
+    half = torch.exp(x.abs() * 0.5)
+    far = half * 0.5 * half  # exp(-700) is no digit of the sum
+    return torch.where(x.abs() < 700.0, function(x), torch.copysign(far, x) if function is torch.sinh else far)
