@@ -17,10 +17,10 @@ from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import REGISTRY, define
-from gtrace.core.ops import hyperbolic
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import broadcasts, complex_only, numbers_only
 from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.hyperbolic import finite_cosh, finite_sinh
 from gtrace.core.ops.logic import equal, greater, less, where
 from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
@@ -392,11 +392,11 @@ def _squared(x: Any) -> Any:
 
 
 sinh = unary(
-    "sinh", hyperbolic.sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
+    "sinh", finite_sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
     partials=(lambda x, out: cosh(x),), samples=unary_floats(), reference=numpy.sinh,
 )  # fmt: skip
 cosh = unary(
-    "cosh", hyperbolic.cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
+    "cosh", finite_cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
     partials=(lambda x, out: sinh(x),), samples=unary_floats(), reference=numpy.cosh,
 )  # fmt: skip
 tanh = unary(
@@ -497,5 +497,4 @@ def identity(x: Any) -> Array:
 
 abs = absolute  # noqa: A001 - the name of the array API
 acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
-negative = neg
-pow = power  # noqa: A001 - the name of the array API
+negative, pow = neg, power  # noqa: A001 - the name of the array API

@@ -10,12 +10,12 @@ from collections.abc import Callable
 import torch
 
 
-def sinh(x: torch.Tensor) -> torch.Tensor:
+def finite_sinh(x: torch.Tensor) -> torch.Tensor:
     """Return the hyperbolic sine."""
     return _without_overflow(torch.sinh, x)
 
 
-def cosh(x: torch.Tensor) -> torch.Tensor:
+def finite_cosh(x: torch.Tensor) -> torch.Tensor:
     """Return the hyperbolic cosine."""
     return _without_overflow(torch.cosh, x)
 

@@ -211,16 +211,22 @@ def _hold(graph: torch.fx.Graph) -> None:
             inexact.add(node)
 
 
+_TOGETHER = frozenset({"cross", "linalg_cross"})
+"""Other operators than the pointwise ones whose decompositions compute with several results in between."""
+
+
 def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that compute with float32 in between where operands have 16 bits, as torch does.
 
     Results of each operation of 16 bits are rounded in compiled code; those within a decomposition must not be.
     """
-    return {op: _single(op, f) if torch.Tag.pointwise in getattr(op, "tags", ()) else f for op, f in table.items()}
+    return {op: _single(op, f) for op, f in table.items()}
 
 
 def _single(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    name = op._schema.name.partition("::")[2]
+    name = op._schema.name.partition("::")[2] if isinstance(op, torch._ops.OpOverload) else ""
+    if not name or (torch.Tag.pointwise not in op.tags and name not in _TOGETHER):
+        return function
 
     def decomposition(*args: Any, **kwargs: Any) -> Any:
         given = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]

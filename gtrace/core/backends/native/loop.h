@@ -307,11 +307,15 @@ template <class A, class T, class F> inline A over(const T* x, int64_t count, in
   if (count > LONGEST) return over_halves<A>(x, count, stride, start, combine);
   A out = start;
   int64_t k = 0;
-  if (stride == 1 && count >= 2 * LANES) {
+  if (count >= 2 * LANES) {
     A lanes[LANES];
     for (int64_t j = 0; j < LANES; ++j) lanes[j] = start;
-    for (; k + LANES <= count; k += LANES)
-      for (int64_t j = 0; j < LANES; ++j) lanes[j] = combine(lanes[j], A(x[k + j]));
+    if (stride == 1)
+      for (; k + LANES <= count; k += LANES)
+        for (int64_t j = 0; j < LANES; ++j) lanes[j] = combine(lanes[j], A(x[k + j]));
+    else
+      for (; k + LANES <= count; k += LANES)
+        for (int64_t j = 0; j < LANES; ++j) lanes[j] = combine(lanes[j], A(x[(k + j) * stride]));
     for (int64_t half = LANES / 2; half; half /= 2)
       for (int64_t j = 0; j < half; ++j) lanes[j] = combine(lanes[j], lanes[j + half]);
     out = lanes[0];
