@@ -172,11 +172,15 @@ LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
 REGISTER_LOWERING = Internal("torch._inductor.lowering", "register_lowering")
 MAKE_POINTWISE = Internal("torch._inductor.lowering", "make_pointwise")
 CPP_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
+USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
+
+# what Inductor's wrong numbers are mended by: nothing is compiled without these
+WRONG_LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
+FALLBACK = Internal("torch._inductor.lowering", "fallback_handler")
+WRONG_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
 CACHE_DTYPE = Internal("torch._inductor.codegen.cpp", "CppKernel.cache_dtype_convert")
 TILING_SELECT = Internal("torch._inductor.codegen.cpp", "TilingSelect")
 SELECT_TILING = Internal("torch._inductor.codegen.cpp", "TilingSelect.select_tiling")
-FALLBACK = Internal("torch._inductor.lowering", "fallback_handler")
-USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
 
 LINEAR_KERNEL = Internal("torch._inductor.mkldnn_ir", "LinearUnary")
 OUTPUT_NODE = Internal("torch._inductor.mkldnn_ir", "_create_output_node")

@@ -16,7 +16,9 @@ from typing import Any
 
 import torch
 
-_aten, _prims = torch.ops.aten, torch.ops.prims
+from gtrace.core.base import torch_internals as internals
+
+_prims = torch.ops.prims
 
 SMALL = frozenset({torch.int8, torch.uint8, torch.int16})
 """Dtypes that C++ promotes."""
@@ -95,7 +97,7 @@ def compute_as_torch(module: torch.fx.GraphModule, mode: Any) -> None:
 def name_of(node: torch.fx.Node) -> str:
     """Return the operator of a call without its overload; empty if it is none of torch's own."""
     target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target.namespace in ("aten", "prims"):
+    if isinstance(target, internals.OVERLOAD.get()) and target.namespace in ("aten", "prims"):
         return target._schema.name.partition("::")[2]
     return ""
 
@@ -224,7 +226,7 @@ def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Ca
 
 
 def _single(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    name = op._schema.name.partition("::")[2] if isinstance(op, torch._ops.OpOverload) else ""
+    name = op._schema.name.partition("::")[2] if isinstance(op, internals.OVERLOAD.get()) else ""
     if not name or (torch.Tag.pointwise not in op.tags and name not in _TOGETHER):
         return function
 

@@ -26,7 +26,8 @@ their full size (pytorch/pytorch#198119)."""
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
     """Let Inductor call torch where its own lowering is wrong, and its C++ round, and write within its memory."""
-    lowerings, kernel, tiling = internals.LOWERINGS.get(), internals.CPP_KERNEL.get(), internals.TILING_SELECT.get()
+    lowerings, kernel = internals.WRONG_LOWERINGS.get(), internals.WRONG_KERNEL.get()
+    tiling = internals.TILING_SELECT.get()
     before = {op: lowerings[op] for op in _CEIL_MODE}
     cached, chosen = internals.CACHE_DTYPE.get(), internals.SELECT_TILING.get()
     lowerings |= {op: _pooling(op, function) for op, function in before.items()} | {HELD: _held}

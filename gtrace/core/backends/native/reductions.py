@@ -81,24 +81,26 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
             count = writer.name("p")
             sums = [target, *levels]
 
-            def flush(level: int) -> None:
-                lower, upper = sums[level : level + 2]
-                every(lambda at: writer.line(f"{upper.at(at[1])} += {lower.at(at[1])};"))
-                every(lambda at: writer.line(f"{lower.at(at[1])} = {start};"))
+            def clear(sum_: View) -> None:
+                every(lambda at: writer.line(f"{sum_.at(at[1])} = {start};"))
+
+            def add(to: View, sum_: View) -> None:
+                every(lambda at: writer.line(f"{to.at(at[1])} += {sum_.at(at[1])};"))
 
             def row(at: list[str]) -> None:
                 outer(at)
                 writer.line(f"++{count};")
                 for level in range(len(levels)):
                     with writer.braces(f"if ({count} % {ROWS ** (level + 1)} == 0)"):
-                        flush(level)
+                        add(sums[level + 1], sums[level])
+                        clear(sums[level])
 
-            for view in levels:
-                every(lambda at, view=view: writer.line(f"{view.at(at[1])} = {start};"))
+            for level_sum in levels:
+                clear(level_sum)
             writer.line(f"int64_t {count} = 0;")
             writer.nest(sizes, [strides], row, ordered=True)
-            for view in levels:
-                every(lambda at, view=view: writer.line(f"{target.at(at[1])} += {view.at(at[1])};"))
+            for level_sum in levels:
+                add(target, level_sum)
 
         def some(first: str, last: str) -> None:
             def every(body: Callable[[list[str]], None]) -> None:
