@@ -193,6 +193,34 @@ def test_export_and_import(cache, signature, tmp_path):
     assert not list(tmp_path.glob("**/escape*"))
 
 
+def test_an_archive_of_somebody_else_is_refused_and_its_names_are_shown_as_text(tmp_path):
+    file = tmp_path / "programs.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("\x1b]0;owned\x07.json", "{}")
+        archive.writestr("[/red].json", "[" * 100_000)
+    done = gtrace(tmp_path / "here", "cache", "import", file)
+    assert done.returncode == 1 and "\\x1b]0;owned\\x07.json: " in done.stderr and done.stderr.count("refused") == 2
+    assert not set(done.stderr) & {"\x1b", "\x07"}
+    file.chmod(0o666)
+    done = gtrace(tmp_path / "here", "cache", "import", file)
+    assert done.returncode == 2 and "can be written by others. If you trust who made it, copy it" in done.stderr
+    file.unlink()
+    os.mkfifo(file, 0o600)
+    done = gtrace(tmp_path / "here", "cache", "import", file)
+    assert done.returncode == 2 and "is not a plain file" in done.stderr
+
+
+def test_reasons_with_brackets_and_control_characters_are_shown_as_text(tmp_path):
+    text = "graph(%0: f32[4]) {\n  %1: f32[4] = sin(%0)\n  return %1\n}"
+    request = CompileRequest(gt.ir.parse_graph(text), ((1,),), native=True)
+    verdict = Verdict(VerdictKind.FAILED, "g++: [/usr/bin] \x1b[31m said no")
+    others = {"program": "ab" * 16, "structural": "s", "device": "cpu", "toolchain": toolchain(), "created": 1.0}
+    Store(tmp_path / "here", 10**9).put(Manifest.of_request(request, name=request.name, verdict=verdict, **others))
+    for action in (["list"], ["show", "abab"], ["why", "abab"]):
+        done = gtrace(tmp_path / "here", "cache", *action)
+        assert done.returncode == 0 and "[/usr/bin] \\x1b[31m said no" in done.stdout.replace("\n", ""), done
+
+
 def test_retry_prune_and_clear(cache, signature, tmp_path):
     file = tmp_path / "programs.zip"
     gtrace(cache, "cache", "export", file)
@@ -248,6 +276,8 @@ def test_native_programs_are_exported_and_imported(tmp_path):
         Manifest.of_request(request, name=request.name, **others), tmp_path / "made.loop"
     )
     file = tmp_path / "programs.zip"
+    for made in (tmp_path / "here").iterdir():
+        os.utime(made, (0, 0))  # of 1970, as containers date their files; zip begins with 1980
     assert "wrote 1 artifact" in gtrace(tmp_path / "here", "cache", "export", file).stdout
     done = gtrace(tmp_path / "there", "cache", "import", file)
     assert (done.returncode, done.stdout, done.stderr) == (0, "added 1 artifact\n", "")

@@ -10,6 +10,7 @@ import torch
 
 import gtrace as gt
 from gtrace.core.backends.inductor import instructions, launcher
+from gtrace.core.backends.inductor.folders import headers_folder, private_folders
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
@@ -84,3 +85,35 @@ def test_compiled_code_leaves_the_mode_of_gradients_as_it_was():
         with torch.set_grad_enabled(enabled):
             f(gt.ones((3, 3))).numpy()
             assert torch.is_grad_enabled() is enabled
+
+
+def test_a_precompiled_header_that_was_cut_off_is_made_again(tmp_path, monkeypatch):
+    """As after a compiler that was killed. Other compilers would stumble over it, in each later process."""
+    made = []
+
+    def precompile(header, command, **options):
+        """Do as torch does: what is there is taken as it is."""
+        path = headers_folder() / "abc.h"
+        if not path.with_suffix(".h.gch").exists():
+            made.append(command)
+            path.with_suffix(".h.gch").write_bytes(b"whole")
+        return str(path)
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setattr(f"{internals.PRECOMPILE_HEADER}", precompile)
+    header = headers_folder() / "abc.h.gch"
+
+    def compile_twice():
+        with private_folders():
+            return [launcher._precompiled_header("g++", {}) for _ in range(2)]
+
+    for damage in (b"wh", None, b"", b"whole and more"):
+        before = len(made)
+        header.unlink(missing_ok=True) if damage is None else header.write_bytes(damage)
+        assert compile_twice() == [str(header)[:-4]] * 2
+        assert header.read_bytes() == b"whole" and len(made) == before + 1
+    header.write_bytes(b"wh")
+    for note in headers_folder().glob("gtrace-????*"):
+        note.unlink()  # the process was killed before it was noted
+    compile_twice()
+    assert header.read_bytes() == b"whole"

@@ -284,6 +284,41 @@ def test_a_checkpoint_that_was_being_replaced_counts(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["step_000000001", "step_000000002"]
 
 
+def test_what_gtrace_did_not_save_stays(tmp_path):
+    """Folders of others with the names of checkpoints, what they put into checkpoints, and links."""
+    for name in ("step_1", "step_000000007", ".step_notes.writing", ".step_5.writing"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.pt").write_text("theirs")
+    elsewhere = tmp_path / "elsewhere"
+    gt.save_checkpoint(elsewhere, {"x": gt.ones(1)}, step=3)
+    (tmp_path / "step_000000003").symlink_to(elsewhere / "step_000000003")
+    for step in (10, 11, 10, 12, 13):
+        path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=step, keep=2).result()
+        (path / "notes.txt").write_text(f"theirs {step}")
+        (path / "parts").mkdir(exist_ok=True)
+        (path / "parts" / "notes.txt").write_text("theirs")
+    assert gt.latest_step(tmp_path) == 13 and gt.load_checkpoint(tmp_path, step=3)[1] == 3
+    for name in ("step_1", "step_000000007", ".step_notes.writing", ".step_5.writing"):
+        assert (tmp_path / name / "model.pt").read_text() == "theirs"
+    for step in (10, 11):
+        files = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.glob(f"step_0000000{step}/**/*.*"))]
+        assert files == [f"step_0000000{step}/notes.txt", f"step_0000000{step}/parts/notes.txt"]
+        assert (tmp_path / files[0]).read_text() == f"theirs {step}"
+    with pytest.raises(gt.CheckpointError, match=r"step_000000007, got something else\. Save into another folder"):
+        gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=7)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path):
+    path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1).result()
+    for name in ("arrays.safetensors", "checkpoint.json"):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+        with pytest.raises(gt.CheckpointError, match="no plain file"):
+            gt.load_checkpoint(tmp_path)
+    with pytest.raises(gt.CheckpointError, match="no plain file"):
+        gt.load_arrays(path / "arrays.safetensors")
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1).result()
     (path / "checkpoint.json").write_text('{"format": 99}')

@@ -122,6 +122,36 @@ def test_programs_keep_what_they_were_given(make, call):
         np.testing.assert_array_equal(a, b)
 
 
+class Lent:
+    """An object that hands out its own memory, also where NumPy asks for a copy."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __array__(self, dtype=None, copy=None):
+        return self.data
+
+
+LIKE = gt.ShapeDtypeStruct((2, 2), "float32")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        gt.array, lambda x: gt.array([x, x]), lambda x: gt.asarray(x, copy=True), gtrace.jax.numpy.array,
+        lambda x: gt.pure_callback(lambda: x, LIKE), lambda x: gt.io_callback(lambda: x, LIKE),
+        lambda x: gt.jit(lambda y: gt.pure_callback(lambda _: x, LIKE, y))(FLOATS),
+    ],
+)  # fmt: skip
+def test_objects_that_become_arrays_are_copied(call):
+    given = Lent(FLOATS.copy())
+    got = gt.eval(call(given))
+    expected = values(got)
+    given.data[...] = 77
+    for a, b in zip(values(got), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool", "complex64", "float16", "uint64"])
 def test_nothing_that_shows_an_array_can_be_written_to(dtype):
     x = gt.eval(gt.array(np.arange(4)).astype(dtype))

@@ -23,18 +23,23 @@ import torch
 from torch._inductor import config as inductor_config
 
 import gtrace as gt
+from gtrace.core.backends import artifact as artifact_files
 from gtrace.core.backends.aoti import load
 from gtrace.core.backends.artifact import compile_artifact
 from gtrace.core.backends.guards import evaluate, hold, portable
 from gtrace.core.backends.inductor.failures import compiler_errors
+from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.errors import CacheError
+from gtrace.core.ir.signature import Signature
 from gtrace.core.ir.text import parse_graph
 from gtrace.core.runtime.cache import artifact_cache as artifact_caches
 from gtrace.core.runtime.cache import workspace as workspaces
-from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.cache.artifact_cache import ArtifactCache, artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
+from gtrace.core.runtime.cache.store import Store
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker import client as clients
 from gtrace.core.runtime.worker import lane as lanes
@@ -44,6 +49,8 @@ from gtrace.testing import assert_close
 pytestmark = pytest.mark.inductor
 
 WAIT = 400
+
+SINE = "graph(%0: f32[4]) {\n  %1: f32[4] = sin(%0)\n  return %1\n}"
 
 
 def python(code, cache, *args, **settings):
@@ -602,6 +609,17 @@ def test_the_worker_imports_nothing_from_its_working_directory(worker, tmp_path,
     worker.submit(UNIT, got.append, WAIT)
     assert worker.wait(WAIT)
     assert got[0].path is not None, got[0].error
+    assert os.path.samefile(f"/proc/{worker.pid}/cwd", "/"), "search paths for libraries may name it"
+
+
+def test_the_compiler_takes_no_header_from_the_working_directory(tmp_path, monkeypatch):
+    """An empty entry of a search path, as in CPATH=$CPATH:/usr/local/include, names the working directory."""
+    (tmp_path / "planted").mkdir()
+    for name in ("cmath", "cstdint", "math.h"):
+        (tmp_path / "planted" / name).write_text("#error a header of somebody else")
+    monkeypatch.chdir(tmp_path / "planted")
+    monkeypatch.setenv("CPATH", os.pathsep)
+    assert library.build(parse_graph(SINE), tmp_path).exists()
 
 
 @pytest.mark.slow
@@ -757,6 +775,31 @@ def test_a_compiler_that_says_nothing_of_the_program_is_not_remembered(worker, t
     worker.end()
 
 
+@pytest.mark.parametrize(
+    "how", ["exit 0", 'g++ "$@" && for f in "$PWD"/*.loop; do truncate -s 9000 "$f"; done; exit 0']
+)
+def test_a_library_that_is_missing_or_cut_off_is_neither_loaded_nor_kept(tmp_path, monkeypatch, how):
+    """The system ends a process that loads such a library."""
+    compiler_that_fails(tmp_path, monkeypatch, how)
+    cache = ArtifactCache()
+    monkeypatch.setattr(cache, "store", Store(tmp_path / "store", 10**9))
+    graph = parse_graph(SINE)
+    request = CompileRequest(graph, ((1,),), native=True)
+    with pytest.raises(gt.TransientCompileError, match=r"\.loop (is no whole library|cannot be read)"):
+        cache.compile(request.name, request, Signature("s", "s"), ())
+    assert cache.store.all() == []
+
+
+def test_a_library_in_the_store_that_was_cut_off_is_not_loaded(tmp_path):
+    path = library.build(parse_graph(SINE), tmp_path)
+    whole = path.read_bytes()
+    artifact_files.load(path, torch.device("cpu"), "process")
+    for size in (0, 3, 63, 64, 4096, 9000, len(whole) // 2, len(whole) - 1):
+        (tmp_path / f"{size}.loop").write_bytes(whole[:size])
+        with pytest.raises(CacheError, match=r"no whole library|cannot be read"):
+            artifact_files.load(tmp_path / f"{size}.loop", torch.device("cpu"), "process")
+
+
 @pytest.mark.slow
 def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, monkeypatch):
     worker.end()
@@ -794,6 +837,8 @@ def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, mon
         (subprocess.CalledProcessError(1, "g++", b"g++: fatal error: cannot execute 'cc1plus': No such file"), True),
         (subprocess.CalledProcessError(1, "g++", b"p.cpp:1:10: fatal error: vector: No such file or directory"), True),
         (subprocess.CalledProcessError(1, "g++", "p.cpp:4:2: error: 'y' was not declared in this scope"), False),
+        (subprocess.CalledProcessError(1, "g++", b"/usr/include/c++/13/cmath:45:5: error: expected ')'"), True),
+        (subprocess.CalledProcessError(1, "g++", b"/inc/array:4:2: error: no\np.cpp:1:2:   required from here"), False),
         (subprocess.CalledProcessError(1, "g++", b"p.cpp:4: internal compiler error: in f, at g.cc:12"), False),
         (
             RuntimeError("C++ compile error\n\nOutput:\ncc1plus: out of memory allocating 65536 bytes"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import lzma
 import re
+import struct
 import sys
-import tempfile
 import time
 import zipfile
 import zlib
@@ -18,22 +19,29 @@ import attrs
 import torch
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import Config
-from gtrace.core.base.errors import ConfigError, GtraceError
-from gtrace.core.base.units import bytes_text, duration_text
+from gtrace.core.base.errors import CacheError, ConfigError, GtraceError
+from gtrace.core.base.private_folders import read_trusted
+from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.ir.signature import matching, short
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest
 from gtrace.core.runtime.cache.store import Store
+from gtrace.core.runtime.cache.workspace import workspace
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
 
+MAX_MEMBER = 1 << 30
+"""Bytes of a file in an archive, at most: a small archive may state any size."""
+
 _DAMAGED = (
-    ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, GtraceError,
+    ValueError, KeyError, EOFError, RuntimeError, OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
+    lzma.LZMAError, GtraceError,
 )  # fmt: skip
 """What reading one file of a damaged archive raises; RuntimeError: it is encrypted, or nested too deeply."""
 
@@ -93,11 +101,11 @@ def _list(store: Store, console: Console) -> int:
         table.add_row(
             short(manifest.program), "exact" if manifest.relations is None else "open sizes", str(manifest.ops),
             bytes_text(manifest.size), duration_text(manifest.compile_seconds), f"{_age(store, manifest)} ago",
-            _state(manifest),
+            Text(printable(_state(manifest))),
         )  # fmt: skip
     if known:
         console.print(table)
-    print(f"{_count(len(known))}, {bytes_text(sum(m.size for m in known))} in {store.folder}")
+    print(f"{_count(len(known))}, {bytes_text(sum(m.size for m in known))} in {printable(str(store.folder))}")
     return 0
 
 
@@ -135,16 +143,21 @@ def _about(store: Store, console: Console, action: str, signature: str | None) -
         return 0
     if action == "why":
         return _why(store, known, ledger)
+
+    def say(text: str) -> None:
+        console.print(printable(text), markup=False)
+
     for manifest in known:
-        console.print(f"{short(manifest.program)}  {manifest.name}: {_state(manifest)}", markup=False)
+        say(f"{short(manifest.program)}  {manifest.name}: {_state(manifest)}")
         strides = [list(s) for s in manifest.strides]
-        console.print(f"  {manifest.ops} operations, mode {manifest.mode}, strides {strides}", markup=False)
+        say(f"  {manifest.ops} operations, mode {manifest.mode}, strides {strides}")
         for field, value in manifest.toolchain.items():
-            console.print(f"  {field}: {value}", markup=False)
-        console.print(manifest.graph, markup=False)
+            say(f"  {field}: {value}")
+        for text in manifest.graph.splitlines():
+            say(text)
     for name, line in ledger.items():
         numbers = ", ".join(f"{k} {_short(v)}" for k, v in attrs.asdict(line).items())
-        console.print(f"{short(name)} in earlier runs: {numbers}", markup=False)
+        say(f"{short(name)} in earlier runs: {numbers}")
     return 0
 
 
@@ -157,10 +170,11 @@ def _why(store: Store, known: list[Manifest], ledger: dict[str, LedgerEntry]) ->
         if not reasons and store.code(manifest) is None:
             reasons = ["its code is damaged"]
         text = "; ".join(reasons) if reasons else "nothing: it is used by programs of this structure, sizes and strides"
-        print(f"{short(manifest.program)} {manifest.name}: {text}")
+        print(printable(f"{short(manifest.program)} {manifest.name}: {text}"))
     for name, line in ledger.items() if not known else ():
         spent = duration_text(line.interpreted_seconds)
-        print(f"{short(name)}: it was never compiled here; {spent} spent interpreting it in {line.runs} runs")
+        times = f"{spent} spent interpreting it in {line.runs} runs"
+        print(printable(f"{short(name)}: it was never compiled here; {times}"))
     return 0
 
 
@@ -181,17 +195,18 @@ def _clear(store: Store) -> int:
     try:
         gone = store.clear()
     except OSError as error:
-        print(f"gtrace cache clear: {folder} cannot be cleared: {error}.", file=sys.stderr)
+        print(printable(f"gtrace cache clear: {folder} cannot be cleared: {error}."), file=sys.stderr)
         return 2
     _say_removed(gone, folder)
     return 0
 
 
 def _say_removed(gone: folders.Removed, folder: Path) -> None:
-    print(f"removed {_count(gone.artifacts)}: {gone.files} files, {bytes_text(gone.size)} in {folder}")
+    where = printable(str(folder))
+    print(f"removed {_count(gone.artifacts)}: {gone.files} files, {bytes_text(gone.size)} in {where}")
     others = folders.count_foreign(folder)
     if others:
-        print(f"left {others} files and folders in {folder} that gtrace did not make")
+        print(f"left {others} files and folders in {where} that gtrace did not make")
 
 
 def _export(store: Store, file: Path) -> int:
@@ -202,12 +217,12 @@ def _export(store: Store, file: Path) -> int:
                 path = None if manifest.code is None else store.code(manifest)
                 if path is not None:
                     archive.writestr(folders.manifest_file(manifest.name), manifest.to_json())
-                    archive.write(path, path.name)
+                    archive.writestr(path.name, path.read_bytes())  # whatever its date, which zip may not know
                     count += 1
     except OSError as error:
-        print(f"gtrace cache export: {file} cannot be written: {error.strerror}.", file=sys.stderr)
+        print(printable(f"gtrace cache export: {file} cannot be written: {error.strerror}."), file=sys.stderr)
         return 2
-    print(f"wrote {_count(count)} to {file}")
+    print(f"wrote {_count(count)} to {printable(str(file))}")
     return 0
 
 
@@ -215,32 +230,51 @@ def _import(store: Store, file: Path) -> int:
     """Add what another store exported: native code, which is run. Each artifact is verified against its manifest."""
     added, refused = 0, []
     try:
-        with zipfile.ZipFile(file) as archive, tempfile.TemporaryDirectory() as folder:
+        content = read_trusted(file, links=True)
+    except CacheError as error:
+        text = f"{error}. If you trust who made it, copy it to a folder of yours."
+        print(printable(f"gtrace cache import: {text}"), file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(printable(f"gtrace cache import: {file} cannot be read: {error}."), file=sys.stderr)
+        return 2
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive, workspace() as folder:
             for entry in (name for name in archive.namelist() if name.endswith(".json")):
                 try:
-                    manifest = Manifest.from_json(archive.read(entry))
+                    manifest = Manifest.from_json(_member(archive, entry))
                     if manifest.code is None:
                         raise ValueError("it has no code")
-                    content = archive.read(manifest.code.file)
+                    content = _member(archive, manifest.code.file)
                     _verify(entry, manifest, content)
                 except _DAMAGED as error:
-                    refused.append(f"{entry}: {error}")
+                    refused.append(printable(f"{entry}: {error}"))
                     continue
-                code = Path(folder) / f"code{Path(manifest.code.file).suffix}"
+                code = folder / f"code{Path(manifest.code.file).suffix}"
                 code.write_bytes(content)
                 if store.put(manifest, code) is None:
                     return 1
                 added += 1
-    except (OSError, zipfile.BadZipFile) as error:
-        print(
-            f"gtrace cache import: expected a file that `gtrace cache export` wrote, got {file}: {error}.",
-            file=sys.stderr,
-        )
+    except (OSError, *_DAMAGED) as error:
+        got = printable(f"{file}: {error}")
+        print(f"gtrace cache import: expected a file that `gtrace cache export` wrote, got {got}.", file=sys.stderr)
         return 2
     print(f"added {_count(added)}")
     for text in refused:
         print(f"refused {text}", file=sys.stderr)
     return int(bool(refused))
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Return a file of an archive; no more is unpacked than it states.
+
+    Raises:
+        ValueError: it states too much. Others, of `_DAMAGED`: it is damaged, or not there.
+    """
+    size = archive.getinfo(name).file_size
+    if size > MAX_MEMBER:
+        raise ValueError(f"it has {bytes_text(size)}, more than any program")
+    return archive.read(name)
 
 
 def _verify(entry: str, manifest: Manifest, content: bytes) -> None:

@@ -61,7 +61,7 @@ def doctor() -> int:
             text = printable(finding.found).encode(console.encoding, "backslashreplace").decode(console.encoding)
             console.print(text, markup=False)
             if finding.good is False:
-                console.print(f"     fix: {finding.fix}", markup=False)
+                console.print(printable(f"     fix: {finding.fix}"), markup=False)
                 bad += 1
     return int(bad > 0)
 

@@ -11,6 +11,7 @@ from gtrace.commands.run import execute_to_end, read
 from gtrace.core.base.config import config
 from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Loaded, bus
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.units import printable
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.worker.client import worker
 from gtrace.observe import progress
@@ -63,8 +64,9 @@ def warmup(script: str, args: Sequence[str], threshold: int | None, module: bool
         stop()
         progress.line.show_command("")
     failed = f", {counts['failed']} failed" if counts["failed"] else ""
+    folder = printable(str(artifacts.store.folder))
     console.print(
-        f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {artifacts.store.folder}",
-        highlight=False, soft_wrap=True,
+        f"{counts['finished']} compiled, {counts['loaded']} found compiled{failed}: {folder}",
+        highlight=False, soft_wrap=True, markup=False,
     )  # fmt: skip
     return code or int(counts["failed"] > 0)

@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from gtrace.core.base.units import duration_text
+from gtrace.core.base.units import duration_text, printable
 from gtrace.core.ir.signature import short
 from gtrace.observe import html
 from gtrace.observe.program_stats import ProgramStats, Totals
@@ -86,7 +86,7 @@ def render(stats: Sequence[ProgramStats]) -> FittingTable:
         *plain, verdict = _cells(program)
         # text, not markup: a compiler's message may hold square brackets
         plain[COLUMNS.index("tier")] = Text(program.tier, style=TIERS.get(program.tier, ""))
-        rows.append((*plain, Text(verdict, overflow="fold")))
+        rows.append((*plain, Text(printable(verdict), overflow="fold")))
     return FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 14)
 
 

@@ -175,6 +175,9 @@ def open_file(op: str, path: PathLike) -> Any:
         CheckpointError: it is no safetensors file, or damaged.
     """
     library = importlib.import_module("safetensors")
+    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+        fix = "Name the file itself."
+        raise CheckpointError(message(op, "a safetensors file", f"{path}, which is no plain file", fix))
     try:
         return library.safe_open(os.fspath(path), framework="pt", device="cpu")
     except FileNotFoundError:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import re
-import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -31,19 +29,15 @@ from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import evaluate, materialize
 from gtrace.core.transform.arguments import is_array
+from gtrace.saving import checkpoint_folders as folders
 from gtrace.saving.arrays import PathLike, open_file, read_tensor, write_tensors
+from gtrace.saving.checkpoint_folders import ARRAYS, MANIFEST, PARTS
 from gtrace.saving.checkpoint_manifest import PLAIN, Leaves, SavedArray, SavedValue, parse_manifest, print_manifest
 from gtrace.saving.files import alone_in, sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
 from gtrace.saving.shards import Index, Piece, pieces, write_shards
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
-
-ARRAYS, PARTS, MANIFEST = "arrays.safetensors", "parts", "checkpoint.json"
-
-
-_NAME = re.compile(r"(?:step_(\d+)|\.step_(\d+)\.replaced)")
-"""Complete checkpoints. One that was being replaced by another of the same step counts if that never came to be."""
 
 
 @attrs.frozen(eq=False)
@@ -202,7 +196,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         folder: of the run; the checkpoint is a folder in it.
         tree: arrays, random keys, Python numbers and text. `load_checkpoint` returns exactly these.
         step: at least 0. A checkpoint of the same step is replaced.
-        keep: how many are kept, the newest; None: all.
+        keep: how many are kept, the newest; None: all. Other folders, and files of others in checkpoints, stay.
         wait: False: write while the program goes on. Pending values are computed first. The next call waits for this
             one, and so does the end of the program.
 
@@ -214,7 +208,8 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         DtypeError: a complex128 array.
         OSError: it cannot be written. With ``wait=False`` the future raises it, and the next call. If nobody asks, the
             program prints it at its end, and ends with code 1.
-        CheckpointError: another process could not write, or a process of another run writes into the folder.
+        CheckpointError: another process could not write, a process of another run writes into the folder, or the folder
+            of the step is no checkpoint.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -229,7 +224,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     snapshot = _Snapshot.of(tree, number)
     _saver.wait()
     root = Path(folder)
-    aside = root / f".step_{number:09d}.writing"
+    aside = folders.aside(root, number)
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
 
@@ -238,8 +233,9 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
 
             def begin() -> None:
                 alone.enter_context(alone_in(root))  # the first process holds it for all of them
-                _clear(root)
-                (aside / PARTS if snapshot.divided else aside).mkdir(parents=True)
+                folders.check_place(root, number)
+                folders.clear(root)
+                (aside / PARTS if snapshot.divided else aside).mkdir(parents=True, exist_ok=True)
 
             if not several:
                 begin()
@@ -248,8 +244,8 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
             if snapshot.divided:
                 write_shards(aside / PARTS, snapshot.parts, group)
             if not several:
-                return _finish(root, aside, snapshot, keep)
-            return processes.from_first(lambda: _finish(root, aside, snapshot, keep), group)
+                return _finish(root, snapshot, keep)
+            return processes.from_first(lambda: _finish(root, snapshot, keep), group)
 
     future = _saver.start(f"the checkpoint of step {number} in {os.fspath(folder)}", write, beside=not wait)
     if wait:
@@ -257,44 +253,14 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     return future
 
 
-def _finish(root: Path, aside: Path, snapshot: _Snapshot, keep: int | None) -> Path:
+def _finish(root: Path, snapshot: _Snapshot, keep: int | None) -> Path:
     """Write the rest of a checkpoint, and let it take its name."""
+    aside = folders.aside(root, snapshot.step)
     write_tensors("save_checkpoint", aside / ARRAYS, snapshot.whole, {})
     (aside / MANIFEST).write_text(print_manifest(snapshot.step, snapshot.leaves), encoding="utf-8")
     for path in (aside / MANIFEST, aside):
         sync(path)
-    final = root / f"step_{snapshot.step:09d}"
-    replaced = root / f".{final.name}.replaced"
-    if final.exists():
-        os.replace(final, replaced)
-    os.replace(aside, final)
-    sync(root)
-    shutil.rmtree(replaced, ignore_errors=True)
-    steps = _checkpoints(root)
-    for old in sorted(steps)[:-keep] if keep else ():
-        doomed = root / f".{steps[old].name.strip('.')}.removed"
-        os.replace(steps[old], doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
-    return final
-
-
-def _clear(root: Path) -> None:
-    """Remove what a killed process has left."""
-    for path in root.glob(".step_*"):
-        replaced = path.suffix == ".replaced" and (root / path.stem.strip(".")).exists()
-        if replaced or path.suffix in (".writing", ".removed"):
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _checkpoints(root: Path) -> dict[int, Path]:
-    """Return the complete checkpoints by step."""
-    found: dict[int, Path] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for path in sorted(root.iterdir(), reverse=True):  # those of another name come last
-            match = _NAME.fullmatch(path.name)
-            if match is not None:
-                found.setdefault(int(match[1] or match[2]), path)
-    return found
+    return folders.finish(root, snapshot.step, keep)
 
 
 def latest_step(folder: PathLike) -> int | None:
@@ -305,7 +271,7 @@ def latest_step(folder: PathLike) -> int | None:
     True
     """
     _saver.wait()
-    return max(_checkpoints(Path(folder)), default=None)
+    return max(folders.checkpoints(Path(folder)), default=None)
 
 
 def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = None) -> tuple[Any, int]:
@@ -330,7 +296,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
     ...     state, first = gt.load_checkpoint(folder, like=state)
     """
     _saver.wait()
-    found = _checkpoints(Path(folder))
+    found = folders.checkpoints(Path(folder))
     number = max(found, default=None) if step is None else step
     if number is None or number not in found:
         got = f"steps {sorted(found)}" if found else "none"
@@ -369,7 +335,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
 
 def _manifest(path: Path) -> Leaves:
     try:
-        return parse_manifest((path / MANIFEST).read_bytes())
+        return parse_manifest(folders.read_manifest(path))
     except (OSError, ValueError) as error:
         fix = "Load an earlier step, or one that this version of gtrace saved."
         raise CheckpointError(message("load_checkpoint", "a checkpoint", f"{path / MANIFEST}: {error}", fix)) from error

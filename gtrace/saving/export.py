@@ -32,6 +32,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.backends.symbolic import Relation, fit, shape_of
 from gtrace.core.backends.toolchain import missing_instructions, toolchain
+from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import (
@@ -407,6 +408,7 @@ def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     path = folder / file
     try:
         path.write_bytes(content)
+        check_library(path)
         program = load_artifact(path, device, "cache").run
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

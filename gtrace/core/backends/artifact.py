@@ -12,6 +12,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor import driver
 from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.whole_libraries import check_library
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
@@ -35,4 +36,5 @@ def load(path: Path, device: torch.device, origin: str) -> Executable:
         CacheError: it cannot be loaded.
         UnsupportedTorchError: this version of torch has another loader.
     """
+    check_library(path)
     return library.load(path, origin) if path.suffix == library.SUFFIX else aoti.load(path, device, origin)

@@ -89,8 +89,9 @@ def _processor_flags() -> set[str]:
 
 
 def compiler_path() -> str | None:
-    """Return the path of the C++ compiler; None without one."""
-    return shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+    """Return the absolute path of the C++ compiler, which runs in another folder; None without one."""
+    path = shutil.which(os.environ.get("CXX") or "g++") or shutil.which("clang++")
+    return None if path is None else os.path.abspath(path)
 
 
 def require_compiler(device: torch.device) -> None:

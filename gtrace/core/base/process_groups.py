@@ -21,10 +21,18 @@ rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }
 
 
 def start_group(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, stderr: int = subprocess.STDOUT
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    stderr: int = subprocess.STDOUT,
+    folder: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a compiler in a process group of its own: Ctrl-C does not reach it."""
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, process_group=0, env=environment)
+    """Start a compiler in a process group of its own: Ctrl-C does not reach it.
+
+    Args:
+        folder: where it runs; None: where this process does.
+    """
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=stderr, process_group=0, env=environment, cwd=folder)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

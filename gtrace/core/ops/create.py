@@ -89,7 +89,7 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     elif type(obj) is not Array and hasattr(obj, "__dlpack__"):
         obj = whole(from_dlpack(obj), "array").clone()
     elif hasattr(obj, "__array__") and not isinstance(obj, (Array, numpy.generic)):
-        obj = numpy.array(obj)
+        obj = numpy.asarray(obj).copy()  # `numpy.array` trusts the object to copy
     return asarray(obj, dtype=dtype, device=device)
 
 

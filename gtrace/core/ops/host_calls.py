@@ -105,7 +105,7 @@ def _mapped(host: HostCall, levels: Any, arrays: list[Any], count: int, depth: i
 
 
 def _fitted(name: str, value: Any, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    out = value.to_torch() if isinstance(value, Array) else torch.from_numpy(numpy.array(value))
+    out = value.to_torch() if isinstance(value, Array) else torch.from_numpy(numpy.asarray(value).copy())
     if tuple(out.shape) != tuple(shape):
         raise ShapeError(message(name, f"a result of shape {tuple(shape)}", str(tuple(out.shape)), "Reshape it."))
     return out.to(DTYPES[dtype])

@@ -180,7 +180,7 @@ def _called(
         positional, keywords = given.values()
         outs = []
         for spec, value in zip(specs, checked(callback(*positional, **keywords)), strict=True):
-            out = ops.asarray(value if isinstance(value, Array) else numpy.array(value), spec.dtype)
+            out = ops.asarray(value if isinstance(value, Array) else numpy.asarray(value).copy(), spec.dtype)
             if out.shape != spec.shape:
                 raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
             # a gradient that follows the arguments is not to take the result for a constant

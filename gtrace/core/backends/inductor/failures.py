@@ -31,11 +31,17 @@ _MESSAGES = re.compile(
 """What compilers, Python and torch say when the machine lacks something, or when the system killed a compiler."""
 
 _DIAGNOSTIC = re.compile(
-    r"""^[^\n:]+:\d+(:\d+)?:\ error: | undefined\ reference\ to | internal\ compiler\ error:\ in\b
+    r"""^(?P<file>[^\n:]+):\d+(:\d+)?:\ error: | undefined\ reference\ to | internal\ compiler\ error:\ in\b
     | template\ instantiation\ depth\ exceeds""",
     re.MULTILINE | re.VERBOSE,
 )
 """What C++ compilers say about a program. Their fatal errors are about files: one is missing, or cannot be written."""
+
+_SOURCES = (".cpp", ".cu")
+"""Of programs. Other files belong to the compiler, torch or gtrace."""
+
+_ASKED = "required from"
+"""What compilers say when a program makes a header wrong: by arguments of a template."""
 
 _STATES = (
     MemoryError,
@@ -134,7 +140,11 @@ def is_transient(error: BaseException) -> bool:
 def _blames(output: str | bytes | None) -> bool:
     """Whether a C++ compiler says that the program is wrong."""
     text = output.decode(errors="replace") if isinstance(output, bytes) else output or ""
-    return _DIAGNOSTIC.search(text) is not None
+    first = _DIAGNOSTIC.search(text)
+    if first is None:
+        return False
+    # what is wrong in a header from the start is no fault of the program, unless it asked for that
+    return not first["file"] or first["file"].endswith(_SOURCES) or _ASKED in text
 
 
 def _summary(error: BaseException) -> str:

@@ -13,19 +13,23 @@ import hashlib
 import itertools
 import os
 import re
+import secrets
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import torch
 
 from gtrace.core.backends.inductor.failures import NO_INTERFACE
 from gtrace.core.backends.inductor.folders import headers_folder
 from gtrace.core.backends.inductor.kernels import faster
 from gtrace.core.backends.toolchain import compiler
+from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.errors import CacheError
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
 _FUNCTION = re.compile(
@@ -36,6 +40,9 @@ _OWNED = re.compile(r"\b(constants_|kernels|aoti_torch_proxy_executor_call_funct
 
 HEADER = Path(__file__).with_name("program.h")
 """What every program includes; it is precompiled once on a machine."""
+
+_LOCK = "gtrace-lock"
+"""Of those who precompile, in the folder of headers."""
 
 _UNUSED = (
     "ContainerCreateWithExternalConstants", "ContainerDidCallLoadConstants", "ContainerExtractConstantsMap",
@@ -138,15 +145,37 @@ def _precompiled_header(command: str, options: dict[str, Any]) -> str:
     header = HEADER.read_text()
     includes = re.findall("^#include <(torch/.*)>$", header, re.MULTILINE)
     stats = [os.stat(Path(torch.__file__).parent / "include" / name) for name in includes]
+    folder = headers_folder()
     known = command, compiler(), torch.__version__, header, [(s.st_size, s.st_mtime_ns) for s in stats]
-    note = headers_folder() / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"
-    with contextlib.suppress(OSError):
-        path = note.read_text()
-        if Path(path + ".gch").exists():
+    note = folder / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"
+    path = _noted(note)
+    if path is not None:
+        return path
+    with filelock.FileLock(folder / _LOCK):  # others may precompile it too
+        path = _noted(note)
+        if path is not None:
             return path
-    path = internals.PRECOMPILE_HEADER.get()(str(HEADER), command, **options)
-    _put(note, lambda file: file.write_text(path))
+        before = set(folder.glob("*.gch"))
+        precompile = internals.PRECOMPILE_HEADER.get()
+        precompile.cache_clear()
+        path = precompile(str(HEADER), command, **options)
+        if Path(path + ".gch") in before:  # without a note: a compiler that was killed may have written half of it
+            Path(path + ".gch").unlink()
+            precompile.cache_clear()
+            path = precompile(str(HEADER), command, **options)
+        size = os.stat(path + ".gch").st_size
+        _put(note, lambda file: file.write_text(f"{path}\n{size}"))
     return path
+
+
+def _noted(note: Path) -> str | None:
+    """Return the path of a header whose precompiled form is as it was noted; None without one."""
+    with contextlib.suppress(OSError, ValueError):
+        path, _, size = note.read_text().partition("\n")
+        if os.stat(path + ".gch").st_size == int(size):
+            return path
+        note.unlink()
+    return None
 
 
 def _stand_in(cpp: str) -> Path:
@@ -156,7 +185,9 @@ def _stand_in(cpp: str) -> Path:
     linker as long as the compiler takes for a small program.
     """
     library = headers_folder() / "libtorch_cpu.so"
-    if not library.exists():
+    try:
+        check_library(library)
+    except CacheError:  # there is none, or the disk was full
         empty = [cpp, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{library.name}", "-o"]
         _put(library, lambda file: subprocess.run([*empty, str(file)], check=True, capture_output=True))
     return library
@@ -164,9 +195,12 @@ def _stand_in(cpp: str) -> Path:
 
 def _put(path: Path, write: Callable[[Path], Any]) -> None:
     """Make a file in one step, so that no other process finds half of it."""
-    own = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    write(own)
-    own.replace(path)
+    own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")  # machines and containers may share the folder
+    try:
+        write(own)
+        own.replace(path)
+    finally:
+        own.unlink(missing_ok=True)
 
 
 def build(kernels: str, launcher: str, folder: Path) -> Path:

@@ -77,8 +77,11 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
 
 
 def start(command: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
-    """Start the compiler, whose own files go into `folder` too."""
-    return start_group(command, {**os.environ, "TMPDIR": str(folder)})
+    """Start the compiler, in `folder`, where its own files go too.
+
+    Its search paths may name the working directory, and others may be able to write to that of the program.
+    """
+    return start_group(command, {**os.environ, "TMPDIR": str(folder)}, folder=folder)
 
 
 def late(timeout: float) -> str:

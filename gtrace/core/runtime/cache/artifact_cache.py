@@ -18,8 +18,9 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
 from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base.config import Config, config
-from gtrace.core.base.errors import CacheError, CompileError, UnsupportedTorchError
+from gtrace.core.base.errors import CacheError, CompileError, TransientCompileError, UnsupportedTorchError
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
@@ -249,6 +250,10 @@ class ArtifactCache:
                 self.store.put(attrs.evolve(manifest, verdict=failed))
             return outcome.error
         assert outcome.path is not None
+        try:
+            check_library(outcome.path)  # before it is kept: a compiler may end well and have written nothing
+        except CacheError as error:
+            return TransientCompileError(str(error))
         path = self.store.put(manifest, outcome.path) if self.store is not None else None
         try:
             return Compiled(load(path or outcome.path, request.device, origin), outcome.guards)

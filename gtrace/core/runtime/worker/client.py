@@ -20,7 +20,7 @@ from typing import IO
 
 from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.toolchain import require_compiler
+from gtrace.core.backends.toolchain import compiler_path, require_compiler
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnableError, UnsupportedTorchError
 from gtrace.core.base.process_groups import Guard, guarded
 from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, niceness
@@ -95,6 +95,11 @@ class WorkerLane(Lane):
             root = str(Path(__file__).resolve().parents[4])
             others = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
             environment["PYTHONPATH"] = os.pathsep.join([root, *others])
+            # what is named relative to the working directory of this process
+            places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+            environment["PATH"] = os.pathsep.join(map(os.path.abspath, places))
+            if "CXX" in os.environ and (compiler := compiler_path()) is not None:
+                environment["CXX"] = compiler
             # a process group of its own: Ctrl-C does not reach it, and it is ended as one. Not a session of its own, to
             # which the scheduler would give as much time as to that of the program.
             process = subprocess.Popen(
@@ -102,7 +107,8 @@ class WorkerLane(Lane):
                 [python, "-P", "-m", "gtrace.core.runtime.worker.server", str(niceness())],
                 # unbuffered: a fork must not copy half a request, to be written a second time
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=environment,
-                process_group=0, cwd=tempfile.gettempdir(),
+                # nor there: a search path for libraries may name the working directory
+                process_group=0, cwd=os.path.abspath(os.sep),
             )  # fmt: skip
             # a worker that is stopped does not see its input end
             self._guard = Guard(process)
