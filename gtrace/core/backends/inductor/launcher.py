@@ -41,6 +41,9 @@ _OWNED = re.compile(r"\b(constants_|kernels|aoti_torch_proxy_executor_call_funct
 HEADER = Path(__file__).with_name("program.h")
 """What every program includes; it is precompiled once on a machine."""
 
+_NOTES = 2
+"""Of the notes about precompiled headers: the path, then the size."""
+
 _LOCK = "gtrace-lock"
 """Of those who precompile, in the folder of headers."""
 
@@ -146,7 +149,7 @@ def _precompiled_header(command: str, options: dict[str, Any]) -> str:
     includes = re.findall("^#include <(torch/.*)>$", header, re.MULTILINE)
     stats = [os.stat(Path(torch.__file__).parent / "include" / name) for name in includes]
     folder = headers_folder()
-    known = command, compiler(), torch.__version__, header, [(s.st_size, s.st_mtime_ns) for s in stats]
+    known = _NOTES, command, compiler(), torch.__version__, header, [(s.st_size, s.st_mtime_ns) for s in stats]
     note = folder / f"gtrace-{hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()}"
     path = _noted(note)
     if path is not None:

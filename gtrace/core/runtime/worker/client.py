@@ -91,6 +91,7 @@ class WorkerLane(Lane):
             environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
             environment |= {"GT_BACKGROUND": "0", "GT_AUTO_COMPILE": "0", "OMP_NUM_THREADS": "1"}
             environment["PYTHONWARNINGS"] = "ignore"
+            environment.setdefault("TORCH_COMPILE_DEBUG_DIR", tempfile.gettempdir())  # else its working directory
             # this very gtrace, wherever it was imported from
             root = str(Path(__file__).resolve().parents[4])
             others = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
