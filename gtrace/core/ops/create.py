@@ -86,9 +86,9 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
         obj = obj.copy()
     elif isinstance(obj, torch.Tensor):
         obj = plain_tensor("array", obj).clone()
-    elif type(obj) is not Array and hasattr(obj, "__dlpack__"):
+    elif hasattr(obj, "__dlpack__"):
         obj = whole(from_dlpack(obj), "array").clone()
-    elif hasattr(obj, "__array__") and not isinstance(obj, (Array, numpy.generic)):
+    elif hasattr(obj, "__array__") and not isinstance(obj, numpy.generic):
         obj = numpy.asarray(obj).copy()  # `numpy.array` trusts the object to copy
     return asarray(obj, dtype=dtype, device=device)
 
@@ -145,11 +145,8 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
         host = numpy.asarray(obj)
         out = at_default(from_numpy(host) if target is None else _fitting(shared(host), target))
     else:
-        raise ArgumentError(
-            message(
-                "array", "numbers, nested lists, or a NumPy or torch array", type(obj).__name__, "Convert it first."
-            )
-        )
+        expected = "numbers, nested lists, or a NumPy or torch array"
+        raise ArgumentError(message("array", expected, type(obj).__name__, "Convert it first."))
     if target is not None:
         out = cast(out, target)
     return out if place is None else to_device(out, place)
