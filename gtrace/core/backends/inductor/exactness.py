@@ -213,8 +213,8 @@ def _hold(graph: torch.fx.Graph) -> None:
             inexact.add(node)
 
 
-_TOGETHER = frozenset({"cross", "linalg_cross"})
-"""Other operators than the pointwise ones whose decompositions compute with several results in between."""
+_TOGETHER = frozenset({"cross", "linalg_cross", "floor_divide"})
+"""Operators that torch does not call pointwise, and whose decompositions have several results in between."""
 
 
 def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
