@@ -6,7 +6,9 @@ one recording: what the gradient needs is what the forward pass hands over.
 
 from __future__ import annotations
 
+import copy
 import functools
+import types
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
@@ -232,6 +234,11 @@ class TorchFunction:
 
     def __reduce__(self) -> Any:
         return TorchFunction, (self._function, self._options)  # a copy traces for itself
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchFunction:
+        if isinstance(self._function, types.FunctionType):
+            return self  # as functions of Python are copied, with what was compiled
+        return TorchFunction(copy.deepcopy(self._function, memo), self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if internals.dynamo_imported():
