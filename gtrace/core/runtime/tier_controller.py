@@ -353,7 +353,7 @@ class TierController:
                 with self.lock:
                     executable = way.finish(results)
             except CompileError as error:
-                if way.symbolic is None or isinstance(error, UnsupportedTorchError):
+                if way.symbolic is None or concerns_every_program(error):
                     raise
                 self._close(program, error)
                 way = for_own_sizes(program)
@@ -435,7 +435,7 @@ class TierController:
                     return
             if self._leave_out(program, outcome):
                 self._request(program)
-            elif way.symbolic is not None and not isinstance(outcome, UnsupportedTorchError):
+            elif way.symbolic is not None and not concerns_every_program(outcome):
                 # a single size may still compile, when it is hot
                 self._close(program, outcome)
             else:
