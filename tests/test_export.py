@@ -248,6 +248,10 @@ def test_the_package_runs_in_cpp(tmp_path):
         assert_close(got, exported(x), check_dtype=False)
 
 
+WIDE = gt.eval(gt.linspace(0, 1, 50_000))
+"""A constant: code of Inductor that computes it would start threads of its own."""
+
+
 def loops_and_branches(x, weights, divisors):
     """A scan of the rows, forward and backward, with a loop and a branch in it; a while loop; a branch outside."""
 
@@ -265,7 +269,7 @@ def loops_and_branches(x, weights, divisors):
     found = gt.while_loop(lambda s: s[1] < 50, lambda s: (s[0] + 1, s[1] * 1.5 + 1), (0, abs(level.sum())))
     choice = gt.switch(count % 3, [lambda v: v, lambda v: v * 2, lambda v: v.sum() + 0 * v], x)
     quotients = gt.scan(lambda c, d: (c // d, c), 100, divisors)[1]
-    wide = gt.fori_loop(0, 2, lambda i, v: gt.sin(v) + i, gt.linspace(0, 1, 50_000))
+    wide = gt.fori_loop(0, 2, lambda i, v: gt.sin(v) + i, WIDE)
     out = {"scan": [count, level, levels, counts], "slope": slope(level), "while": found, "choice": choice}
     return {**out, "wide": wide, "quotients": quotients, "double": 2 * gt.cos(weights * x[:, 0])}
 
