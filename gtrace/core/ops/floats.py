@@ -112,8 +112,16 @@ def _check_divisors(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 _DIVISORS: dict[str, Any] = {"commutative": True, "check": _check_divisors, "nondiff": "it is defined on integers",
                              "samples": binary_integers(), "errors": floats_refused()}  # fmt: skip
+
+
+def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # torch's is negative beside the least integer, whose absolute value overflows
+    found = torch.gcd(x, y)
+    return torch.abs(found) if found.dtype.is_signed else found
+
+
 gcd = binary(
-    "gcd", torch.gcd, "Return the greatest common divisor, >= 0.",
+    "gcd", _gcd, "Return the greatest common divisor, >= 0.",
     "gt.numpy.gcd(gt.array([12, -9]), 6) => Array([6, 3], dtype=int64)", reference=numpy.gcd, **_DIVISORS,
 )  # fmt: skip
 

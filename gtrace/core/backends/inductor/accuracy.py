@@ -118,7 +118,12 @@ _TANH = (-0.33333266, 0.13330929, -0.053694826, 0.020488145, -0.0055330545)
 def _remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     # Inductor: x - floor(x / y) * y, which is NaN where y is infinite
     rest = torch.fmod(x, y)
-    return torch.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
+    return torch.where(_of_other_sign(rest, y), rest + y, rest)
+
+
+def _of_other_sign(rest: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    # not as the difference of two signs: Inductor cannot compare booleans that it knows
+    return torch.where(y < 0, rest > 0, rest < 0)
 
 
 def _floor_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -127,7 +132,7 @@ def _floor_divide(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     ratio = x / y
     rest = torch.fmod(x, y)
     quotient = (x - rest) / y
-    quotient = torch.where((rest != 0) & ((rest < 0) != (y < 0)), quotient - 1, quotient)
+    quotient = torch.where(_of_other_sign(rest, y), quotient - 1, quotient)
     floor = torch.floor(quotient)
     floor = torch.where(quotient - floor > 0.5, floor + 1, floor)
     floor = torch.where(quotient == 0, torch.copysign(torch.zeros_like(floor), ratio), floor)
