@@ -120,7 +120,7 @@ def arrays_of(call: Call) -> tuple[list[int], list[Any], Callable[..., Any]]:
         args, kwargs = structure.unflatten(filled)
         return [y for y in tree.leaves(call.function(*args, **kwargs)) if isinstance(y, gt.Array)]
 
-    return places, [gt.array(leaves[k]) for k in places], run
+    return places, [gt.asarray(leaves[k]) for k in places], run
 
 
 def derivatives(call: Call) -> str:

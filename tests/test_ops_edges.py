@@ -312,7 +312,7 @@ WRONG = [
     (lambda x: gt.repeat(x, -1), gt.ShapeError, ">= 0"),
     (lambda x: gt.pad(x, -1), gt.ShapeError, ">= 0"),
     (lambda x: gt.pad(x, ((1, 1),) * 3), gt.ShapeError, "one pair"),
-    (lambda x: gt.pad(x, 1, mode="mean"), gt.ArgumentError, "reflect"),
+    (lambda x: gt.pad(x, 1, mode="meen"), gt.ArgumentError, "reflect"),
     (lambda x: gt.pad(x[:0], 1, mode="edge"), gt.ShapeError, "none on axis 0"),
     (lambda x: gt.pad(x, 0.5), gt.ShapeError, "widths"),
     (lambda x: gt.roll(x, (1, 2, 3), axis=(0, 1)), gt.ShapeError, "as many shifts"),

@@ -191,8 +191,8 @@ def test_compiled_programs():
 def test_programs_with_operators_that_inductor_cannot_call_are_interpreted():
     x = gt.array(positive_definite(3))
     compiled = gt.jit(lambda x: torch.linalg.eigh(x).eigenvalues * 2, wait=True)
-    with pytest.warns(gt.CompileWarning, match="no C interface for .*eigh"):
-        found = compiled(x)
+    found = compiled(x)  # nothing is to be mended: there is no warning, which would be an error here
+    assert [p.tier for p in compiled.programs()] == ["failed"]
     assert_close(found, torch.linalg.eigvalsh(x.to_torch()) * 2, check_dtype=False)
 
 

@@ -143,7 +143,7 @@ COMPILING = [
 
 
 @pytest.mark.parametrize("name", COMPILING)
-def test_a_program_that_cannot_compile_without_a_name_is_interpreted(monkeypatch, once, name):
+def test_a_program_that_cannot_compile_without_a_name_is_interpreted(monkeypatch, name):
     def build(self, *args):
         raise OSError("no C++ compiler: what Inductor writes is not built here")
 

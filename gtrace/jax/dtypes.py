@@ -29,6 +29,7 @@ def scalar_type_of(x: Any) -> type:
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """Return the dtype that arrays of `dtype` have under the number rules in force: NumPy's, where NumPy has it.
 
+    >>> import numpy
     >>> canonicalize_dtype("float32") is numpy.dtype("float32")
     True
     """

@@ -12,6 +12,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import beside, cast, promote, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import whole
 from gtrace.numpy.grids import vander
 from gtrace.numpy.linalg.decompositions import eigvals
 from gtrace.numpy.linalg.solving import inv, lstsq
@@ -245,7 +246,7 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     (p,) = promote("roots", _coefficients("roots", p), floating=True)
     ends = 0
     if strip_zeros:
-        found = p.numpy().nonzero()[0]
+        found = whole(p, "roots").cpu().numpy().nonzero()[0]
         if not len(found):
             return ops.zeros((0,), complex, device=p.device)
         ends = p.size - 1 - int(found[-1])

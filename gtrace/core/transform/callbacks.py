@@ -15,8 +15,9 @@ from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ConcretizationError, ShapeError, message
 from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
-from gtrace.core.trace.array import Array
+from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 
@@ -76,8 +77,8 @@ class _Call:
         return rebuilt
 
     def values(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with the arrays' values."""
-        return self.arguments([x.numpy() for x in self.arrays])
+        """Return the arguments with the arrays' values, also where derivatives are followed: callbacks have none."""
+        return self.arguments([wrap(whole(x, "numpy")).numpy() for x in self.arrays])
 
 
 def call_for_effect(

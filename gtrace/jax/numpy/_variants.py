@@ -298,8 +298,8 @@ def minmax(
     """Return the least and the greatest elements along axes; `initial` may be a pair, with one start for each.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.minmax(jnp.array([3, 1, 2]))
-    (Array(1, dtype=int32), Array(3, dtype=int32))
+    >>> jnp.minmax(jnp.array([3.0, 1.0, 2.0]))
+    (Array(1., dtype=float32), Array(3., dtype=float32))
     """
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
     return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
@@ -317,8 +317,8 @@ def top_k(
         ArgumentError: another `mode`.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.top_k(jnp.array([3, 1, 2]), 2, mode="smallest")
-    (Array([1, 2], dtype=int32), Array([1, 2], dtype=int32))
+    >>> jnp.top_k(jnp.array([3.0, 1.0, 2.0]), 2, mode="smallest")
+    (Array([1., 2.], dtype=float32), Array([1, 2], dtype=int32))
     """
     x = lift("top_k", a)
     if ops.iscomplexobj(x):
