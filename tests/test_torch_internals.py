@@ -130,6 +130,7 @@ def test_a_program_runs_on_and_is_right_without_a_name(monkeypatch, name):
                 np.testing.assert_allclose(gt.lift(lambda x: of_torch(x))(x), of_tensors, rtol=1e-5, atol=1e-6)
             except gt.UnsupportedTorchError as error:
                 assert name in NEEDED_BY_TORCH_FUNCTIONS and f"2.99.0 has no torch.gone_{name}" in str(error)
+    assert torch.backends.mkldnn.enabled, "torch's own switches are as they were"
     said = [w for w in caught if issubclass(w.category, gt.UnsupportedTorchWarning)]
     assert len(said) <= 1 and all(f"gone_{name}" in str(w.message) for w in said)
 

@@ -220,9 +220,11 @@ def _taken_apart() -> Iterator[None]:
         warnings.filterwarnings("error", ".*autograd kernel was not registered", UserWarning)
         mkldnn, fastpath = torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled()
         cudnn = torch.backends.cudnn.enabled
-        internals.SET_MKLDNN_ENABLED.get()(False)
+        # both, before one is called: a torch that lacks one of them is left as it is
+        enable_mkldnn, enable_cudnn = internals.SET_MKLDNN_ENABLED.get(), internals.SET_CUDNN_ENABLED.get()
+        enable_mkldnn(False)
         torch.backends.mha.set_fastpath_enabled(False)
-        internals.SET_CUDNN_ENABLED.get()(False)
+        enable_cudnn(False)
         # torch would say of a function that it batches it one example after the other
         silenced = internals.BATCHED_IN_SILENCE.available()
         if silenced:
@@ -230,9 +232,9 @@ def _taken_apart() -> Iterator[None]:
         try:
             yield
         finally:
-            internals.SET_MKLDNN_ENABLED.get()(mkldnn)
+            enable_mkldnn(mkldnn)
             torch.backends.mha.set_fastpath_enabled(fastpath)
-            internals.SET_CUDNN_ENABLED.get()(cudnn)
+            enable_cudnn(cudnn)
             if silenced:
                 internals.SET_FALLBACK_WARNING.get()(True)
 
