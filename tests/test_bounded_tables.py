@@ -124,6 +124,7 @@ LOOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
 def test_what_tables_hold_is_bounded_in_bytes_and_never_changes_a_result(name):
     step, draw = LOOPS[name], random.Random(5)

@@ -238,6 +238,7 @@ def test_a_program_recorded_in_one_go_is_the_program(graph, pending, data):
     assert_close(before, np.sin(2.5), check_dtype=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(graphs(8, smooth=True, control=True), st.booleans(), st.data())
 def test_gradients_of_a_program_recorded_in_one_go_are_those_of_its_operations(graph, looked, data):

@@ -356,6 +356,7 @@ def test_vjp_does_not_conjugate():
     close(gt.linearize(lambda a: a * w, z)[1](gt.array(ct)), ct * W)
 
 
+@pytest.mark.slow
 def test_a_real_operand_has_real_derivatives():
     x, w = gt.array(X[0]), gt.array(W)
     for f in (

@@ -427,6 +427,7 @@ BOTH_MODES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", BOTH_MODES)
 def test_linear_algebra_in_both_modes_twice(name, nothing_is_traced):

@@ -154,6 +154,7 @@ def compiled():
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values(compiled, name):
     function, operands, units, _ = CASES[name]

@@ -119,6 +119,7 @@ MACHINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_cannot_compile_interprets_after_one_warning(machine, tmp_path, expected):
     before, variables, words = MACHINES[machine]

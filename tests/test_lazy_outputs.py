@@ -60,6 +60,7 @@ def start(step, names=tuple(WEIGHTS)):
 STEPS = [by_adam, by_momentum, by_hand]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_arrays_that_are_looked_at_later_have_the_values_of_the_jitted_step(step):
     weights, state = start(step)

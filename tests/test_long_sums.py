@@ -51,6 +51,7 @@ def native():
     return results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUMS)
 def test_sums(native, name):
     np.testing.assert_allclose(np.asarray(native[name]), 1.0, rtol=3e-6)

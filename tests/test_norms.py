@@ -418,6 +418,7 @@ def test_norms_over_any_axes_give_what_they_give_written_out(variance, shape, da
     assert difference(graph, after, [x, w]) < 1e-7
 
 
+@pytest.mark.slow
 def test_a_network_of_images_by_channels_trains_as_written_out():
     """Parts, layouts and updates included: float32, channels last, by hand."""
     x, y = gt.array(RNG.normal(size=(8, 16, 16, 3)), gt.float32), gt.array(RNG.normal(size=(8, 16)), gt.float32)

@@ -134,6 +134,7 @@ def test_master_weights_keep_updates_that_16_bits_lose():
     assert train(model, POLICY) == pytest.approx(0.99, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_policy_computes_products_in_16_bits_and_learns():
     """A network under float16 with a loss scale learns as it does in float32; a graph shows where casts are."""
     x = gt.array(RNG.normal(size=(64, 4)).astype(np.float32))

@@ -43,6 +43,7 @@ CONTINUOUS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_draws_follow_their_distribution(name):
     draw, law = CONTINUOUS[name]
@@ -195,6 +196,7 @@ LAWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEANS)
 def test_the_derivative_of_a_mean(name):
     draw, at, expected = MEANS[name]

@@ -211,6 +211,7 @@ def test_runs_and_constants_of_the_parts():
     assert all(len(part.inputs) <= 1 for part in parts), "constants are made where they are used"
 
 
+@pytest.mark.slow
 @given(testing.graphs(max_nodes=30))
 def test_moved_ends_change_no_result(graph):
     moved = updates_beside_gradients(graph)
@@ -300,6 +301,7 @@ def drawn(graph):
     return [torch.rand(a.shape).to(a.dtype) for a in graph.avals]
 
 
+@pytest.mark.slow
 def test_torch_modules_are_divided_where_they_repeat_and_deeper_ones_have_the_same_parts():
     """Means and deviations of layer norms are read by the backward pass, long after their operation."""
     forms = []

@@ -234,6 +234,7 @@ saving = gt.save_checkpoint(sys.argv[1], {"w": x}, step=3, wait=False)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asks", "code"), [("", 1), ("assert isinstance(saving.exception(), OSError)", 0)])
 def test_the_end_of_the_program_says_what_was_not_saved(tmp_path, asks, code):
     program = f"import atexit; atexit.register(print, 'others run')\n{CANNOT_WRITE}\n{asks}\nprint('ends')"

@@ -28,6 +28,7 @@ from gtrace.core.runtime.cache import artifact_cache as artifact_caches
 from gtrace.testing import arguments, assert_close, graphs
 
 
+@pytest.mark.slow
 @given(graphs(max_nodes=40), st.integers(2, 12), st.data())
 def test_a_cut_program_computes_the_same(graph, most, data):
     parts = cut(graph, most)
@@ -46,6 +47,7 @@ def test_a_cut_program_computes_the_same(graph, most, data):
         np.testing.assert_array_equal(env[value].numpy(), expected.numpy())
 
 
+@pytest.mark.slow
 @given(graphs(max_nodes=30), st.data())
 def test_parts_that_are_interpreted_compute_the_same(graph, data):
     """Whichever operations cannot be compiled."""
@@ -134,6 +136,7 @@ def test_results_that_are_read_late_do_not_keep_a_program_whole(most):
     np.testing.assert_array_equal(env[graph.outputs[0]], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_a_huge_program_is_compiled_in_pieces_and_equal_ones_once(backend, monkeypatch):
     compiled = []

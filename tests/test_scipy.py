@@ -220,6 +220,7 @@ def test_triangular_forms_of_batches_within_programs_and_without_derivatives():
         schur.hessenberg(gt.ones((2, 3)))
 
 
+@pytest.mark.slow
 def test_rotations_are_scipys():
     theirs_of, ours_of = scipy.spatial.transform.Rotation, rotation.Rotation
     quat, vectors = RNG.normal(size=(9, 4)), RNG.normal(size=(9, 3))

@@ -131,6 +131,7 @@ def test_integers_that_torch_refuses_raise_its_error():
             gt.eval(divide(gt.array([7, 8]), gt.array([2, 0])))
 
 
+@pytest.mark.slow
 def test_inputs_of_any_strides():
     host = np.random.default_rng(1).normal(size=(6, 10)).astype(np.float32)
     function = gt.jit(lambda x: gt.tanh(x).sum(0) * x + x.T.max(0)[:, None])
@@ -144,7 +145,7 @@ def test_inputs_of_any_strides():
 
 
 @pytest.mark.slow
-@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 @given(testing.programs(max_nodes=16))
 def test_random_programs(made):
     program, inputs = made
@@ -197,6 +198,7 @@ def test_a_second_process_has_it_and_nobody_starts_a_worker_or_inductor(tmp_path
     assert [f[2] for f in found] == [None, None]
 
 
+@pytest.mark.slow
 def test_explain_says_what_compiled_it():
     with gt.config(compile=True):
         step = gt.jit(train)

@@ -40,6 +40,7 @@ def schedule(k: int) -> float:
     return {0: 0.0, 1: 1.0, 500: 0.0, 501: 1.0}.get(k, 1.0 / (k + 3) - 0.3)
 
 
+@pytest.mark.slow
 def test_a_thousand_values_of_a_scalar_cost_at_most_two_compiles():
     x = gt.eval(gt.linspace(-1, 1, 37))
     host = np.asarray(x)
@@ -371,6 +372,7 @@ def train(steps, look):
     return w, value
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_looks_is_cut_at_its_period(forces):
     with gt.config(auto_compile=False):
         expected, loss = train(600, look=True)

@@ -177,6 +177,7 @@ def test_a_script_that_raises_is_traced_to_its_end(run):
     assert [e["args"]["line"].rpartition(":")[2] for e in load(folder) if e.get("cat") == "run interpreted"] == ["2"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_script_and_writes_the_trace(tmp_path):
     (tmp_path / "train.py").write_text(
         "import time, gtrace as gt\nfloat(gt.ones(2).sum())\nprint('ready', flush=True)\ntime.sleep(60)\n"

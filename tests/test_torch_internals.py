@@ -200,6 +200,7 @@ def matmul_and_bits(x, key):
     return gt.tanh(x @ x.T).sum(0), gt.random.bits(key, (8,)), gt.nn.max_pool2d(x.reshape(1, 1, 8, 8), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gtrace.errors.UnsupportedTorchWarning")
 @pytest.mark.filterwarnings("ignore:.*no C interface")
 def test_programs_compile_without_any_feature(monkeypatch):

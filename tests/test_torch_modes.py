@@ -94,6 +94,7 @@ def work(size, jit):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", ["", "eager"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mode_around_the_call_changes_nothing(mode, jit):

@@ -71,6 +71,7 @@ def program(chosen: list[tuple[bool, str, str, int]]) -> Callable[[Tensor], Tens
     return run
 
 
+@pytest.mark.slow
 @given(steps)
 def test_views_and_writes_in_any_order(chosen: list[tuple[bool, str, str, int]]) -> None:
     function = program(chosen)
