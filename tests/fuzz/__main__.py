@@ -67,7 +67,10 @@ def run_batch(generator: str, first: int, count: int, compiled: float) -> None:
         program = drawn(generator, seed)
         forms = FORMS if Random(seed).random() < compiled else [form for form in FORMS if form not in COMPILED]
         print(json.dumps({"begun": seed}), flush=True)
-        found = check(program, forms)
+        try:
+            found = check(program, forms)
+        except NoProgramError:
+            continue
         if found is None:
             continue
 

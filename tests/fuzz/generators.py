@@ -208,7 +208,9 @@ def elementwise(r: Random) -> Program:
         e = tree(r, names, r.randrange(1, 4))
         if "x" in e or "y" in e or "v" in e:
             names.append(lines(e))
-    outputs = tuple(dict.fromkeys([names[-1], r.choice(names[2:] or names)]))
+    if not lines.lines:
+        names.append(lines("x + y"))
+    outputs = tuple(dict.fromkeys([names[-1], r.choice(names[2:])]))
     return Program("elementwise", tuple(inputs), tuple(lines.lines), outputs,
                    "value" if values == "special" else way(r), weighted=r.random() < 0.5)  # fmt: skip
 

@@ -75,7 +75,7 @@ TORCH = SimpleNamespace(
     cumsum=lambda x, axis: torch.cumsum(x, axis), softplus=functional.softplus, swap=lambda x: x.transpose(-1, -2),
     concat=lambda xs, axis: torch.cat(xs, axis), flip=lambda x, axis: torch.flip(x, (axis,)),
     roll=lambda x, k, axis: torch.roll(x, k, axis), take=lambda x, i, axis: torch.index_select(x, axis, i),
-    along=lambda x, i, axis: torch.gather(x, axis, i), expand=lambda x, axis: torch.unsqueeze(x, axis),
+    along=lambda x, i, axis: torch.take_along_dim(x, i, axis), expand=lambda x, axis: torch.unsqueeze(x, axis),
     sort=lambda x, axis: torch.sort(x, axis).values, stop=lambda x: x.detach(),
     astype=lambda x, name: x.to(getattr(torch, name)), put=_torch_put, scan=_torch_scan, fori=_torch_fori,
     loop=_torch_while, cond=lambda p, f, g, *xs: f(*xs) if p else g(*xs),
