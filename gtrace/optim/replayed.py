@@ -18,6 +18,7 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.call_errors import constructor
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
+from gtrace.core.base.mechanisms import TEMPLATES
 from gtrace.core.base.torch_modes import callers_default_dtype
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import Template, weight
@@ -57,7 +58,7 @@ class ReplayedUpdate:
     def __call__(self, updates: Updates, state: State, params: Params = None, /) -> tuple[Updates, State]:
         """Return the updates and the new state."""
         leaves, structure = tree.flatten((updates, state, params))
-        if not _are_arrays(leaves):
+        if not TEMPLATES.on or not _are_arrays(leaves):
             return self.function(updates, state, params)
         settings = config.current
         kinds = tuple([x.aval for x in leaves])

@@ -28,6 +28,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.core.backends.straight_lines import split
 from gtrace.core.base.dtypes import FLOAT8, WIDE_UNSIGNED
+from gtrace.core.base.mechanisms import DRAWS_APART, INDUCTOR, NATIVE_LOOPS, NATIVE_PROGRAMS, NEAREST_BY_SCALES
 from gtrace.core.ir.aliasing import given_away, written_over
 from gtrace.core.ir.aval import Bundle, contiguous_strides
 from gtrace.core.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
@@ -75,7 +76,8 @@ def _uncompilable(node: Node) -> str:
     """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
     if node.op.effect:
         return "Python functions are called by the interpreter"
-    if _is_nearest_by_scales(node):
+    if NEAREST_BY_SCALES.on and _is_nearest_by_scales(node):
+        NEAREST_BY_SCALES.used()
         return "Inductor takes other neighbours than torch for scales that are no integers"
     for a in (*node.instr.ins, node.instr.aval):
         for one in a.avals if isinstance(a, Bundle) else (a,):
@@ -183,9 +185,12 @@ class Scheduler:
         Returns:
             Programs to run in this order, the last of which has no draws; only one if there is nothing to take out.
         """
-        if not self._compiles_short or not has_draws(graph) or self._is_small(graph):
+        if not DRAWS_APART.on or not self._compiles_short or not has_draws(graph) or self._is_small(graph):
             return [graph]
-        return draws_apart(graph, _is_native)
+        parts = draws_apart(graph, _is_native)
+        if len(parts) > 1:
+            DRAWS_APART.used()
+        return parts
 
     def _apart(self, graph: Graph) -> set[int]:
         """Return the values of the straight-line operations that cannot be compiled."""
@@ -229,7 +234,7 @@ class Scheduler:
                     elif small:
                         equal[key] = self.native_request(form.graph)
                     else:
-                        equal[key] = self._straight(form.graph, own, beside, places)
+                        equal[key] = self._compiled(self._straight(form.graph, own, beside, places))
                 assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
                 yield Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))), part.nodes
             else:
@@ -303,13 +308,23 @@ class Scheduler:
     @property
     def _compiles_short(self) -> bool:
         """Whether short programs are compiled by the C++ compiler alone at all."""
-        return self.alone and self.backend == "inductor" and self.mode == "default"
+        return NATIVE_PROGRAMS.on and self.alone and self.backend == "inductor" and self.mode == "default"
 
     def single(self, request: CompileRequest) -> Schedule:
         """Return the schedule with this request as its only call."""
         graph = request.graph
         outs = tuple((v, k) for k, v in enumerate(graph.outputs))
-        return Schedule(graph.inputs, graph.outputs, (Call(request, graph.inputs, outs),))
+        return Schedule(graph.inputs, graph.outputs, (Call(self._compiled(request), graph.inputs, outs),))
+
+    def _compiled(self, request: CompileRequest) -> CompileRequest | Graph:
+        """Return a request; or its graph, to be interpreted, where the mechanism that compiles it is off."""
+        if request.backend != "inductor":
+            return request
+        mechanism = NATIVE_PROGRAMS if request.native else INDUCTOR
+        if not mechanism.on:
+            return request.graph
+        mechanism.used()
+        return request
 
     def _is_interpreted(self, node: Node) -> bool:
         if node.op.effect or node.attributes.get("overload") in self.left_out:
@@ -323,7 +338,7 @@ class Scheduler:
 
     def _native(self, node: Node, whole: Graph, apart: Set[int]) -> NativeLoop | None:
         """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length."""
-        if self.backend != "inductor":
+        if self.backend != "inductor" or not NATIVE_LOOPS.on:
             return None
         constants = tuple(one for one in whole.nodes if one.op.constant and one.out in _fixed(node))
         for prologue in dict.fromkeys((_prologue(node, whole, apart), constants)):
@@ -336,6 +351,7 @@ class Scheduler:
                 if request is None:
                     request = self.native_request(opened)
                     _native_requests[key] = request
+                NATIVE_LOOPS.used()
                 made = frozenset(one.out for one in prologue)
                 return NativeLoop(graph, request, ins, made, node.attributes.get("length", 0), cost)
         return None

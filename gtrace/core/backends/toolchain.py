@@ -15,6 +15,7 @@ import torch
 
 from gtrace.core.backends.interpreter.matmul import libraries
 from gtrace.core.base.errors import UnableError
+from gtrace.core.base.mechanisms import switched_off
 from gtrace.version import __version__
 
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -50,6 +51,7 @@ def toolchain() -> dict[str, str]:
         "isa": instruction_set(),
         "products": libraries(),
         "gpu": device,
+        "off": switched_off(),
     }
 
 

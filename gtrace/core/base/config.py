@@ -86,6 +86,12 @@ def _path(text: str) -> str:
     return text
 
 
+def _names(text: str) -> str:
+    if re.fullmatch(r"[a-z_0-9, ]*", text) is None:
+        raise ValueError("names with commas between them, such as norm_fusion,adam_update")
+    return text
+
+
 def _device(text: str) -> str:
     if re.fullmatch(r"cpu|cuda(:\d+)?", text.strip()) is None:
         raise ValueError('"cpu", "cuda" or a GPU by number, such as "cuda:1"')
@@ -98,8 +104,11 @@ def process_rank() -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _setting(default: Any, variable: str, parse: Callable[[str], Any], kinds: tuple[type, ...]) -> Any:
-    return attrs.field(default=default, metadata={"variable": variable, "parse": parse, "kinds": kinds})
+def _setting(
+    default: Any, variable: str, parse: Callable[[str], Any], kinds: tuple[type, ...], fixed: bool = False
+) -> Any:
+    metadata = {"variable": variable, "parse": parse, "kinds": kinds, "fixed": fixed}
+    return attrs.field(default=default, metadata=metadata)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +157,10 @@ class Config:
             once ``gtrace.jax`` is imported).
         device: torch's name of the device of new arrays: zeros, lists, NumPy arrays, numbers, keys (GT_DEVICE).
             Numbers and host data beside an array are made where that is.
+        disable: names of mechanisms that are off, with commas between them. It is read when gtrace is imported, and
+            cannot be changed afterwards (GT_DISABLE).
+        mechanism_log: path of a file that gets the name of each mechanism that changed a program; or None
+            (GT_MECHANISM_LOG).
         jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
             numbers outside an axis mean what they mean in index arrays, floats follow `x64`, numbers beside integers
             give weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once
@@ -184,6 +197,8 @@ class Config:
     verify_passes: bool = _setting(False, "GT_VERIFY_PASSES", _flag, (bool, int))
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
     device: str = _setting("cpu", "GT_DEVICE", _device, (str,))
+    disable: str | None = _setting(None, "GT_DISABLE", _names, (str, type(None)), fixed=True)
+    mechanism_log: str | None = _setting(None, "GT_MECHANISM_LOG", _path, (str, type(None)))
     jax_results: bool = _setting(False, "GT_JAX_RESULTS", _flag, (bool, int))
 
     @classmethod
@@ -229,6 +244,9 @@ class Config:
                 near = difflib.get_close_matches(name, fields, n=1)
                 hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(fields)}."
                 raise ConfigError(f"[gt.config] expected the name of a setting, got {name!r}. {hint}")
+            if fields[name].metadata["fixed"]:
+                fix = f"Set {fields[name].metadata['variable']} before gtrace is imported."
+                raise ConfigError(f"[gt.config] expected a setting that can change, got {name!r}. {fix}")
             kinds = fields[name].metadata["kinds"]
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 wanted = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)

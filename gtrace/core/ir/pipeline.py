@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import attrs
 
+from gtrace.core.base import mechanisms
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import GraphError
+from gtrace.core.base.mechanisms import Mechanism
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import (
     cse,
@@ -30,6 +32,7 @@ class Pass:
         name: its name in error messages.
         run: takes a graph and returns one that computes the same from the same inputs. It must depend on the graph
             alone.
+        mechanism: what switches it off; None: it always runs.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -45,6 +48,19 @@ class Pass:
 
     name: str
     run: Callable[[Graph], Graph] = attrs.field(eq=id, repr=False)
+    mechanism: Mechanism | None = attrs.field(default=None, eq=False, repr=False)
+
+    def apply(self, graph: Graph) -> Graph:
+        """Return what the pass makes of `graph`, which is `graph` itself if it is switched off."""
+        mechanism = self.mechanism
+        if mechanism is None:
+            return self.run(graph)
+        if not mechanism.on:
+            return graph
+        after = self.run(graph)
+        if mechanism.wanted and (after.nodes, after.outputs) != (graph.nodes, graph.outputs):
+            mechanism.used()
+        return after
 
 
 @attrs.frozen
@@ -75,7 +91,7 @@ class Pipeline:
             return graph
         verifying = config.current.verify_passes
         for step in self.passes:
-            after = step.run(graph)
+            after = step.apply(graph) if isinstance(step, Pass) else step.run(graph)
             if verifying and isinstance(step, Pass):
                 check_pass(f"{self.name}: {step.name}", graph, after)
             graph = after
@@ -104,9 +120,9 @@ def check_pass(name: str, before: Graph, after: Graph, fix: str = "Fix the pass.
 
 REMOVE_IDENTITIES = Pass("remove_identities", remove_identities)
 DCE = Pass("dce", dce)
-FOLD = Pass("fold", fold)
-JOIN_PARTS = Pass("join_parts", join_parts)
-MERGE_BATCHES = Pass("merge_batches", merge_batches)
-MOVE_TRANSPOSES = Pass("move_transposes", move_transposes)
-ORDER_OPERANDS = Pass("order_operands", order_operands)
-CSE = Pass("cse", cse)
+FOLD = Pass("fold", fold, mechanisms.FOLD)
+JOIN_PARTS = Pass("join_parts", join_parts, mechanisms.JOIN_PARTS)
+MERGE_BATCHES = Pass("merge_batches", merge_batches, mechanisms.MERGE_BATCHES)
+MOVE_TRANSPOSES = Pass("move_transposes", move_transposes, mechanisms.MOVE_TRANSPOSES)
+ORDER_OPERANDS = Pass("order_operands", order_operands, mechanisms.ORDER_OPERANDS)
+CSE = Pass("cse", cse, mechanisms.CSE)

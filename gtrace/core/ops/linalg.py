@@ -22,6 +22,7 @@ from gtrace.core.backends.interpreter.matmul import (
     preferred,
 )
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.mechanisms import LONG_SUMS
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
@@ -298,7 +299,7 @@ def _has_long_sums(xs: Sequence[torch.Tensor], equation: str) -> bool:
     """Whether there are few results, each of which is a sum of many terms that torch adds one by one."""
     terms, _, result = equation.partition("->")
     sizes = {c: n for term, x in zip(terms.split(","), xs, strict=True) for c, n in zip(term, x.shape, strict=True)}
-    if xs[0].device.type != "cpu" or not all(type(n) is int for n in sizes.values()):
+    if not LONG_SUMS.on or xs[0].device.type != "cpu" or not all(type(n) is int for n in sizes.values()):
         return False
     results = math.prod(sizes[c] for c in result)
     return 0 < results <= FEW and math.prod(sizes.values()) // results >= LONG

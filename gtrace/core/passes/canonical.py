@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from gtrace.core.base import mechanisms
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.ir.pipeline import (
@@ -129,9 +130,9 @@ CANONICAL = Pipeline(
         Pipeline(
             "calls",
             (
-                Pass("merge_calls", lambda graph: merge_calls(graph, canonical_subgraph)),
+                Pass("merge_calls", lambda graph: merge_calls(graph, canonical_subgraph), mechanisms.MERGE_CALLS),
                 DCE,
-                Pass("narrow_calls", narrow_calls),
+                Pass("narrow_calls", narrow_calls, mechanisms.NARROW_CALLS),
                 DCE,
                 Pass("canonical_subgraphs", _canonical_subgraphs),
                 CSE,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.mechanisms import CHANNELS_LAST
 from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.views import find_views
@@ -101,6 +102,7 @@ def channels_last(name: str, args: tuple[Any, ...], caller: Callable[..., Callab
 
 def _with_channels_last(x: torch.Tensor) -> torch.Tensor:
     """Return images with their channels last; of a single channel, only strides tell that."""
+    CHANNELS_LAST.used()
     x = x.contiguous(memory_format=torch.channels_last)
     return x.as_strided(x.shape, strides_of_images(x.shape)) if x.shape[1] == 1 else x
 
@@ -162,7 +164,7 @@ def _is_faster(images: torch.Tensor | Aval, weights: torch.Tensor | Aval) -> boo
 
 def _is_float32(images: torch.Tensor | Aval, axes: int) -> bool:
     return (
-        len(images.shape) == axes and images.dtype is torch.float32 and images.device.type == "cpu"
+        CHANNELS_LAST.on and len(images.shape) == axes and images.dtype is torch.float32 and images.device.type == "cpu"
         and torch.backends.mkldnn.is_available()
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.mechanisms import KERNEL_GRADIENTS
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.op import Op
@@ -48,12 +49,13 @@ _CLAMP = Op(
 
 def fuse_derivatives(graph: Graph) -> Graph:
     """Return a program for the interpreter, in which these derivatives are single operations."""
-    if not any(node.op.name in ("sub", "minimum") for node in graph.nodes):
+    if not KERNEL_GRADIENTS.on or not any(node.op.name in ("sub", "minimum") for node in graph.nodes):
         return graph
     search = _Search(graph)
     nodes = [search.fused(node) or node for node in graph.nodes]
     if all(one is other for one, other in zip(nodes, graph.nodes, strict=True)):
         return graph
+    KERNEL_GRADIENTS.used()
     return dce(Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs))
 
 

@@ -17,6 +17,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import GraphError
+from gtrace.core.base.mechanisms import ADAM_UPDATE
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle, layout
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import toposort
@@ -184,7 +185,7 @@ def overwritable(node: Node) -> range:
 
 def has_updates(graph: Graph) -> bool:
     """Whether a program may have updates by Adam."""
-    return any(_is_root(node) for node in graph.nodes)
+    return ADAM_UPDATE.on and any(_is_root(node) for node in graph.nodes)
 
 
 def _is_root(node: Node) -> bool:
@@ -193,7 +194,7 @@ def _is_root(node: Node) -> bool:
 
 def fuse_updates(graph: Graph) -> Graph:
     """Return a program for the interpreter, in which the updates by Adam are single operations."""
-    roots = [node for node in graph.nodes if _is_root(node)]
+    roots = [node for node in graph.nodes if _is_root(node)] if ADAM_UPDATE.on else []
     if not roots:
         return graph
     search = _Search(graph)
@@ -234,6 +235,7 @@ def fuse_updates(graph: Graph) -> Graph:
         ordered = toposort(nodes.values(), graph.inputs)
     except GraphError:  # some take results of others
         return graph
+    ADAM_UPDATE.used()
     return dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gtrace.core.base import mechanisms
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.pipeline import CSE, DCE, MOVE_TRANSPOSES, Pass, Pipeline
 from gtrace.core.passes.attention import fuse_attention, has_attention
@@ -25,12 +26,12 @@ SIMPLIFIED = Pipeline(
         CANONICAL,
         Pipeline(
             "einsums",
-            (Pass("multiply_matrices", multiply_matrices), CSE, MOVE_TRANSPOSES, DCE),
+            (Pass("multiply_matrices", multiply_matrices, mechanisms.EINSUM_MATMUL), CSE, MOVE_TRANSPOSES, DCE),
             when=has_einsums,
         ),
-        Pass("fuse_norms", fuse_norms),
+        Pass("fuse_norms", fuse_norms, mechanisms.NORM_FUSION),
         Pipeline("axes of norms", (MOVE_TRANSPOSES, CSE, DCE), when=turns_axes),
-        Pass("fuse_attention", fuse_attention),
+        Pass("fuse_attention", fuse_attention, mechanisms.ATTENTION_FUSION),
     ),
     when=lambda graph: (
         is_divided(graph) or has_roots(graph) or has_attention(graph) or has_einsums(graph) or has_draws(graph)

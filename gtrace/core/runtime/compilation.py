@@ -13,6 +13,7 @@ from gtrace.core.backends.schedule import Results, Schedule
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import SymbolicProgram
 from gtrace.core.base.errors import CompileError
+from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.ir.edit import lift_scalars
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.runtime.program import Program
@@ -81,7 +82,7 @@ def for_own_sizes(program: Program) -> Compilation:
 def compilation(program: Program) -> Compilation:
     """Return how to compile a program: for open sizes if others of its family have other ones and that can be done."""
     family = program.family
-    if program.short and program.natively:
+    if not OPEN_SIZES.on or (program.short and program.natively):
         return for_own_sizes(program)
     related = None if family.closed or not family.others(program) else family.relate(program)
     if related is None:
@@ -92,6 +93,7 @@ def compilation(program: Program) -> Compilation:
         return for_own_sizes(program)
     shapes = [program.shape, *(e.shape for e in examples)]
     columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
+    OPEN_SIZES.used()
     constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
     lifted = [k for k, x in enumerate(constants) if x is None]
     graph = lift_scalars(program.graph, [[k] for k in lifted])

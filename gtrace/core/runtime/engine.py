@@ -27,6 +27,7 @@ from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Canonicalized, Ran, bus
+from gtrace.core.base.mechanisms import DEFERRED_UPDATES, LIFTED_SCALARS, REPEATED_PARTS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.core.ir.aliasing import given_away
@@ -147,14 +148,20 @@ class Engine:
                 groups = known.scalars.changed(scalars)
             elif (before := self.sizes.numbers_before(key)) not in (None, scalars):
                 groups = changed_since(before, scalars, groups)
-            if groups:
+            if not LIFTED_SCALARS.on:
+                groups = {}
+            elif groups:
+                LIFTED_SCALARS.used()
                 self._changing.remember(structure, groups)
         forms = 1 if known is None else known.scalars.forms + 1
         graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, marks, passes)
         slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
-        made = Recording(route, slots, inputs, lazy, route.avals is None and has_updates(graph), len(graph.nodes))
+        updates = DEFERRED_UPDATES.on and route.avals is None and has_updates(graph)
+        if updates:
+            DEFERRED_UPDATES.used()
+        made = Recording(route, slots, inputs, lazy, updates, len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 
@@ -239,7 +246,9 @@ class Engine:
         if is_divided(graph) or has_draws(graph):
             scheduler = Scheduler(backend, mode, get_num_threads(), self.tiering.left_out, alone=config.current.native)
             *draws, rest = scheduler.draws_apart(graph)
-            divided = cut_repeats(rest) if is_divided(rest) else [rest]
+            divided = cut_repeats(rest) if REPEATED_PARTS.on and is_divided(rest) else [rest]
+            if len(divided) > 1:
+                REPEATED_PARTS.used()
             parts = [*draws, *[one for part in divided for one in scheduler.cut(part)]]
             if len(parts) > 1:
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})

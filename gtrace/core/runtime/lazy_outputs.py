@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.mechanisms import LAZY_OUTPUTS
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.partitioner.partition import has_placements
 from gtrace.core.passes.recomputable_outputs import recomputable_outputs
@@ -61,13 +62,14 @@ class LazyOutputFinder:
     def leave_out(self, program: RecordedGraph) -> tuple[Graph, LazyOutputs | None]:
         """Return the graph to run, and what is known of the outputs that it does not have."""
         graph = program.graph
-        if any(a.sharding is not None for a in graph.avals) or has_placements(graph):
+        if not LAZY_OUTPUTS.on or any(a.sharding is not None for a in graph.avals) or has_placements(graph):
             return graph, None
         structure = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
         wanted = self._wanted.get(structure, set())
         found = recomputable_outputs(graph, wanted)
         if not found:
             return graph, None
+        LAZY_OUTPUTS.used()
         self._wanted.remember(structure, wanted)
         kept = [place for place in range(len(graph.outputs)) if place not in found]
         position = {place: k for k, place in enumerate(kept)}

@@ -20,6 +20,7 @@ from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ConcretizationError
+from gtrace.core.base.mechanisms import TEMPLATES
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import Instr
@@ -119,6 +120,8 @@ def replayable_with_places(function: F) -> F:
 
 
 def _replayable(function: F, places: bool) -> F:
+    if not TEMPLATES.on:
+        return function
     table: BoundedTable[Any, Template | None] = BoundedTable(MAX_TEMPLATES, weight)
     numbers: BoundedTable[Any, int] = BoundedTable(MAX_TEMPLATES)
     missing = object()
@@ -168,6 +171,7 @@ def _replayable(function: F, places: bool) -> F:
             found = Template.of(run, avals, function.__name__)
         except ConcretizationError:
             found = None
+        TEMPLATES.used()
         table.remember(key, found)
         return found
 

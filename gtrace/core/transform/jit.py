@@ -18,6 +18,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.mechanisms import DONATION
 from gtrace.core.base.torch_modes import callers_default_dtype
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.aval import layout as dense_layout
@@ -235,7 +236,11 @@ class Jitted:
         strides = [layout(x).strides for x in arrays]
         inputs = [materialize(x, "jit") for x in arrays]
         donated = self._donated(given, traced.graph)
-        written = tuple(k for k in donated if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
+        if donated:
+            DONATION.used()
+        # an array that is given away is gone, whether or not it is written over
+        own = donated if DONATION.on else ()
+        written = tuple(k for k in own if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
         route = engine.cut(traced.graph, strides, self._backend, self._mode, donated=written)
         worth = route.programs
         if isinstance(route, Parts):

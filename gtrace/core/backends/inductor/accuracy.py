@@ -12,9 +12,13 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.mechanisms import ACCURATE_FUNCTIONS
+
 
 def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Return Inductor's decompositions, overridden by ours."""
+    if not ACCURATE_FUNCTIONS.on:
+        return dict(own)
     table = {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
     for op in (torch.ops.aten.div.Tensor_mode, torch.ops.aten.div.Scalar_mode):
         table[op] = _with_mode(own.get(op))

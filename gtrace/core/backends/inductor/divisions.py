@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.mechanisms import RECIPROCALS
+
 _aten = torch.ops.aten
 
 LEAST_ROW = 16
@@ -19,7 +21,7 @@ LEAST_ROW = 16
 def multiply_by_reciprocals(module: torch.fx.GraphModule) -> None:
     """Replace divisions of rows by square roots and by the sums of a softmax."""
     graph = module.graph
-    for node in graph.find_nodes(op="call_function", target=_aten.div.Tensor):
+    for node in graph.find_nodes(op="call_function", target=_aten.div.Tensor) if RECIPROCALS.on else ():
         x, divisor = node.args
         value = node.meta["val"]
         if not isinstance(divisor, torch.fx.Node) or value.device.type != "cpu" or not value.is_floating_point():
@@ -31,6 +33,7 @@ def multiply_by_reciprocals(module: torch.fx.GraphModule) -> None:
             continue
         if divisor.meta["val"].dtype not in (torch.float32, torch.float64) or not _has_reciprocal(divisor):
             continue
+        RECIPROCALS.used()
         with graph.inserting_before(node):
             reciprocal = graph.call_function(_aten.reciprocal.default, (divisor,))
             product = graph.call_function(_aten.mul.Tensor, (x, reciprocal))

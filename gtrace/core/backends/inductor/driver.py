@@ -34,6 +34,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import require_compiler
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CompileError
+from gtrace.core.base.mechanisms import SHORT_FLOATS
 
 IMPORT_SECONDS = 4.0
 """Extra seconds of the first compile of a process, which imports Inductor."""
@@ -171,7 +172,7 @@ def _compile(
     lowered.keep_layouts()
     # the engine passes only inputs of the right sizes and strides, so the code need not assert them on every call
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
-    patches["emulate_precision_casts"] = True  # roundings to 16 bits are not left out
+    patches["emulate_precision_casts"] = SHORT_FLOATS.on  # roundings to 16 bits are not left out
     patches["cpp.threads"] = request.threads
     patches["cpp.min_chunk_size"] = max(LEAST_DIVIDED // request.threads, LEAST_CHUNK)
     patches["cpp.vec_isa_ok"] = vector_instructions_known()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.mechanisms import HELD_VALUES, SHORT_FLOATS, SMALL_INTEGERS
 
 _prims = torch.ops.prims
 
@@ -120,7 +121,7 @@ def _is_pointwise(node: torch.fx.Node) -> bool:
 
 def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
     """Compute an operation on integers of 8 and 16 bits with int32."""
-    name = name_of(node)
+    name = name_of(node) if SMALL_INTEGERS.on else ""
     if not name or name in _MOVES or not (_is_pointwise(node) or name in _REDUCTIONS):
         return
     given = any(value.dtype in SMALL for operand in node.all_input_nodes for value in _values(operand))
@@ -141,6 +142,7 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
         return torch.int32 if isinstance(x, torch.dtype) and x in SMALL else x
 
     with graph.inserting_before(node):
+        SMALL_INTEGERS.used()
         node.args = torch.fx.map_arg(node.args, wide)
         node.kwargs = {k: wide_type(v) for k, v in torch.fx.map_arg(dict(node.kwargs), wide).items()}
     before = node.meta["val"]
@@ -174,8 +176,9 @@ def _round(node: torch.fx.Node) -> None:
     """Round numbers beside 16-bit floats, and mark results of 16 bits."""
     values = [*_values(node), *(value for operand in node.all_input_nodes for value in _values(operand))]
     short = {value.dtype for value in values if value.dtype in SHORT}
-    if not short:
+    if not short or not SHORT_FLOATS.on:
         return
+    SHORT_FLOATS.used()
     # Inductor rounds the operands and the result of a marked operation
     node.meta["low_precision_pointwise_barrier"] = True
     if name_of(node) in _ROUNDED and len(short) == 1 and all(v.dtype in short for v in values if v.is_floating_point()):
@@ -190,6 +193,8 @@ def _round(node: torch.fx.Node) -> None:
 
 def _hold(graph: torch.fx.Graph) -> None:
     """Keep in memory what is used twice and compared, if a vector and a scalar of it may differ."""
+    if not HELD_VALUES.on:
+        return
     compared: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         if node in compared or name_of(node) in _SENSITIVE:
@@ -207,6 +212,7 @@ def _hold(graph: torch.fx.Graph) -> None:
         if len(node.users) > 1 and node in compared and isinstance(node.meta["val"], torch.Tensor):
             with graph.inserting_after(node):
                 held = graph.call_function(HELD, (node,))
+            HELD_VALUES.used()
             held.meta = dict(node.meta)
             _use_instead(node, held)
         else:
@@ -222,7 +228,7 @@ def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Ca
 
     Results of each operation of 16 bits are rounded in compiled code; those within a decomposition must not be.
     """
-    return {op: _single(op, f) for op, f in table.items()}
+    return {op: _single(op, f) for op, f in table.items()} if SHORT_FLOATS.on else dict(table)
 
 
 def _single(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from gtrace.core.base.mechanisms import DIVIDED_SUMS, HOISTED_ROWS, OWN_EXP
+
 PARTS = 4
 """Vectors that a reduction is divided among."""
 
@@ -56,15 +58,26 @@ _PARTS = """    {declared}
 
 def faster(kernels: str) -> str:
     """Return the C++ of kernels with less work along rows, several vectors for each reduction, and our own exp."""
-    return _EXP.sub(r"gtrace_exp(\1)", _LOOP.sub(_rewritten, kernels))
+    kernels = _LOOP.sub(_rewritten, kernels)
+    if not OWN_EXP.on:
+        return kernels
+    text, count = _EXP.subn(r"gtrace_exp(\1)", kernels)
+    if count:
+        OWN_EXP.used()
+    return text
 
 
 def _rewritten(loop: re.Match[str]) -> str:
     outer = _COLLAPSED.search(loop.string, max(0, loop.start() - 1000), loop.start())
     if outer and outer["loops"].count("for(") < int(outer[1]):
         return loop.group()  # nothing may stand between these loops
-    fixed, body = _without_fixed(loop["body"], loop["x"])
-    divided, end = _divided(body, loop["x"], int(loop["size"]), int(loop["step"]))
+    fixed, body = _without_fixed(loop["body"], loop["x"]) if HOISTED_ROWS.on else ("", loop["body"])
+    size, step = int(loop["size"]), int(loop["step"])
+    divided, end = _divided(body, loop["x"], size, step) if DIVIDED_SUMS.on else ("", 0)
+    if fixed:
+        HOISTED_ROWS.used()
+    if divided:
+        DIVIDED_SUMS.used()
     if not fixed and not divided:
         return loop.group()
     text = loop.group().replace(loop["body"], body, 1) if end < int(loop["size"]) else ""

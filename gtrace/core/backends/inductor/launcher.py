@@ -30,6 +30,7 @@ from gtrace.core.backends.toolchain import compiler
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CacheError
+from gtrace.core.base.mechanisms import SHORT_BUILD
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
 _FUNCTION = re.compile(
@@ -225,7 +226,7 @@ def build(kernels: str, launcher: str, folder: Path) -> Path:
 @contextlib.contextmanager
 def built_by_launcher(folder: Path) -> Iterator[None]:
     """Within the block, let Inductor build programs for the CPU as `launcher` describes where that can be done."""
-    compiler, short = internals.AOT_COMPILER.get(), internals.SHORT_BUILDS.available()
+    compiler, short = internals.AOT_COMPILER.get(), SHORT_BUILD.on and internals.SHORT_BUILDS.available()
     original = compiler.compile
     thread = threading.get_ident()  # others may use Inductor meanwhile
 
@@ -243,6 +244,7 @@ def built_by_launcher(folder: Path) -> Iterator[None]:
             operators = itertools.chain.from_iterable(internals.INDUCTOR_AOT.get().custom_ops_to_c_shims.values())
             text = launcher(wrapper, len(graph.graph_outputs), operators)
         if text is not None:
+            SHORT_BUILD.used()
             # another torch may declare in its model what the function needs
             with contextlib.suppress(internals.CPP_COMPILE_ERROR.get()):
                 return [str(build(kernels, text, folder))]

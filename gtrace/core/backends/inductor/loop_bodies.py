@@ -14,12 +14,13 @@ from typing import Any
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.base.mechanisms import SHARED_BODIES
 
 
 @contextlib.contextmanager
 def without_common_subexpressions() -> Iterator[None]:
     """Remove, from each body as soon as Inductor has traced it, what is computed a second time."""
-    if not internals.SHORTER_BODIES.available():
+    if not SHARED_BODIES.on or not internals.SHORTER_BODIES.available():
         yield
         return
     block = internals.LOOP_BODY_BLOCK.get()
@@ -47,5 +48,6 @@ def _share(graph: Any) -> None:
             continue
         same = first.setdefault((node.target, exact_key((node.args, tuple(node.kwargs.items())))), node)
         if same is not node:
+            SHARED_BODIES.used()
             node.replace_all_uses_with(same)
             graph.erase_node(node)

@@ -16,6 +16,7 @@ import torch
 from gtrace.core.backends.interpreter.matmul import is_copied, is_large, is_small, preferred
 from gtrace.core.backends.native.operator import PRODUCTS, system_headers
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.mechanisms import SMALL_MATMULS
 from gtrace.core.ir.aval import contiguous_strides
 
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
@@ -72,6 +73,7 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
     Args:
         own: whether C++ of our own may.
     """
+    own = own and SMALL_MATMULS.on
     if not internals.OWN_PRODUCTS.available():
         return
     graph = module.graph
@@ -131,6 +133,7 @@ def products_lowered(shims: dict[Any, list[str]], threads: int) -> Iterator[None
     templates = _TEMPLATES.format(includes=system_headers(header), source=header)
 
     def product(x: Any, y: Any) -> Any:
+        SMALL_MATMULS.used()
         call, code = _product(x, y, threads)
         known = shims.setdefault(PRODUCT, [templates])
         if code not in known:

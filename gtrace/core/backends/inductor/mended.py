@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.backends.inductor.exactness import HELD
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.mechanisms import CEIL_MODE_POOLING, REDUCTION_TILING, SHORT_FLOATS
 
 _aten = torch.ops.aten
 
@@ -30,10 +31,14 @@ def mended() -> Iterator[None]:
     tiling = internals.TILING_SELECT.get()
     before = {op: lowerings[op] for op in _CEIL_MODE}
     cached, chosen = internals.CACHE_DTYPE.get(), internals.SELECT_TILING.get()
-    lowerings |= {op: _pooling(op, function) for op, function in before.items()} | {HELD: _held}
-    # what was rounded to 16 bits and stored is not what is converted back (#181568)
-    kernel.cache_dtype_convert = _nothing
-    tiling.select_tiling = _along_one_axis(chosen)
+    lowerings[HELD] = _held
+    if CEIL_MODE_POOLING.on:
+        lowerings |= {op: _pooling(op, function) for op, function in before.items()}
+    if SHORT_FLOATS.on:
+        # what was rounded to 16 bits and stored is not what is converted back (#181568)
+        kernel.cache_dtype_convert = _nothing
+    if REDUCTION_TILING.on:
+        tiling.select_tiling = _along_one_axis(chosen)
     try:
         yield
     finally:
@@ -58,6 +63,7 @@ def _pooling(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     def pooled(*args: Any, **kwargs: Any) -> Any:
         overhang = args[place] if len(args) > place else kwargs.get("ceil_mode", False)
         if overhang:
+            CEIL_MODE_POOLING.used()
             return internals.FALLBACK.get()(op, add_to_fallback_set=False)(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -75,6 +81,7 @@ def _along_one_axis(choose: Callable[..., Any]) -> Callable[..., Any]:
         factors, axes, *rest = choose(self, functions, sizes)
         if len(axes) == 2 and any(reduced for _, reduced in sizes):
             factors, axes = factors[:1], axes[1:]
+            REDUCTION_TILING.used()
         return (factors, axes, *rest)
 
     return select

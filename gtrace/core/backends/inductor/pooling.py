@@ -14,6 +14,7 @@ import torch
 
 from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
 from gtrace.core.backends.native.operator import PRODUCTS
+from gtrace.core.base.mechanisms import POOLING_KERNEL
 
 _SOURCE = PRODUCTS.with_name("pooling.h").read_text()
 
@@ -57,9 +58,10 @@ def pooling(table: Mapping[Any, Callable[..., Any]], shims: dict[Any, list[str]]
         dilation: Sequence[int], ceil_mode: bool, indices: torch.Tensor,
     ) -> Any:  # fmt: skip
         sizes = tuple(window) * (3 - len(window))
-        apart = not strides or tuple(strides) * (3 - len(strides)) == sizes
+        apart = POOLING_KERNEL.on and (not strides or tuple(strides) * (3 - len(strides)) == sizes)
         if not (apart and not any(padding) and set(dilation) == {1} and not ceil_mode and _suits(x, g, sizes)):
             return otherwise(g, x, window, strides, padding, dilation, ceil_mode, indices)
+        POOLING_KERNEL.used()
         made = max_pool_gradient(x.dtype, sizes)
         shims[made.op] = [made.code]
         return made.op(x, g.contiguous(memory_format=torch.channels_last))

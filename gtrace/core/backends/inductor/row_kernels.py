@@ -18,6 +18,7 @@ import torch
 from gtrace.core.backends.inductor.matmul import LARGE, PRODUCT
 from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
 from gtrace.core.backends.native.operator import PRODUCTS
+from gtrace.core.base.mechanisms import ROW_KERNELS
 
 _SOURCE = f"{PRODUCTS.read_text()}\n{PRODUCTS.with_name('rows.h').read_text()}"
 
@@ -188,10 +189,15 @@ def choose_rows(module: torch.fx.GraphModule, mode: Any, shims: dict[Any, list[s
         mode: the fake mode of the module's values.
         shims: the C++ of operators, to which that of the operators used is added.
     """
+    if not ROW_KERNELS.on:
+        return
+    known = len(shims)
     rewriter = _Rewriter(module, mode, shims)
     _choose_taken(rewriter)
     _choose_added(rewriter)
     _choose_reductions(rewriter)
+    if len(shims) > known:
+        ROW_KERNELS.used()
     module.graph.eliminate_dead_code()
     module.recompile()
 

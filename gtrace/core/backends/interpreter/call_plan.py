@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core.base.mechanisms import MEMORY_REUSE, MULTIPLY_ADD
 from gtrace.core.ir.aliasing import is_fresh
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
@@ -75,7 +76,7 @@ def plan_calls(graph: Graph) -> list[TorchCall]:
     steps: dict[int, TorchCall] = {}
     for node in graph.nodes:
         steps[node.out] = TorchCall(node, node.ins)
-        if not node.instr.op.scales:
+        if not node.instr.op.scales or not MULTIPLY_ADD.on:
             continue
         a = node.instr.aval
         if (
@@ -96,6 +97,7 @@ def plan_calls(graph: Graph) -> list[TorchCall]:
                 else:
                     continue
                 steps.pop(product.out)
+                MULTIPLY_ADD.used()
                 break
             if product.out not in steps:
                 break
@@ -140,6 +142,8 @@ def reusable(graph: Graph, steps: Sequence[TorchCall], donated: Collection[int] 
     Args:
         donated: the places of the inputs that may be written over.
     """
+    if not MEMORY_REUSE.on:
+        return {}
     made = {step.node.out: step.node.instr.aval for step in steps if is_fresh(step.node)}
     made |= {graph.inputs[k]: graph.avals[k] for k in donated}
     users: dict[int, list[int]] = {}
@@ -172,4 +176,6 @@ def reusable(graph: Graph, steps: Sequence[TorchCall], donated: Collection[int] 
                 if is_free(operand, index, a) and (place == 0 or a.nbytes >= LEAST_REUSED):
                     found[index] = (place,)
                     break
+    if found:
+        MEMORY_REUSE.used()
     return found

@@ -16,6 +16,7 @@ from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.bounded_tables import SMALL, remembered
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ExecutionError, refused
+from gtrace.core.base.mechanisms import DIRECT_CALLS
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.core.ir.wide_unsigned import is_wide
 from gtrace.core.passes.deferred_updates import DeferredUpdate
@@ -56,9 +57,13 @@ def bound_impl(node: Node) -> Callable[..., Any]:
 def direct_impl(node: Node) -> Callable[..., Any]:
     """Return the torch function of a node, specialized to the avals of its operands if `Rules.direct` can."""
     direct = node.op.rules.direct
-    if direct is None or any(map(is_wide, node.instr.ins)):
+    if direct is None or not DIRECT_CALLS.on or any(map(is_wide, node.instr.ins)):
         return bound_impl(node)
-    return direct(node.instr.ins, **node.attributes) or bound_impl(node)
+    call = direct(node.instr.ins, **node.attributes)
+    if call is None:
+        return bound_impl(node)
+    DIRECT_CALLS.used()
+    return call
 
 
 def interpreted(sub: Subgraph) -> TensorFunction:

@@ -9,6 +9,7 @@ import functools
 
 import torch
 
+from gtrace.core.base.mechanisms import LSTM_KERNEL
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
 
@@ -41,9 +42,10 @@ _LSTM = 2  # torch's number of the kind of network
 
 def has_kernel(avals: tuple[Aval, ...]) -> bool:
     """Whether oneDNN runs layers of operands of these types."""
-    return torch.backends.mkldnn.is_available() and all(
-        a.dtype is torch.float32 and a.device.type == "cpu" and a.size for a in avals
-    )
+    if not LSTM_KERNEL.on or not torch.backends.mkldnn.is_available():
+        return False
+    LSTM_KERNEL.used()
+    return all(a.dtype is torch.float32 and a.device.type == "cpu" and a.size for a in avals)
 
 
 def _arranged(

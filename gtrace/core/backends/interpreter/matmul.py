@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.mechanisms import LONG_SUMS, MATMUL_LIBRARY
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.op import Instr
 
@@ -53,7 +54,8 @@ LIBRARY = ("aten.convolution", "aten._scaled_dot_product", "gtrace.lstm", *LINEA
 def preferred() -> bool:
     """Whether this processor computes products faster by oneDNN than by torch's `mm`."""
     return (
-        torch.backends.mkl.is_available()
+        MATMUL_LIBRARY.on
+        and torch.backends.mkl.is_available()
         and torch.backends.mkldnn.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and _vendor() not in ("GenuineIntel", "")
@@ -125,6 +127,7 @@ def large_matmul(columns: int, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     """Return the product of x[..., m, k] and y[k, columns], large matrices of float32 on a CPU."""
     if is_copied(x, columns):
         return torch.matmul(x, y)
+    MATMUL_LIBRARY.used()
     transposed = y.T
     if not (y.is_contiguous() or transposed.is_contiguous()):
         # for a part of a larger matrix oneDNN has no fast code on its right side, and takes 1,000 times as long
@@ -138,7 +141,7 @@ def has_long_sums(x: torch.Tensor | Aval, y: torch.Tensor | Aval) -> bool:
         return False
     if not all(type(n) is int for n in (*x.shape, *y.shape)):  # an open size
         return False
-    return y.shape[0] >= LONG and math.prod(x.shape[:-1]) * math.prod(y.shape[1:]) <= FEW
+    return LONG_SUMS.on and y.shape[0] >= LONG and math.prod(x.shape[:-1]) * math.prod(y.shape[1:]) <= FEW
 
 
 def matmul_in_blocks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -146,6 +149,7 @@ def matmul_in_blocks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
     The terms of a product are otherwise added one by one: 0.1 * 0.1 added 3,000,000 times is 2 % off in float32.
     """
+    LONG_SUMS.used()
     a, b = x if x.ndim == 2 else x.unsqueeze(0), y if y.ndim == 2 else y.unsqueeze(1)
     whole = a.shape[1] // BLOCK * BLOCK
     parts = torch.bmm(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gtrace.core.backends.native.elementwise import lowering
+from gtrace.core.base.mechanisms import NARROWING
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand
 from gtrace.core.ir.op import REGISTRY
@@ -18,7 +19,7 @@ def narrowed(graph: Graph) -> Graph:
     A slice of memory costs nothing, and an operation on it can share the loops of what it is used in. Results that are
     needed as a whole are computed as a whole, and so are those whose slices have more elements than they.
     """
-    if not any(node.op.name == "slice" for node in graph.nodes):
+    if not NARROWING.on or not any(node.op.name == "slice" for node in graph.nodes):
         return graph
     users: dict[int, list[Node]] = {}
     for node in graph.nodes:
@@ -32,6 +33,7 @@ def narrowed(graph: Graph) -> Graph:
         if node.out in graph.outputs or lowering(node) is None or not _are_parts(slices, node.instr.aval):
             made.append(node)
             continue
+        NARROWING.used()
         for value in set(node.values()):
             users[value].remove(node)
         for user in slices:

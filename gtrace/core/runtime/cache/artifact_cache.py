@@ -22,6 +22,7 @@ from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import CacheError, CompileError, TransientCompileError, UnsupportedTorchError
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.mechanisms import OPEN_SIZES, STORE
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
 from gtrace.core.passes.subgraph_calls import count_operations, has_calls
@@ -65,7 +66,7 @@ class ArtifactCache:
         config.watch(self._configure)
 
     def _configure(self, settings: Config) -> None:
-        if not settings.background or not settings.cache_size:
+        if not settings.background or not settings.cache_size or not STORE.on:
             self.store = None
             return
         folder = default_folder() if settings.cache_dir is None else Path(settings.cache_dir).absolute()
@@ -103,7 +104,7 @@ class ArtifactCache:
         Raises:
             UnsupportedTorchError: this torch cannot load it.
         """
-        if self.store is None:
+        if self.store is None or not OPEN_SIZES.on:
             return None
         for manifest in self.store.family(family):
             if manifest.verdict is not None or manifest.relations is None:

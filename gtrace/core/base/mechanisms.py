@@ -1,0 +1,163 @@
+"""The mechanisms that can be switched off, each with a name: rewrites, kernels, forms of a program, mended faults.
+
+``GT_DISABLE=norm_fusion,adam_update`` switches two off, for this process and for its worker; ``all`` stands for every
+one. What is off costs speed, except for a mended fault, which costs digits: those are there for tests.
+`gtrace bisect` finds the mechanism that a wrong result comes from.
+
+A mechanism asks whether it is `on`, and says by `used` that it changed something.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+
+import attrs
+
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import ConfigError, message
+
+
+@attrs.define(eq=False)
+class Mechanism:
+    """One mechanism.
+
+    Attributes:
+        name: what GT_DISABLE calls it.
+        group: of the table in the documentation.
+        what: a phrase that says what it does.
+        on: whether it is used in this process.
+    """
+
+    name: str
+    group: str
+    what: str
+    on: bool = True
+    _noted: bool = attrs.field(default=False, init=False)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether GT_MECHANISM_LOG wants to know that it changed something, which it did not say yet."""
+        return not self._noted and config.current.mechanism_log is not None
+
+    def used(self) -> None:
+        """Note that it changed a program; the log of GT_MECHANISM_LOG gets the name once a process."""
+        path = config.current.mechanism_log
+        if path is not None and not self._noted:
+            self._noted = True
+            # a single write of a short line: processes do not mix theirs
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                os.write(handle, f"{self.name}\n".encode())
+            finally:
+                os.close(handle)
+
+
+MECHANISMS: dict[str, Mechanism] = {}
+"""All of them, by name, in the order in which a program meets them."""
+
+
+def _mechanism(name: str, group: str, what: str) -> Mechanism:
+    made = MECHANISMS[name] = Mechanism(name, group, what)
+    return made
+
+
+# forms: ways in which a program may run
+_FORM = "Forms"
+TEMPLATES = _mechanism("templates", _FORM, "library functions that were recorded once are recorded again in one go")
+LAZY_OUTPUTS = _mechanism("lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks")
+LIFTED_SCALARS = _mechanism("lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants")
+DEFERRED_UPDATES = _mechanism("deferred_updates", _FORM, "updates of parameters are made in place after the program")
+DONATION = _mechanism("donation", _FORM, "programs write over inputs that nobody needs any more")
+DRAWS_APART = _mechanism("draws_apart", _FORM, "random samples are programs of their own")
+REPEATED_PARTS = _mechanism("repeated_parts", _FORM, "repeated structure, such as layers, is cut into equal programs")
+OPEN_SIZES = _mechanism("open_sizes", _FORM, "one compiled program serves many sizes")
+NATIVE_PROGRAMS = _mechanism("native_programs", _FORM, "short programs are one C++ function")
+NATIVE_LOOPS = _mechanism("native_loops", _FORM, "loops with short steps are one C++ function")
+INDUCTOR = _mechanism("inductor", _FORM, "longer programs are compiled by Inductor")
+STORE = _mechanism("store", _FORM, "compiled programs of earlier processes are loaded")
+
+# passes over every program
+_PASS = "Passes"
+FOLD = _mechanism("fold", _PASS, "uniform arrays and numbers are computed when a program is prepared")
+JOIN_PARTS = _mechanism("join_parts", _PASS, "a sum of arrays that are zero but for a part is one concatenation")
+ORDER_OPERANDS = _mechanism("order_operands", _PASS, "operands of commutative operations are sorted")
+CSE = _mechanism("cse", _PASS, "equal operations are computed once")
+MERGE_BATCHES = _mechanism("merge_batches", _PASS, "matmuls that share a matrix, or are summed, are one matmul")
+MOVE_TRANSPOSES = _mechanism("move_transposes", _PASS, "transpositions of matmuls move to their operands")
+MERGE_CALLS = _mechanism("merge_calls", _PASS, "two loops of which one extends the other are one loop")
+NARROW_CALLS = _mechanism("narrow_calls", _PASS, "results of loops and branches that nobody reads are dropped")
+
+# fusions before a program is divided
+_FUSION = "Fusions"
+EINSUM_MATMUL = _mechanism("einsum_matmul", _FUSION, "an einsum of two matrices is a matmul")
+NORM_FUSION = _mechanism("norm_fusion", _FUSION, "layer, batch and group norms and their gradients are torch's kernels")
+ATTENTION_FUSION = _mechanism("attention_fusion", _FUSION, "attention and its gradient are torch's kernels")
+
+# the interpreter
+_INTERPRETER = "Interpreter"
+ADAM_UPDATE = _mechanism("adam_update", _INTERPRETER, "an update by Adam or AdamW is torch's fused kernel")
+KERNEL_GRADIENTS = _mechanism(
+    "kernel_gradients", _INTERPRETER, "derivatives of tanh, sigmoid, silu and softmax, and clamps, are one call"
+)
+MULTIPLY_ADD = _mechanism("multiply_add", _INTERPRETER, "a product with a number and the sum it is for are one call")
+MEMORY_REUSE = _mechanism("memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more")
+DIRECT_CALLS = _mechanism(
+    "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it"
+)
+MATMUL_LIBRARY = _mechanism("matmul_library", _INTERPRETER, "oneDNN computes large matmuls where it is faster than MKL")
+CHANNELS_LAST = _mechanism("channels_last", _INTERPRETER, "convolutions of large images have the channels last")
+LSTM_KERNEL = _mechanism("lstm_kernel", _INTERPRETER, "a layer of torch.nn.LSTM is oneDNN's")
+
+# Inductor
+_INDUCTOR = "Inductor"
+RECIPROCALS = _mechanism("reciprocals", _INDUCTOR, "rows are multiplied by a reciprocal where they would be divided")
+SMALL_MATMULS = _mechanism("small_matmuls", _INDUCTOR, "small matmuls of known sizes are C++ of ours")
+ROW_KERNELS = _mechanism(
+    "row_kernels", _INDUCTOR, "rows at integer places, and reductions of a matrix, are C++ of ours"
+)
+POOLING_KERNEL = _mechanism("pooling_kernel", _INDUCTOR, "the gradient of max pooling is C++ of ours")
+HOISTED_ROWS = _mechanism("hoisted_rows", _INDUCTOR, "what is equal along a row is computed before the loop")
+DIVIDED_SUMS = _mechanism("divided_sums", _INDUCTOR, "a sum adds into four vectors")
+OWN_EXP = _mechanism("own_exp", _INDUCTOR, "exp is a function of ours with AVX-512")
+SHARED_BODIES = _mechanism("shared_bodies", _INDUCTOR, "repeated expressions of a kernel are removed early")
+SHORT_BUILD = _mechanism("short_build", _INDUCTOR, "a library is built without AOTInductor's model")
+
+# native code
+_NATIVE = "Native code"
+NARROWING = _mechanism("narrowing", _NATIVE, "only the parts of an array that are read are computed")
+
+# faults of libraries that are mended
+_MENDED = "Mended faults"
+LONG_SUMS = _mechanism("long_sums", _MENDED, "a matmul with few, long sums is computed in blocks")
+ACCURATE_FUNCTIONS = _mechanism(
+    "accurate_functions", _MENDED, "functions that Inductor computes badly are made of others"
+)
+SMALL_INTEGERS = _mechanism("small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap")
+SHORT_FLOATS = _mechanism("short_floats", _MENDED, "numbers and results of 16 bits are rounded where torch rounds them")
+HELD_VALUES = _mechanism("held_values", _MENDED, "a value that is compared is computed once")
+CEIL_MODE_POOLING = _mechanism("ceil_mode_pooling", _MENDED, "average pooling of windows that overhang is torch's")
+REDUCTION_TILING = _mechanism("reduction_tiling", _MENDED, "reductions are vectorized along one axis")
+NEAREST_BY_SCALES = _mechanism("nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted")
+
+
+def _switch_off(text: str, known: Iterable[str]) -> None:
+    for name in filter(None, map(str.strip, text.split(","))):
+        if name == "all":
+            for one in MECHANISMS.values():
+                one.on = False
+        elif name in MECHANISMS:
+            MECHANISMS[name].on = False
+        else:
+            near = difflib.get_close_matches(name, known, n=1)
+            fix = f"Did you mean {near[0]}?" if near else "gtrace bisect --list prints the names."
+            raise ConfigError(message("GT_DISABLE", "names of mechanisms", repr(name), fix))
+
+
+_switch_off(config.current.disable or "", MECHANISMS)
+
+
+def switched_off() -> str:
+    """Return the names that are off, as compiled code is keyed by them; empty if none is."""
+    return ",".join(sorted(one.name for one in MECHANISMS.values() if not one.on))
