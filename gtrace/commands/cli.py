@@ -1,4 +1,4 @@
-"""The command line: ``gtrace run | trace | visualize | top | warmup | plan | cache | bench | doctor``."""
+"""The command line: ``gtrace run | trace | visualize | top | warmup | bisect | plan | cache | bench | doctor``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from gtrace.commands import bench, cache, doctor
+from gtrace.commands.bisect import bisect, list_mechanisms
 from gtrace.commands.launch import launch
 from gtrace.commands.plan import check, plan
 from gtrace.commands.run import run
@@ -46,6 +47,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             return top(options.pid, interval=options.interval, once=options.once)
         case "warmup":
             return warmup(options.script, options.args, options.threshold, options.module)
+        case "bisect":
+            if options.list:
+                return list_mechanisms()
+            return bisect(
+                options.script, options.args, module=options.module, rtol=options.rtol,
+                timeout=options.timeout, report=options.report,
+            )  # fmt: skip
         case "plan":
             if options.check is not None:
                 return check(options.check, options.script, options.html)
@@ -134,6 +142,22 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--threshold", type=_at_least_one, metavar="N",
                          help="repetitions that make a program hot (default: GT_HOTPATH_THRESHOLD, or 10)")  # fmt: skip
     _add_script(command)
+
+    command = commands.add_parser(
+        "bisect",
+        help="find the mechanism of gtrace that a wrong result comes from",
+        description="Run SCRIPT with everything on and with everything off. Where what it prints, or its exit code,"
+        " differs, switch off halves of the mechanisms until one is left; print its name and write a report.",
+        epilog="Options before SCRIPT are gtrace's; everything after it goes to the script. It runs"
+        " interpreted, with every program compiled at its first call, and by itself, until one way differs.",
+    )
+    command.add_argument("--rtol", type=_positive, default=1e-3, metavar="R",
+                         help="relative difference of printed numbers that is none (default: 0.001)")  # fmt: skip
+    command.add_argument("--timeout", type=_positive, metavar="SECONDS", help="of a single run (default: none)")
+    command.add_argument("--report", default="gtrace-bisect.md", metavar="FILE",
+                         help="where the report goes (default: gtrace-bisect.md)")  # fmt: skip
+    command.add_argument("--list", action="store_true", help="print the mechanisms, and run nothing")
+    _add_script(command, nargs="?")
 
     command = commands.add_parser(
         "plan",

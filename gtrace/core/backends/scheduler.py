@@ -320,10 +320,12 @@ class Scheduler:
         """Return a request; or its graph, to be interpreted, where the mechanism that compiles it is off."""
         if request.backend != "inductor":
             return request
-        mechanism = NATIVE_PROGRAMS if request.native else INDUCTOR
-        if not mechanism.on:
+        if not (NATIVE_PROGRAMS.on if request.native else INDUCTOR.on):
             return request.graph
-        mechanism.used()
+        if request.native:
+            NATIVE_PROGRAMS.used()
+        else:
+            INDUCTOR.used()
         return request
 
     def _is_interpreted(self, node: Node) -> bool:

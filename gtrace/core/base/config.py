@@ -244,7 +244,7 @@ class Config:
                 near = difflib.get_close_matches(name, fields, n=1)
                 hint = f"Did you mean {near[0]}?" if near else f"The settings are {', '.join(fields)}."
                 raise ConfigError(f"[gt.config] expected the name of a setting, got {name!r}. {hint}")
-            if fields[name].metadata["fixed"]:
+            if fields[name].metadata["fixed"] and value != getattr(self, name):
                 fix = f"Set {fields[name].metadata['variable']} before gtrace is imported."
                 raise ConfigError(f"[gt.config] expected a setting that can change, got {name!r}. {fix}")
             kinds = fields[name].metadata["kinds"]
