@@ -291,6 +291,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("sharding", []),
         pytest.param("steps", [], marks=pytest.mark.long),
         pytest.param("ports", [], marks=pytest.mark.long),
+        pytest.param("ablation", ["--program", "handwritten gcn", "--mechanism", "cse"], marks=pytest.mark.long),
     ],
 )
 def test_each_program_runs_and_writes_its_figures(name, arguments, tmp_path):

@@ -31,8 +31,12 @@ PROGRAMS = {
     "sharding": "sharding.py",
     "steps": "sharding_steps.py",
     "ports": "programs.py",
+    "ablation": "ablation.py",
 }
 """What can be measured, and the program that does."""
+
+APART = ("ablation",)
+"""Programs that take many hours, and do not belong to "all"."""
 
 
 WITH_WORKLOADS = ("compilation", "peers")
@@ -46,7 +50,7 @@ def bench(
     """Run benchmarks, each in a process of its own; returns 0, 1 if one failed, or 2 if there are none to run.
 
     Args:
-        names: keys of `PROGRAMS`, or "all".
+        names: keys of `PROGRAMS`, or "all", which leaves out those of `APART`.
         quick: small sizes and few rounds.
         rounds: of each measurement; None: as many as each program makes.
         file: where the figures of all of them are written.
@@ -81,7 +85,8 @@ def bench(
         return 2
     failed = []
     root = os.pathsep.join(filter(None, [str(folder.parent), os.environ.get("PYTHONPATH", "")]))
-    for name in PROGRAMS if "all" in names else dict.fromkeys(names):
+    every = [name for name in PROGRAMS if name not in APART or name in names]
+    for name in every if "all" in names else dict.fromkeys(names):
         console(sys.stderr).print(f"[bold]{name}[/]")
         with tempfile.TemporaryDirectory() as own:
             found = Path(own) / "figures.json"

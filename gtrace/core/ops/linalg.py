@@ -22,7 +22,7 @@ from gtrace.core.backends.interpreter.matmul import (
     preferred,
 )
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.base.mechanisms import LONG_SUMS
+from gtrace.core.base.mechanisms import BATCHED_MATMUL, LONG_SUMS
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
@@ -84,7 +84,8 @@ def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
     x, y = avals
-    if len(x.shape) > 3 and x.shape[:-2] == y.shape[:-2] and x.device.type == "cpu":
+    if BATCHED_MATMUL.on and len(x.shape) > 3 and x.shape[:-2] == y.shape[:-2] and x.device.type == "cpu":
+        BATCHED_MATMUL.used()
         return batched_matmul
     if has_long_sums(x, y):
         return matmul_in_blocks

@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from gtrace.core.base.mechanisms import ROW_INDEXING
 from gtrace.core.ir.aval import Aval
 
 LEAST_CHOSEN = 1 << 13
@@ -27,13 +28,15 @@ def chooses_rows(x: Aval, index: Aval) -> bool:
     """Whether `choose_rows` is the faster way to read x at places of its first axis."""
     row = math.prod(x.shape[1:])
     return (
-        x.dtype in _CHOSEN and index.dtype in _PLACES and x.device.type == index.device.type == "cpu"
+        ROW_INDEXING.on
+        and x.dtype in _CHOSEN and index.dtype in _PLACES and x.device.type == index.device.type == "cpu"
         and row >= LEAST_ROW and row * math.prod(index.shape) >= LEAST_CHOSEN
     )  # fmt: skip
 
 
 def choose_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return x[index]."""
+    ROW_INDEXING.used()
     low, high = torch.aminmax(index)
     size = x.shape[0]
     if not x.is_contiguous() or low.item() < -size or high.item() >= size:  # the kernel of indexing says which one
@@ -45,7 +48,8 @@ def choose_rows(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 def adds_rows(x: Aval, u: Aval, index: Aval) -> bool:
     """Whether `add_rows` adds u to x at places of its first axis."""
     return (
-        x.dtype in _ADDED and u.dtype is x.dtype and index.dtype in _PLACES and x.device.type == "cpu"
+        ROW_INDEXING.on
+        and x.dtype in _ADDED and u.dtype is x.dtype and index.dtype in _PLACES and x.device.type == "cpu"
         and u.shape == (*index.shape, *x.shape[1:])
     )  # fmt: skip
 
@@ -54,6 +58,7 @@ def add_rows(x: torch.Tensor, u: torch.Tensor, index: torch.Tensor) -> torch.Ten
     """Return x with the rows of u added at the places of its first axis, all those of one place."""
     if not index.numel():
         return x.clone()
+    ROW_INDEXING.used()
     flat = _counted(index, index.min(), x.shape[0]).reshape(-1)
     return torch.index_add(x, 0, flat, u.reshape(flat.shape[0], *x.shape[1:]))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from gtrace.core.base.mechanisms import SHORT_AXES
 from gtrace.core.ir.aval import Aval
 
 LONGEST = 4
@@ -24,9 +25,10 @@ Call = Callable[[torch.Tensor], torch.Tensor]
 
 def short_sum(a: Aval, axes: Sequence[int], keepdims: bool) -> Call | None:
     """Return a function that sums an array over short axes; None: torch's kernel is for it."""
-    plain = a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64)
+    plain = SHORT_AXES.on and a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64)
     if not (plain and axes and a.size >= LEAST and all(2 <= a.shape[axis] <= LONGEST for axis in axes)):
         return None
+    SHORT_AXES.used()
     ordered = sorted(axes)
 
     def call(x: torch.Tensor) -> torch.Tensor:
