@@ -29,6 +29,7 @@ try:
     from gtrace.core.backends.backend import *
     from gtrace.core.base import forks as _forks
     from gtrace.core.base import free_threading as _free_threading
+    from gtrace.core.base import garbage as _garbage
     from gtrace.core.base.config import *
     from gtrace.core.base.dtypes import *
     from gtrace.core.base.public_names import publish as _publish
@@ -104,15 +105,10 @@ try:
     from gtrace.version import __version__ as __version__
 finally:
     if _collects:
-        if not _gc.get_freeze_count():
-            # What was made goes to the oldest generation, or the next collection of a young one looks through all of
-            # it. Where the program has made nothing before, it stays out of later ones too: each would take 150 ms.
-            _gc.freeze()
-            if not _first:
-                _gc.unfreeze()
         _gc.enable()
 
 tree_map = tree.map
 __getattr__ = _suggesting("gtrace")
 _publish(globals(), "gtrace")
 _free_threading.check_lock()
+_garbage.freeze_imports(_first)

@@ -46,3 +46,15 @@ def test_a_step_takes_the_memory_that_the_last_one_freed():
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
 def test_what_the_environment_says_holds(name):
     assert run(**{name: "1048576"})[0] == "False"
+
+
+@pytest.mark.slow
+def test_what_concerns_the_whole_process_can_be_switched_off():
+    assert run(GT_DISABLE="kept_memory")[0] == "False"
+    code = (
+        "import gc; calls = []; gc.freeze = lambda: calls.append(1); import gtrace; print(gc.isenabled(), len(calls))"
+    )
+    for names, expected in (("frozen_imports", "True 0\n"), ("", "True 1\n")):
+        environment = os.environ | {"GT_DISABLE": names}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == expected

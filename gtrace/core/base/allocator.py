@@ -12,6 +12,8 @@ import functools
 import os
 import sys
 
+from gtrace.core.base.mechanisms import KEPT_MEMORY
+
 KEPT = 1 << 30
 """Bytes of freed memory that are kept, and the size from which a block is returned at once."""
 
@@ -25,12 +27,13 @@ def keep_freed_memory() -> bool:
     """Have the C library keep freed memory, for the whole process; returns whether it does now.
 
     It does not where the environment sets its thresholds (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``,
-    ``GLIBC_TUNABLES``), and on systems without glibc.
+    ``GLIBC_TUNABLES``), on systems without glibc, and with the mechanism off.
     """
-    if sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
+    if not KEPT_MEMORY.on or sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
+    KEPT_MEMORY.used()
     return bool(mallopt(_MMAP_THRESHOLD, KEPT)) and bool(mallopt(_TRIM_THRESHOLD, KEPT))

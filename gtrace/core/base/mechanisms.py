@@ -65,6 +65,17 @@ def _mechanism(name: str, group: str, what: str, where: str) -> Mechanism:
     return made
 
 
+# what is changed in the whole process; docs/process.md has more
+_PROCESS = "Process"
+FROZEN_IMPORTS = _mechanism(
+    "frozen_imports", _PROCESS, "what was imported is left out of garbage collections",
+    "core/base/garbage",
+)  # fmt: skip
+KEPT_MEMORY = _mechanism(
+    "kept_memory", _PROCESS, "freed memory is kept for the next call, up to 1 GiB",
+    "core/base/allocator",
+)  # fmt: skip
+
 # forms: ways in which a program may run
 _FORM = "Forms"
 TEMPLATES = _mechanism(
