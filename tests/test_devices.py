@@ -107,7 +107,49 @@ def test_a_gradient_is_where_its_argument_is(recorded):
 
 def test_arrays_of_some_size_stay_where_they_are(recorded):
     with pytest.raises(gt.DeviceError, match=r"\[add\] expected operands on one device"):
-        recorded(lambda x: x + gt.ones(4), X)
+        recorded(lambda x: x + gt.ones(4, device="cpu"), X)
+
+
+MADE = {
+    "a full array of a number": (lambda x: x + gt.jit(lambda x, a: gt.full(x.shape, a))(x, 0.5), [X]),
+    "a full array": (lambda x: x + gt.full(x.shape, 0.5), [X]),
+    "a count": (lambda x: x * gt.arange(4), [X]),
+    "floats": (lambda x: x * gt.arange(4.0), [X]),
+    "an identity": (lambda x: x @ gt.eye(4), [X]),
+    "steps": (lambda x: x + gt.linspace(0, 1, 4), [X]),
+    "tables": (lambda x: gnp.interp(x, gnp.arange(3.0), gnp.arange(3.0)), [V]),
+    "a key": (lambda x: gt.nn.dropout(x, 0.5, gt.random.key(0)), [X]),
+    "a key of alpha dropout": (lambda x: gt.nn.alpha_dropout(x, 0.5, gt.random.key(0)), [X]),
+    "a key that was split": (lambda x: gt.random.normal(gt.random.split(gt.random.key(0))[1], (8, 4)) + x, [X]),
+    "a key of choices": (lambda x: gt.random.permutation(gt.random.key(0), x), [X]),
+    "a key of logits": (lambda x: gt.random.categorical(gt.random.key(0), x), [X]),
+    "the state of a loop": (lambda x: gt.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * 2.0), (0, x)), [V]),
+    "the state of a scan": (lambda x: gt.scan(lambda s, v: ((s[0] + 1, s[1] + v), v), (0, x[0]), x), [X]),
+    "within a body": (lambda x: gt.fori_loop(0, 3, lambda i, c: c + gt.ones(4), x), [X]),
+    "within a branch": (lambda x: gt.cond(x.sum() > 0, lambda x: x + gt.ones(4), lambda x: x - gt.zeros(4), x), [X]),
+    "within a gradient": (lambda x: gt.grad(lambda x: (x * gt.ones(4)).sum())(x), [X]),
+    "within a map": (lambda x: gt.vmap(lambda r: r + gt.ones(4) * gt.lax.axis_index("i"), axis_name="i")(x), [X]),
+    "within a jitted function": (lambda x: x + gt.jit(lambda: gt.ones(4))(), [X]),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_a_traced_function_makes_is_on_the_gpu_of_its_arguments(recorded, name):
+    function, types_ = MADE[name]
+    assert {str(a.device) for a in recorded(function, *types_).out_avals} == {"cuda:0"}
+    host = [gt.ShapeDtypeStruct(shape, dtype, "cpu") for shape, dtype in types_]
+    assert {str(a.device) for a in gt.make_graph(function)(*host).out_avals} == {"cpu"}
+
+
+def test_a_traced_function_of_two_devices_makes_arrays_where_the_setting_says(recorded):
+    given = [gt.ShapeDtypeStruct((2,), "float32", name) for name in ("cpu", "cuda:0")]
+    assert str(gt.make_graph(lambda x, y: (x, y, gt.ones(2)))(*given).out_avals[2].device) == "cpu"
+
+
+def test_a_key_that_is_copied_to_a_gpu_is_used_up(recorded):
+    key = gt.random.key(0)
+    with gt.config(debug_key_reuse=True), pytest.raises(gt.KeyReuseError, match="used by dropout"):
+        recorded(lambda x: gt.nn.dropout(x, 0.5, key) + gt.nn.dropout(x, 0.5, key), X)
 
 
 def test_a_jitted_function_moves_an_array_when_it_runs():

@@ -11,12 +11,11 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
 from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array, wrap
-from gtrace.core.trace.convert import new_tensor
+from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.jax.adapt import namespace
-from gtrace.random.keys import MASK, key_words, pack, unpack
+from gtrace.random.keys import MASK, key_words, made_key, pack, unpack
 
 
 @replayable
@@ -66,7 +65,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
     """
     _checked("key", impl)
     if type(seed) is int and -(1 << 63) <= seed < 1 << 63:
-        return keys_of(wrap(new_tensor(packed_seed(key_words(seed)), torch.int64)))
+        return keys_of(made_key(packed_seed(key_words(seed))))
     return keys_of(pack(_seeded("key", seed)))
 
 

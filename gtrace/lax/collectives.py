@@ -9,7 +9,6 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
@@ -17,7 +16,7 @@ from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.convert import lift, new_place, python_scalar
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.trace.record import thread
 
@@ -74,7 +73,7 @@ def axis_index(axis_name: AxisName) -> Array:
     >>> gt.vmap(lambda x: x * gt.lax.axis_index("i"), axis_name="i")(gt.array([5., 5., 5.]))
     Array([ 0.,  5., 10.], dtype=float32)
     """
-    device = str(as_device(None))
+    device = str(new_place(None))
     out: Any = None
     for name, size in _axes("axis_index", axis_name):
         place = bind(axis_index_op, (), (name, size, device))

@@ -13,13 +13,16 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.nn.common import check_number, floating
 from gtrace.random.discrete import bernoulli
+from gtrace.random.keys import key_beside
 
 __all__ = ["alpha_dropout", "dropout", "embedding"]
 
 
-def _check_key(name: str, key: Any) -> None:
+def _key_beside(name: str, x: Array, key: Any) -> Any:
+    """Return a key on the device of the array that it is for."""
     if key is None:
         raise ArgumentError(message(name, "a key", "None", "Pass key=gt.random.key(seed), or training=False."))
+    return key_beside(name, key, x)
 
 
 def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broadcast_axes: Any = ()) -> Array:
@@ -47,8 +50,8 @@ def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broa
         return x
     if rate == 1:
         return constant(0.0, x.aval)
-    _check_key("dropout", key)
-    keep = bernoulli(key, 1.0 - rate, tuple(1 if k in shared else n for k, n in enumerate(x.shape)))
+    drawn = _key_beside("dropout", x, key)
+    keep = bernoulli(drawn, 1.0 - rate, tuple(1 if k in shared else n for k, n in enumerate(x.shape)))
     return ops.where(keep, x / (1.0 - rate), 0.0)
 
 
@@ -79,9 +82,9 @@ def alpha_dropout(x: Any, rate: float, key: Any = None, *, training: bool = True
         return x
     if rate == 1:
         return constant(0.0, x.aval)
-    _check_key("alpha_dropout", key)
+    drawn = _key_beside("alpha_dropout", x, key)
     scale = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * _SATURATION**2))
-    kept = ops.where(bernoulli(key, 1.0 - rate, x.shape), x, _SATURATION)
+    kept = ops.where(bernoulli(drawn, 1.0 - rate, x.shape), x, _SATURATION)
     return kept * scale - scale * rate * _SATURATION
 
 

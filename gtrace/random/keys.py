@@ -13,6 +13,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.create import to_device
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
 from gtrace.core.ops.operands import cast
@@ -21,6 +22,7 @@ from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, new_tensor, python_scalar
 from gtrace.core.trace.promotion import wide
+from gtrace.core.trace.record import thread
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.reuse import consume
 
@@ -58,6 +60,15 @@ def as_key(name: str, key: Any) -> Array:
         fix = _ONE if a.shape[-1:] == (2,) else "Make one with gt.random.key(seed)."
         raise ShapeError(message(name, "a key, int64 of shape (2,)", repr(a), fix))
     return key
+
+
+def key_beside(name: str, key: Any, x: Array) -> Any:
+    """Return a key on the device of an array that is drawn for; `name` uses it up if it has to be copied there."""
+    found = as_key(name, key)
+    if found.device == x.device:
+        return key
+    moved = to_device(fresh_key(name, key), x.device)
+    return keys_of(moved) if type(key) is PRNGKeyArray else moved
 
 
 def fresh_key(name: str, key: Any) -> Array:
@@ -170,7 +181,7 @@ def key(seed: Any) -> Array:
         number = as_int("key", "seed", seed)
         if not -(1 << 63) <= number < 1 << 63:
             raise ArgumentError(message("key", "a seed of at most 64 bits", str(number), "Use a smaller one."))
-        return wrap(new_tensor(key_words(number), torch.int64))
+        return made_key(key_words(number))
     value = _integer("key", "seed", seed)
     small = ops.logical_and(ops.less(value, 0), ops.greater_equal(value, -(1 << 31)))
     upper = ops.where(small, 0, ops.bitwise_and(ops.bitwise_right_shift(value, 32), MASK))
@@ -178,6 +189,12 @@ def key(seed: Any) -> Array:
 
 
 PRNGKey = key
+
+
+def made_key(words: Any) -> Array:
+    """Return words as an array; in a captured function it is where its arguments are."""
+    made = wrap(new_tensor(words, torch.int64))
+    return made if thread.trace.place is None else to_device(made, thread.trace.place)
 
 
 def _as_keys(name: str, keys: Any) -> Array:

@@ -40,6 +40,7 @@ from gtrace.core.trace.convert import (
     from_numpy,
     from_torch,
     lift,
+    new_place,
     plain_tensor,
     python_scalar,
     shared,
@@ -257,11 +258,13 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     if value is None or type(fill_value) is Array:
         from_array = lift("full", fill_value)
         out = from_array if dtype is None else cast(from_array, as_dtype(dtype))
+        if device is not None or (out.aval.weak and not out.aval.shape and thread.trace.place is not None):
+            out = to_device(out, new_place(device))
         return broadcast_to(out, sizes)
     kind = default_dtype(type(value)) if dtype is None else as_dtype(dtype)
     if kind not in INEXACT and isinstance(value, (float, complex)):
         check_cast(numpy.array(value), kind)
-    return full_like_scalar(value, kind, sizes, as_device(device))
+    return full_like_scalar(value, kind, sizes, new_place(device))
 
 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
@@ -397,7 +400,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
             check_cast(numpy.array(ends, dtype=object), kind)
     # torch counts in no wide unsigned dtype
     counted = torch.int64 if kind in WIDE_UNSIGNED else kind
-    return cast(bind(_arange, (), (*values, SHORT[counted], str(as_device(device)))), kind)
+    return cast(bind(_arange, (), (*values, SHORT[counted], str(new_place(device)))), kind)
 
 
 _LARGE = frozenset((torch.int32, torch.int64))
@@ -463,10 +466,8 @@ def linspace(
         return linspace(start, stop, count, endpoint, dtype=dtype, device=device), array(step, dtype, device)
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
-    if kind not in INEXACT:
-        exact = bind(_linspace, (), (a, b, count, bool(endpoint), "f64", str(as_device(device))))
-        return cast(exact, kind)
-    return bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[kind], str(as_device(device))))
+    counted = kind if kind in INEXACT else torch.float64
+    return cast(bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[counted], str(new_place(device)))), kind)
 
 
 def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:

@@ -75,6 +75,7 @@ def capture(
     outer, layout = thread.trace, thread.layout
     trace = Trace(capture=name)
     # before the trace is the current one, so that a signal handler cannot record an input ahead of the placeholders
+    trace.place = _place(avals, outer)
     inputs = [placeholder(trace, a) for a in avals]
     thread.trace, thread.layout = trace, None  # a region around a function is not part of it
     try:
@@ -103,6 +104,18 @@ def capture(
     memo = stretch.memo if stretch.captured else None
     stretch.captured = True
     return Captured(stretch.graph, constants, result, memo, token)
+
+
+def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:
+    """Return the GPU where a function of such arguments makes new arrays; None where the setting `device` decides.
+
+    Numbers are on the CPU and go anywhere, so they have no say.
+    """
+    devices = {a.device for a in avals if a.shape or a.device != CPU}
+    if not devices:
+        return outer.place
+    (place, *others) = devices
+    return None if others or place == CPU or config.current.device != CPU.type else place
 
 
 def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[Array]:

@@ -343,6 +343,12 @@ def new_tensor(values: Any, dtype: torch.dtype, device: torch.device | None = No
     return torch.tensor(values, dtype=dtype) if place is CPU else torch.tensor(values, dtype=dtype, device=place)
 
 
+def new_place(device: Any) -> torch.device:
+    """Return where a new array is made: in a captured function, by default, where its arguments are."""
+    place = thread.trace.place
+    return as_device(device) if device is not None or place is None else place
+
+
 def at_default(x: Array) -> Array:
     """Return an array of host data, which has a value, where the setting `device` says."""
     place = as_device(None)
@@ -412,4 +418,7 @@ def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
     if len(devices) > 1:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))
+    if not devices:  # weak ones alone: numbers, such as the count of a loop
+        devices = {x.aval.device for x in arrays}
+        devices = devices - {CPU} if len(devices) > 1 else devices
     return devices.pop() if devices else as_device(None)

@@ -59,6 +59,7 @@ class Trace:
         tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
         limit: `gtrace.core.trace.bind.on_recorded` is called for operations with this number or a higher one.
         capture: the description of the function being captured; None for the pending program of a thread.
+        place: the GPU of the arguments of a captured function, where it makes new arrays; None: where the setting says.
         locations: the user's line of each operation, by its number; None where it is not needed.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
@@ -79,6 +80,7 @@ class Trace:
         "tape",
         "limit",
         "capture",
+        "place",
         "closed",
         "held",
         "allowed",
@@ -99,6 +101,7 @@ class Trace:
         self.numbers: dict[int, int] = {}
         self.tape = tape
         self.capture = capture
+        self.place: Any = None
         self.closed = False
         self.held = 0
         self.full = False

@@ -132,7 +132,7 @@ def _replayable(function: F, places: bool) -> F:
         if not trace.limit and trace.capture is None:  # something is to be done for each operation
             return function(*args, **kwargs)
         settings = config.process if config.blocks() is None else config.current
-        key: list[Any] = [settings.x64, settings.jax_results, settings.device, thread.in_rule]
+        key: list[Any] = [settings.x64, settings.jax_results, settings.device, trace.place, thread.in_rule]
         arrays: list[Array] = []
         if settings.debug_key_reuse:
             return function(*args, **kwargs)

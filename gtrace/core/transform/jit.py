@@ -337,7 +337,8 @@ class Jitted:
         """Return the key of these arguments, apart from their leaves."""
         # the third distinguishes f(x, k=y) from f((x,), {"k": y})
         settings = config.current
-        rules = thread.in_rule, settings.x64, settings.jax_results, settings.device, callers_default_dtype()
+        places = settings.device, thread.trace.place
+        rules = thread.in_rule, settings.x64, settings.jax_results, places, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare the keys of dicts by ==, so that 1 is True

@@ -10,17 +10,19 @@ from typing import Any
 import attrs
 
 from gtrace.core.base import tree
+from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops.create import to_device
 from gtrace.core.ops.operands import cast, on_device_op, weak_like
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit_all
 from gtrace.core.trace.capture import Captured, capture
-from gtrace.core.trace.convert import lift
+from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.force import materialize
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import result_dtype
@@ -41,7 +43,15 @@ def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.Tre
         if not is_array(leaf):
             got = f"{type(leaf).__name__} at {what}{tree.paths(value)[k]}"
             raise ArgumentError(message(name, f"arrays or numbers in {what}", got, "Close over it instead."))
-    return [lift(name, leaf) for leaf in leaves], structure
+    lifted = [lift(name, leaf) for leaf in leaves]
+    devices = {x.aval.device for x in lifted if x.aval.device != CPU}
+    if len(devices) == 1:  # numbers, such as counts, are kept where the arrays beside them are
+        (place,) = devices
+        lifted = [
+            to_device(x, place) if python_scalar(leaf) is not None else x
+            for x, leaf in zip(lifted, leaves, strict=True)
+        ]
+    return lifted, structure
 
 
 def capture_body(
