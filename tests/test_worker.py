@@ -367,6 +367,25 @@ def test_a_compiler_that_hangs_in_this_process_is_ended(tmp_path, monkeypatch):
     until(lambda: ended(int((tmp_path / "started").read_text())), 20)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [True, False], ids=["own", "inductor"])
+def test_a_hang_in_this_process_is_no_verdict(tmp_path, monkeypatch, native):
+    started = f"sleep 600 & echo $! > {tmp_path}/started; wait"
+    compiler_that_fails(tmp_path, monkeypatch, started)
+    unit = changed(str(UNIT.graph), "add(%0, %1)", f"add(%0, {random.random()}:f32[]~)")
+    cache, store = ArtifactCache(), Store(tmp_path / "store", 10**9)
+    request = attrs.evolve(unit, native=native)
+    with (
+        gt.config(compile_timeout=1),
+        inductor_config.patch({"cpp.cxx": os.environ["CXX"]}),
+        pytest.raises(gt.TransientCompileError, match=r"more than 1 s \(GT_COMPILE_TIMEOUT\)"),
+    ):
+        monkeypatch.setattr(cache, "store", store)  # settings that change open another
+        cache.compile(request.name, request, Signature("s", "s"), ())
+    assert store.all() == []
+    until(lambda: ended(int((tmp_path / "started").read_text())), 20)
+
+
 def ended(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:  # nobody may have waited for it yet

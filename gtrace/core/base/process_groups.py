@@ -24,7 +24,7 @@ def start_group(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
     stderr: int = subprocess.STDOUT,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a compiler in a process group of its own: Ctrl-C does not reach it.
 

@@ -156,6 +156,7 @@ HEADER_FOLDER = Internal("torch._inductor.codecache", "_HEADER_DIR")
 HEADER_LOCKS = Internal("torch._inductor.codecache", "_HEADER_LOCK_DIR")
 CPP_COMPILE_ERROR = Internal("torch._inductor.exc", "CppCompileError")
 CPP_BUILDER = Internal("torch._inductor.cpp_builder", "CppBuilder")
+RUN_COMPILER = Internal("torch._inductor.cpp_builder", "_run_compile_cmd")
 CPP_OPTIONS = Internal("torch._inductor.cpp_builder", "CppTorchDeviceOptions")
 PICK_VEC_ISA = Internal("torch._inductor.cpu_vec_isa", "pick_vec_isa")
 VEC_ISAS = Internal("torch._inductor.cpu_vec_isa", "supported_vec_isa_list")
@@ -327,6 +328,9 @@ CIPHERS = Feature(
 SHORT_BUILDS = Feature(
     ("INDUCTOR_AOT", "CPP_COMPILE_ERROR", "CPP_BUILDER", "CPP_OPTIONS", "PICK_VEC_ISA", "PRECOMPILE_HEADER"),
     "The C++ compiler takes longer for a program.",
+)
+LIMITED_COMPILERS = Feature(
+    ("RUN_COMPILER", "CPP_COMPILE_ERROR"), "A C++ compiler that hangs in the program's own process is waited for."
 )
 OPEN_SIZES = Feature(
     ("SHAPE_ENV", "SYMBOLIC_CONTEXT", "DYNAMIC", "CPP_KERNEL", "USE_ACC_HELPER"), "Each size is compiled by itself."

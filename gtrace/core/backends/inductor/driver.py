@@ -29,6 +29,7 @@ from gtrace.core.backends.inductor.pointwise import register_pointwise
 from gtrace.core.backends.inductor.pooling import pooling
 from gtrace.core.backends.inductor.row_kernels import choose_rows
 from gtrace.core.backends.inductor.strides import strides_ensured
+from gtrace.core.backends.inductor.time_limit import compilers_limited
 from gtrace.core.backends.interpreter import batch_norms
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import require_compiler
@@ -193,6 +194,7 @@ def _compile(
         internals.SET_FAKE_MODE.get()(lowered.mode),
         without_common_subexpressions(),
         mended(),
+        compilers_limited(),
         products_lowered(shims, request.threads),
         strides_ensured(),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),

@@ -26,6 +26,7 @@ import torch
 from gtrace.core.backends.inductor.failures import NO_INTERFACE
 from gtrace.core.backends.inductor.folders import headers_folder
 from gtrace.core.backends.inductor.kernels import faster
+from gtrace.core.backends.inductor.time_limit import run_limited
 from gtrace.core.backends.toolchain import compiler
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import torch_internals as internals
@@ -193,8 +194,14 @@ def _stand_in(cpp: str) -> Path:
         check_library(library)
     except CacheError:  # there is none, or the disk was full
         empty = [cpp, "-shared", "-x", "c++", os.devnull, f"-Wl,-soname,{library.name}", "-o"]
-        _put(library, lambda file: subprocess.run([*empty, str(file)], check=True, capture_output=True))
+        _put(library, lambda file: _checked([*empty, str(file)]))
     return library
+
+
+def _checked(command: list[str]) -> None:
+    code, output = run_limited(command)
+    if code:
+        raise subprocess.CalledProcessError(code, command, output)
 
 
 def _put(path: Path, write: Callable[[Path], Any]) -> None:

@@ -1,0 +1,68 @@
+"""A limit for the C++ compilers that Inductor starts in this process: it waits for them without one."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+from gtrace.core.backends.native.library import late
+from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import TransientCompileError
+from gtrace.core.base.process_groups import Guard, end_group, start_group
+
+
+@contextlib.contextmanager
+def compilers_limited() -> Iterator[None]:
+    """Within the block, end a C++ compiler that takes this thread's Inductor longer than `compile_timeout`.
+
+    Raises:
+        TransientCompileError: one was ended. Inductor may put it into an error of its own.
+    """
+    if not internals.LIMITED_COMPILERS.available():
+        yield
+        return
+    original, thread = internals.RUN_COMPILER.get(), threading.get_ident()
+    builder = sys.modules[internals.RUN_COMPILER.module]
+
+    def run(cmd_line: str, cwd: str) -> None:
+        if threading.get_ident() != thread:  # others may use Inductor meanwhile
+            original(cmd_line, cwd)
+            return
+        command = shlex.split(cmd_line)
+        code, output = run_limited(command, cwd)
+        if code:
+            ended = subprocess.CalledProcessError(code, command, output)
+            raise internals.CPP_COMPILE_ERROR.get()(command, output) from ended
+
+    vars(builder)[internals.RUN_COMPILER.name] = run
+    try:
+        yield
+    finally:
+        vars(builder)[internals.RUN_COMPILER.name] = original
+
+
+def run_limited(command: list[str], folder: str | None = None) -> tuple[int, str]:
+    """Run a compiler; returns its exit code and what it says.
+
+    Raises:
+        TransientCompileError: it takes longer than `compile_timeout`.
+        OSError: it cannot be started.
+    """
+    timeout = config.current.compile_timeout
+    process = start_group(command, folder=folder)
+    guard = Guard(process)
+    try:
+        output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
+    except subprocess.TimeoutExpired as error:
+        raise TransientCompileError(late(timeout)) from error
+    finally:
+        end_group(process)  # it runs if it is late, or after Ctrl-C
+        guard.dismiss()
+        assert process.stdout is not None
+        process.stdout.close()
+    return process.returncode, output.decode(errors="replace")
