@@ -35,7 +35,8 @@ PLACES = {"index", "index_put", "index_put_inside", "gather", "scatter_add", "on
 UNORDERED = {"einsum": "infinities of both signs add up in another order", "gelu": "torch gives gelu(inf) = nan"}
 BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "project"}
 CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES - {"aten"})  # of torch's operators norms, which have a test below
-BATCHES = 8
+BATCHES = 32
+"""Each is one program: 50 cases take g++ a second, and 200 of them ten."""
 
 
 def as_scan(graph: Graph) -> Graph:
