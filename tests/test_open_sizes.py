@@ -269,6 +269,7 @@ def symbols(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:program .* was compiled for 8 sizes:gtrace.errors.CompileWarning")  # some are
 def test_random_programs_under_random_schedules_of_sizes(symbols):
     sizes = st.sampled_from([0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16])
 

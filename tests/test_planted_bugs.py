@@ -280,7 +280,7 @@ def batches_like_a_loop(example):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["flip", pytest.param("sum", marks=pytest.mark.long)])
-def test_a_batching_rule_off_by_one_axis(change_op, name, nodes):
+def test_a_batching_rule_off_by_one_axis(change_op, name, nodes, large):
     def wrong(op, size, batched, operands, **params):
         # the axes of one example, as if the batch were not in front of them
         params["axes"] = tuple(axis - 1 for axis in params["axes"])
@@ -288,7 +288,8 @@ def test_a_batching_rule_off_by_one_axis(change_op, name, nodes):
 
     right = REGISTRY[name].rules.batch
     change_op(REGISTRY[name], "batch", wrong)
-    floats = graphs(nodes, dtypes=[gt.float32, gt.float64], continuous=True)
+    few = None if large else [name, "add", "mul", "sin", "sum", "max", "reshape", "permute", "concat", "where"]
+    floats = graphs(nodes, ops=few, dtypes=[gt.float32, gt.float64], continuous=True)
     strategy = floats.flatmap(lambda graph: st.tuples(st.just(graph), arguments(graph), st.integers(2, 3)))
     graph, _, _ = smallest(strategy, batches_like_a_loop)
     assert name in [node.op.name for node in graph.nodes] and len(graph.nodes) <= MOST_NODES
