@@ -181,9 +181,9 @@ def test_arrays_that_the_function_closes_over_stay():
     w = own()
     value = w.to_torch().numpy()
     f = gt.jit(lambda x: x * w, donate_argnums=0, wait=False)
-    assert_close(f(w), value * value, check_dtype=False)
+    assert_close(f(w), value * value)
     # the function still has the value; the Array is given away
-    assert_close(f(own(seed=1)), value * own(seed=1).to_torch().numpy(), check_dtype=False)
+    assert_close(f(own(seed=1)), value * own(seed=1).to_torch().numpy())
 
 
 def test_results_that_share_memory_with_an_argument_keep_their_values():
@@ -203,7 +203,7 @@ def test_recorded_calls_give_nothing_away():
     assert np.all(np.asarray(gt.grad(f)(x)) == 3.0)
     assert gt.vmap(f)(x).shape == (4,)
     assert gt.jit(lambda x: f(x) + f(x), wait=False)(x).shape == ()
-    assert_close(x.sum(), f(x).item() / 3, check_dtype=False)
+    assert_close(x.sum(), f(x).item() / 3)
 
 
 def test_a_function_that_cannot_be_captured_loses_nothing_and_one_that_fails_later_says_so():
@@ -290,7 +290,7 @@ def test_parameters_of_a_model_that_is_divided():
     given_, got, own_loss = run(donate_argnames="ws")
     assert len(plain.programs()) > 1, "it is divided"
     assert any(program.key.donated for program in given_.programs())
-    assert_close(own_loss, loss, check_dtype=False)
+    assert_close(own_loss, loss)
     for a, b in zip(got, right, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

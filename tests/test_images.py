@@ -181,7 +181,7 @@ def test_images_keep_their_channels_last_between_the_parts_of_a_program(monkeypa
             lambda p, x: blocks(Ours, lambda x, w: gt.nn.conv2d(x, w, padding=1), p, x)
         )(given, gt.array(x))
         gt.eval((found, gradients))
-    assert_close(found, value, check_dtype=False)
+    assert_close(found, value)
     for got, expected in zip(gradients, tensors, strict=True):
         np.testing.assert_allclose(np.asarray(got), expected.grad.numpy(), rtol=1e-3, atol=1e-5)
     assert not copied, "the strides of results are those that were expected"
@@ -219,7 +219,7 @@ def test_the_nearest_elements_of_images_of_any_size(shape):
     slope = gt.grad(lambda x: (gt.image.resize(x, shape, "nearest") * ct).sum())(gt.array(x))
     expected = np.zeros_like(x)
     np.add.at(expected, np.ix_(*places), ct)
-    assert_close(slope, expected, check_dtype=False)
+    assert_close(slope, expected)
 
 
 def test_images_of_one_channel_have_their_channels_last_too():

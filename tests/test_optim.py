@@ -133,7 +133,7 @@ def test_optimizers_descend_as_those_of_torch(ours, theirs):
             optimizer.step()
     assert float(((params - target) ** 2).sum()) < float((target**2).sum())
     if optimizer:
-        assert_close(params, tensor, check_dtype=False)
+        assert_close(params, tensor)
 
 
 class Model(gt.nn.Module):
@@ -160,9 +160,9 @@ def test_clipped_updates_have_the_norm_and_direction(size, limit, seed):
     values *= size / np.linalg.norm(values)
     grads = {"a": gt.array(values[:3]), "b": gt.array(values[3:])}
     out, _ = gt.optim.clip_by_global_norm(limit).update(grads, gt.optim.EmptyState())
-    assert_close(gt.optim.global_norm(out), min(size, limit), check_dtype=False)
+    assert_close(gt.optim.global_norm(out), min(size, limit))
     flat = np.concatenate([out["a"].numpy(), out["b"].numpy()])
-    assert_close(flat, values * min(1.0, limit / size), check_dtype=False)
+    assert_close(flat, values * min(1.0, limit / size))
 
 
 @given(st.integers(1, 4), st.integers(1, 3))
@@ -181,7 +181,7 @@ def test_gradients_of_several_batches_are_one_update(every, rounds):
             params = gt.optim.apply_updates(params, updates)
         updates, plain_state = plain.update(sum(batches) / every, plain_state)
         other = gt.optim.apply_updates(other, updates)
-        assert_close(params, other, check_dtype=False)
+        assert_close(params, other)
     inner = opt.gradient_transformation()
     assert inner.init(params)._fields == state._fields
 
@@ -303,7 +303,7 @@ def test_gradients_go_through_updates_that_were_recorded_before():
     updates = [opt.update(params, state, params)[0] for _ in range(4)]
     assert all((np.asarray(one) == np.asarray(updates[0])).all() for one in updates)
     batched = gt.vmap(lambda g: opt.update(g, state, params)[0])(gt.stack([params, 2 * params]))
-    assert_close(batched[0], updates[0], check_dtype=False)
+    assert_close(batched[0], updates[0])
 
 
 def test_functions_of_the_user_run_at_every_step():
@@ -317,7 +317,7 @@ def test_functions_of_the_user_run_at_every_step():
         rate["now"] = 0.5 / (k + 1)
         chained.update(grads, states[0])
         updates, _ = scheduled.update(grads, states[1])
-        assert_close(updates, [-rate["now"]], check_dtype=False)
+        assert_close(updates, [-rate["now"]])
     assert len(calls) == 5
 
 
@@ -369,7 +369,7 @@ def test_parts_of_a_chain_are_replayed_beside_the_users():
     for _ in range(4):
         updates, state = opt.update(params, state, params)
         want, other = alone.update(params, other, params)
-        assert_close(updates, want, check_dtype=False)
+        assert_close(updates, want)
 
 
 def test_wrong_trees_are_refused_after_right_ones():
