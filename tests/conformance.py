@@ -1,339 +1,146 @@
 """Every operation of torch's own tests (OpInfo), called with Arrays: values, derivatives, batching, compiling.
 
-    python tests/conformance.py [--samples N] [--only NAME] [--compiled]
+    python tests/conformance.py [--samples N] [--only NAME ...] [--verify N]
 
-Writes docs/conformance.md unless one operation is named. Everything is float64 (or what an operation takes instead), on
-the CPU. The first N samples of each operation are used. A gradient is that of the sum of the results times fixed
-numbers, compared with torch's; the second order is the gradient of the sum of the squares of the first. A tangent is
-compared with torch's, or with the product of torch's gradient and the direction, which differ for a few operations.
-With --compiled, the first samples of all operations whose values are right are also compiled by Inductor, many in one
-program, and compared with what the interpreter gives.
+Everything is float64 (or what an operation takes instead), on the CPU. The first N samples of each operation are used.
+A gradient is that of the sum of the results times fixed numbers, compared with torch's; the second order is the
+gradient of the sum of the squares of the first. A tangent is compared with torch's, or with the product of torch's
+gradient and the direction, which differ for a few operations. Where a derivative differs from torch's, differences of
+values of torch decide. The first samples of all operations whose values are right are compiled too, many in one
+program: by Inductor, and by the C++ generator. What comes is compared with what the interpreter gives.
+
+Writes docs/conformance.csv, which has each outcome, and docs/conformance.md. With --only, the other rows stay. With
+--verify, nothing is written: some rows, which the table's text chooses, run again. Rows that differ are an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
-import math
-import signal
+import csv
+import io
+import random
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import attrs
 import torch
+from conformance_checks import TRIED, Row, close, failure, named, try_operation
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 
 import gtrace as gt
-from gtrace import tree
+from gtrace.core.backends.native.generator import generate, loop_graph, of_open_length
+from gtrace.core.backends.native.library import build, load
+from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.scheduler import uncompilable
-from gtrace.errors import ConcretizationError, GtraceError
+from gtrace.core.ir.graph import Graph, Node
+from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.simplify import dce
+from gtrace.core.ir.subgraph import subgraph
+from gtrace.errors import GtraceError
 
-CHECKS = ("forward", "gradient", "second order", "jvp", "vmap", "vmap of gradient", "compiled")
+COMPILED = ("Inductor", "C++")
+CHECKS = (*TRIED, *COMPILED)
 GROUP = 24
 """How many operations are compiled in one program."""
-INEXPRESSIBLE = {
-    "draws from torch's random state": "draws from torch's global state",
-    "writes to its arguments": "leaves its arguments as they are",
-    "is in place": "expected a function that returns new arrays",
-    "is sparse": "expected a dense tensor",
-    "immutable": "gt.Array has no attribute",
-    "is in place, unbound": "_' for 'torch._C.TensorBase' objects doesn't apply to a 'Array' object",
-    "has complex32, which gtrace lacks": "got torch.complex32",
-    "is NumPy's method of that name": "[repeat] expected an integer",
-}
-SECONDS = 60
+VERIFIABLE = 2.0
+"""Rows that take more seconds than this are not run again by --verify."""
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+TABLE, PAGE = DOCS / "conformance.csv", DOCS / "conformance.md"
 
 
-@attrs.define
-class Row:
-    """What became of one operation: for each check "ok", "mismatch", a reason why not, or None: not applicable."""
-
-    name: str
-    results: dict[str, str | None] = attrs.field(factory=dict)
-    notes: dict[str, str] = attrs.field(factory=dict)
-    call: Callable[[list[Any]], list[gt.Array]] | None = None
-    leaves: list[Any] = attrs.field(factory=list)
-
-    def note(self, check: str, outcome: str | None, note: str = "") -> None:
-        before = self.results.get(check)
-        if before in (None, "ok") or outcome == "mismatch":
-            self.results[check] = outcome if outcome is not None else before
-            if note:
-                self.notes[check] = note
-
-
-class TooLongError(Exception):
-    pass
-
-
-@contextlib.contextmanager
-def limit(seconds: int):
-    def stop(*_):
-        raise TooLongError(f"more than {seconds} s")
-
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-
-
-def dtype_of(op: OpInfo) -> torch.dtype | None:
-    taken = op.supported_dtypes("cpu")
-    return next((d for d in (torch.float64, torch.float32, torch.int64, torch.bool) if d in taken), None)
-
-
-def to_gt(value):
-    return tree.map(lambda x: gt.array(x.detach()) if isinstance(x, torch.Tensor) else x, value)
-
-
-def tensors(result) -> list[torch.Tensor]:
-    return [x for x in tree.leaves(result) if isinstance(x, torch.Tensor)]
-
-
-def arrays(result) -> list[gt.Array]:
-    return [x for x in tree.leaves(result) if isinstance(x, gt.Array)]
-
-
-def close(got, expected, tolerance=1e-7) -> bool:
-    if len(got) != len(expected):
-        return False
-    for a, b in zip(got, expected, strict=True):
-        a = a.to_torch() if isinstance(a, gt.Array) else a
-        if tuple(a.shape) != tuple(b.shape) or a.dtype != b.dtype:
-            return False
-        loose = max(tolerance, 1e-4 if b.dtype in (torch.float32, torch.complex64) else 0)
-        if not torch.allclose(a, b.detach(), rtol=loose, atol=loose * 10, equal_nan=True):
-            return False
-    return True
-
-
-def differentiable(sample: SampleInput) -> list[tuple[int, torch.Tensor]]:
-    leaves = tree.leaves((sample.input, sample.args, sample.kwargs))
-    return [(k, x) for k, x in enumerate(leaves)
-            if isinstance(x, torch.Tensor) and x.is_floating_point() and x.requires_grad]  # fmt: skip
-
-
-def weights(shape, dtype):
-    count = math.prod(shape)
-    numbers = torch.cos(torch.arange(count, dtype=torch.float64)).reshape(shape) + 0.5
-    return numbers.to(gt.dtypes.DType(dtype).torch)
-
-
-def try_sample(row: Row, op: OpInfo, sample: SampleInput) -> None:
-    with torch.no_grad():
-        try:
-            expected = sample_result(op, sample)
-        except Exception:  # noqa: BLE001 - the sample itself cannot be run here
-            return
-    if not tensors(expected) or not tensors((sample.input, sample.args, sample.kwargs)):
-        row.note("forward", "(makes arrays from none)")
-        return
-    if "empty" in op.name:
-        row.note("forward", "(has no values)")
-        return
-    if op.name == "as_strided" and sample.input.numel() != sample.input.untyped_storage().nbytes() // 8:
-        row.note("forward", "(reads memory outside its argument)")
-        return
-    try:
-        args = to_gt((sample.input, sample.args, sample.kwargs))
-    except GtraceError as error:
-        row.note("forward", "(is sparse)" if "dense" in str(error) else "fails", str(error)[:300])
-        return
-
-    function = bound(op.op)
-
-    def call(leaves):
-        first, rest, named = tree.structure(args).unflatten(leaves)
-        return sample.output_process_fn_grad(function(first, *rest, **named))
-
-    leaves = tree.leaves(args)
-    if not check(row, "forward", lambda: arrays(call(leaves)), lambda: tensors(expected)):
-        return
-    if row.call is None:
-        row.call, row.leaves = (lambda given: arrays(call(given))), leaves
-    places = differentiable(sample)
-    if not op.supports_autograd or not places:
-        return
-    xs = [leaves[k] for k, _ in places]
-
-    def total(*values):
-        filled = list(leaves)
-        for (k, _), v in zip(places, values, strict=True):
-            filled[k] = v
-        outs = [y for y in arrays(call(filled)) if y.aval.floating]
-        products = [(y * gt.array(weights(y.shape, y.dtype))).sum().real for y in outs]
-        return sum(products, gt.zeros((), dtype=xs[0].dtype))
-
-    def torch_total(*values):
-        filled = tree.leaves((sample.input, sample.args, sample.kwargs))
-        for (k, _), v in zip(places, values, strict=True):
-            filled[k] = v
-        structure = tree.structure((sample.input, sample.args, sample.kwargs))
-        first, rest, named = structure.unflatten(filled)
-        outs = tensors(sample.output_process_fn_grad(op.op(first, *rest, **named)))
-        products = [(y * weights(y.shape, y.dtype)).sum() for y in outs if y.is_floating_point() or y.is_complex()]
-        return sum([y.real if y.is_complex() else y for y in products], torch.zeros((), dtype=values[0].dtype))
-
-    def torch_grads(create_graph=False):
-        values = [x.detach().clone().requires_grad_() for _, x in places]
-        y = torch_total(*values)
-        found = torch.autograd.grad(y, values, create_graph=create_graph, allow_unused=True)
-        return values, [torch.zeros_like(v) if g is None else g for v, g in zip(values, found, strict=True)]
-
-    everything = tuple(range(len(xs)))
-    gradient = gt.grad(total, argnums=everything)
-    try:
-        _, expected_grads = torch_grads()
-    except Exception:  # noqa: BLE001 - torch has none either
-        return
-    if not check(row, "gradient", lambda: list(gradient(*xs)), lambda: expected_grads):
-        return
-    moved = [gt.array(weights(x.shape, x.dtype)) for x in xs]
-    along = [sum((g * weights(g.shape, g.dtype)).sum() for g in expected_grads)]
-    with contextlib.suppress(Exception):  # torch has no forward derivative
-        primals = tuple(x.detach() for _, x in places)
-        along.append(torch.func.jvp(torch_total, primals, tuple(weights(x.shape, x.dtype) for x in primals))[1])
-    check(row, "jvp", lambda: [gt.jvp(total, tuple(xs), tuple(moved))[1]], lambda: along[-1:], instead=along[:1])
-    if op.supports_gradgrad:
-
-        def second():
-            values, grads = torch_grads(create_graph=True)
-            whole = sum((g**2).sum() for g in grads)
-            if not whole.requires_grad:
-                return [torch.zeros_like(v) for v in values]
-            found = torch.autograd.grad(whole, values, allow_unused=True)
-            return [torch.zeros_like(v) if g is None else g for v, g in zip(values, found, strict=True)]
-
-        squares = gt.grad(lambda *v: sum((g**2).sum() for g in gradient(*v)), argnums=everything)
-        try:
-            expected_second = second()
-        except Exception:  # noqa: BLE001 - torch has none either
-            expected_second = None
-        if expected_second is not None:
-            check(row, "second order", lambda: list(squares(*xs)), lambda: expected_second, 1e-5)
-    twice = [gt.stack([x, x * 1.0]) for x in xs]
-    check(
-        row, "vmap", lambda: [gt.vmap(total)(*twice)], lambda: [torch.stack([torch_total(*[x for _, x in places])] * 2)]
-    )
-    check(row, "vmap of gradient", lambda: list(gt.vmap(gradient)(*twice)),
-          lambda: [torch.stack([g, g]) for g in expected_grads])  # fmt: skip
-
-
-def bound(function):
-    """Return a method of torch.Tensor as the method of that name of whatever it is called on.
-
-    Functions of torch.masked do not hand over to the type of their arguments: they are lifted.
-    """
-    if getattr(function, "__module__", "") == "torch.masked._ops":
-        return gt.lift(function)
-    if vars(torch.Tensor.__base__).get(getattr(function, "__name__", "")) is not function:
-        return function
-    return lambda x, *rest, **named: getattr(x, function.__name__)(*rest, **named)
-
-
-def sample_result(op: OpInfo, sample: SampleInput):
-    return sample.output_process_fn_grad(op.op(sample.input, *sample.args, **sample.kwargs))
-
-
-def check(row: Row, name: str, ours, theirs, tolerance=1e-7, instead=()) -> bool:
-    try:
-        with limit(SECONDS):
-            got = ours()
-            gt.eval(got)
-            expected = theirs()
-    except TooLongError as error:
-        row.note(name, "fails", str(error))
-        return False
-    except Exception as error:  # noqa: BLE001 - it is what the report is about
-        for reason, text in INEXPRESSIBLE.items():
-            if text in str(error) or (name.startswith("vmap") and isinstance(error, ConcretizationError)):
-                row.note(name, f"({reason})" if text in str(error) else "(looks at values)")
-                return False
-        row.note(name, "fails", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:300])
-        return False
-    if close(got, expected, tolerance) or (instead and close(got, instead, tolerance)):
-        row.note(name, "ok")
-        return True
-    row.note(name, "mismatch")
-    return False
-
-
-def run(only: str | None, samples: int) -> list[Row]:
-    rows = []
+def run(names: Iterable[str], samples: int) -> list[Row]:
+    rows, names = [], set(names)
     for op in op_db:
-        name = op.name + (f" ({op.variant_test_name})" if op.variant_test_name else "")
-        if only is not None and only != op.name:
-            continue
-        dtype = dtype_of(op)
-        row = Row(name)
-        rows.append(row)
-        if dtype is None:
-            row.note("forward", "(complex or quantized only)")
-            continue
-        start = time.perf_counter()
-        try:
-            gradient = dtype.is_floating_point and op.supports_autograd
-            for k, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=gradient)):
-                if k >= samples:
-                    break
-                try_sample(row, op, sample)
-        except GtraceError as error:
-            row.note("forward", "fails", str(error)[:300])
-        except Exception as error:  # noqa: BLE001 - torch's own sample fails
-            row.note("forward", "(torch's samples cannot be made here)", str(error)[:100])
-        seconds = time.perf_counter() - start
-        print(f"{name:50} {seconds:6.1f} s  " + "  ".join(
-            f"{c}: {row.results.get(c)}" for c in CHECKS if row.results.get(c) != "ok"), flush=True)  # fmt: skip
-        for c, note in row.notes.items():
-            print(f"      {c}: {note}", flush=True)
+        if named(op) in names:
+            row = try_operation(op, samples)
+            rows.append(row)
+            print(f"{row.name:50} {row.seconds:6.1f} s", flush=True)
+            for c, outcome in row.results.items():
+                if outcome != "ok":
+                    print(f"      {c}: {outcome}", flush=True)
     return rows
 
 
-def compare_compiled(rows: list[Row]) -> None:
+def cells(row: Row) -> list[str]:
+    return [row.name, *[row.results.get(c, "") for c in CHECKS], "slow" if row.seconds > VERIFIABLE else ""]
+
+
+def by_inductor(group: list[Row]) -> list[gt.Array]:
+    # as inputs, so that nothing is computed while compiling
+    with gt.config(native=False):
+        return gt.jit(whole(group), wait=True)(*all_arrays(group))
+
+
+def by_generator(group: list[Row]) -> list[torch.Tensor]:
+    with tempfile.TemporaryDirectory() as place:
+        step = load(build(as_scan(graph_of(group)), Path(place)), "process").run
+        found = step([*[x.to_torch() for x in all_arrays(group)], torch.tensor(1)])
+        return [y[0].clone() for y in found]
+
+
+def graph_of(group: list[Row]) -> Graph:
+    return dce(gt.make_graph(whole(group))(*all_arrays(group)))
+
+
+def as_scan(graph: Graph) -> Graph:
+    """Return one step of a scan whose constants are the inputs of a graph, and whose outputs are its outputs."""
+    body, count = subgraph(graph), len(graph.inputs)
+    instr = REGISTRY["scan"].instr((body, 1, False, count, 0), graph.avals)
+    return of_open_length(loop_graph(Node(instr, tuple(range(count)), count))[0])
+
+
+def not_by_inductor(row: Row) -> str | None:
+    return uncompilable(gt.make_graph(whole([row]))(*all_arrays([row])))
+
+
+def not_by_generator(row: Row) -> str | None:
+    graph = graph_of([row])
+    if len(graph.inputs) != len(all_arrays([row])) or not graph.nodes:
+        return "nothing to compile"
+    try:
+        generate(as_scan(graph))
+    except UnsupportedLoopError:
+        return "no C++ for it"
+    return None
+
+
+def compare_compiled(rows: list[Row], column: str, refused, compiled) -> None:
     """Compile what can be compiled, in groups; a group with a failure or a mismatch is halved."""
     ready = []
     for row in rows:
-        if row.call is None or not all(result == "ok" for result in [row.results["forward"]]):
+        if row.call is None or row.results["forward"] != "ok":
             continue
         try:
-            reason = uncompilable(gt.make_graph(whole([row]))(*only_arrays(row)))
+            reason = refused(row)
         except GtraceError:
             reason = "looks at values"
         if reason:
-            row.note("compiled", f"({reason})")
+            row.note(column, f"({reason})")
         else:
             ready.append(row)
     groups = [ready[k : k + GROUP] for k in range(0, len(ready), GROUP)]
     while groups:
         group = groups.pop()
-        given = [x for row in group for x in only_arrays(row)]
         start = time.perf_counter()
         try:
-            # as inputs, so that nothing is computed while compiling
-            got = gt.jit(whole(group), wait=True)(*given)
-            reason = "" if jitted_equal(group, got) else "mismatch"
+            outcome = "ok" if jitted_equal(group, compiled(group)) else "mismatch"
         except Exception as error:  # noqa: BLE001 - it is what the report is about
-            reason = f"{type(error).__name__}: {error}"[:300]
-        print(f"{len(group):4} compiled {time.perf_counter() - start:6.1f} s  {group[0].name} ... {reason}", flush=True)
-        if not reason:
+            outcome = failure(error)
+        print(f"{len(group):4} by {column} {time.perf_counter() - start:6.1f} s  {group[0].name} ... {outcome}",
+              flush=True)  # fmt: skip
+        if outcome == "ok" or len(group) == 1:
             for row in group:
-                row.note("compiled", "ok")
-        elif len(group) > 1:
-            groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                row.note(column, outcome)
         else:
-            group[0].note("compiled", "mismatch" if reason == "mismatch" else "fails", reason)
+            groups += [group[: len(group) // 2], group[len(group) // 2 :]]
 
 
-def only_arrays(row: Row) -> list[gt.Array]:
-    return [x for x in row.leaves if isinstance(x, gt.Array)]
+def all_arrays(group: list[Row]) -> list[gt.Array]:
+    return [x for row in group for x in row.leaves if isinstance(x, gt.Array)]
 
 
 def whole(group: list[Row]) -> Callable[..., list[gt.Array]]:
@@ -351,49 +158,96 @@ def jitted_equal(group: list[Row], got: list[gt.Array]) -> bool:
     return close(got, [y.to_torch() for y in expected])
 
 
-def report(rows: list[Row], samples: int) -> str:
+def read_table() -> tuple[str, dict[str, list[str]]]:
+    """Return what the table was made with, and its cells by operation."""
+    text = TABLE.read_text(encoding="utf-8")
+    (made_with,), _, *rows = csv.reader(io.StringIO(text))
+    return made_with, {row[0]: row for row in rows}
+
+
+def write_table(made_with: str, rows: dict[str, list[str]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([made_with])
+    writer.writerow(["operation", *CHECKS, "time"])
+    writer.writerows(rows[name] for name in map(named, op_db) if name in rows)
+    TABLE.write_text(text.getvalue(), encoding="utf-8")
+
+
+def report(made_with: str, rows: dict[str, list[str]]) -> str:
+    """Return the page that says what the table says."""
+    outcomes = {c: [(name, row[k + 1]) for name, row in rows.items() if row[k + 1]] for k, c in enumerate(CHECKS)}
     lines = [
-        "# Conformance",
-        "",
-        f"torch {torch.__version__}, its own test samples (OpInfo), the first {samples} of each operation, float64 on"
-        " the CPU. `make conformance` writes this page.",
-        "",
-        "| check | right | mismatch | fails | not expressible |",
+        "# Conformance", "",
+        "torch has samples for tests of its operations (OpInfo). `make conformance` calls them with Arrays and writes",
+        "this page. [The table](conformance.csv) has each outcome. The test suite runs a part of it again.", "",
+        f"{made_with}.", "",
+        "The last two checks are compiled results, by Inductor and by the C++ generator, against interpreted ones.", "",
+        "| check | right | mismatch | fails | other |",
         "|---|---|---|---|---|",
-    ]
+    ]  # fmt: skip
+    reasons: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for c in CHECKS:
-        count = collections.Counter()
-        for row in rows:
-            result = row.results.get(c)
-            if result is not None:
-                count["other" if result.startswith("(") else result] += 1
-        if count:
-            lines.append(f"| {c} | {count['ok']} | {count['mismatch']} | {count['fails']} | {count['other']} |")
+        count: collections.Counter[str] = collections.Counter()
+        for name, outcome in outcomes[c]:
+            count[outcome.partition(":")[0] if outcome[0] != "(" else "other"] += 1
+            if outcome[0] == "(":
+                reasons[outcome[1:-1], c].append(name)
+        lines.append(f"| {c} | {count['ok']} | {count['mismatch']} | {count['fails']} | {count['other']} |")
     lines += ["", "## What is not right", "", "| operation | check | outcome |", "|---|---|---|"]
-    for row in rows:
-        for c in CHECKS:
-            result = row.results.get(c)
-            if result in ("fails", "mismatch"):
-                note = row.notes.get(c, "").split(" (at ")[0].replace("|", "/")  # without the line of this script
-                lines.append(f"| {row.name} | {c} | {result}: {note[:160]} |")
+    lines += [f"| {name} | {c} | {outcome.replace('|', '/')} |" for c in CHECKS for name, outcome in outcomes[c]
+              if outcome.startswith(("fails", "mismatch"))]  # fmt: skip
+    lines += ["", "## Other outcomes", "", "| outcome | check | operations |", "|---|---|---|"]
+    for (reason, c), names in sorted(reasons.items()):
+        shown = ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+        lines.append(f"| {reason} | {c} | {shown} |")
     return "\n".join(lines) + "\n"
+
+
+MOST = 12
+"""How many operations the page names beside a reason."""
+
+
+def verify(count: int) -> list[str]:
+    """Run some rows again, and return what differs from the table and the page."""
+    made_with, rows = read_table()
+    found = [] if PAGE.read_text(encoding="utf-8") == report(made_with, rows) else ["the page is not the table's"]
+    names = [named(op) for op in op_db]
+    if not made_with.startswith(f"torch {torch.__version__.split('+')[0]}:"):
+        print(f"{made_with}; this is {torch.__version__}")
+        return found
+    if names != list(rows):
+        return [*found, "the table has other operations than torch"]
+    chosen = random.Random(TABLE.read_bytes()).sample([name for name in names if not rows[name][-1]], count)
+    samples = int(made_with.rpartition("first ")[2].split()[0])
+    for row in run(chosen, samples):
+        for c, was, now in zip(TRIED, rows[row.name][1:], cells(row)[1:], strict=False):
+            if was != now:
+                found.append(f"{row.name}, {c}: the table says {was!r}, now {now!r}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--only")
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--samples", type=int, default=3, help="how many of each operation")
+    parser.add_argument("--only", nargs="+", help="operations, with all their variants")
+    parser.add_argument("--verify", type=int, metavar="N", help="run N rows again and write nothing")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     gt.config.update(auto_compile=False)
-    rows = run(options.only, options.samples)
-    if options.compiled:
-        compare_compiled(rows)
-    if options.only is None:
-        page = Path(__file__).resolve().parents[1] / "docs" / "conformance.md"
-        page.write_text(report(rows, options.samples), encoding="utf-8")
-    sys.exit(any("mismatch" in row.results.values() for row in rows))
+    if options.verify:
+        found = verify(options.verify)
+        sys.exit("\n".join([*found, "Run make conformance."]) if found else 0)
+    rows = run([named(op) for op in op_db if not options.only or op.name in options.only], options.samples)
+    compare_compiled(rows, "Inductor", not_by_inductor, by_inductor)
+    compare_compiled(rows, "C++", not_by_generator, by_generator)
+    made_with, before = read_table() if options.only else (
+        f"torch {torch.__version__.split('+')[0]}: its first {options.samples} samples of each operation,"
+        " in float64 on the CPU", {})  # fmt: skip
+    before |= {row.name: cells(row) for row in rows}
+    write_table(made_with, before)
+    PAGE.write_text(report(*read_table()), encoding="utf-8")
+    sys.exit(any("mismatch" in row for row in before.values()))
 
 
 if __name__ == "__main__":

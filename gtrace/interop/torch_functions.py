@@ -37,7 +37,7 @@ from gtrace.interop.aten.derive import Derived, Draw, made_of_torch, read_derive
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.overloads import encode
 from gtrace.interop.aten.packed_sequences import check_results
-from gtrace.interop.aten.trace_effects import known_detach
+from gtrace.interop.aten.trace_effects import observable
 from gtrace.interop.aten.tracer import LooksAtValues
 from gtrace.interop.nodes_of_users import flatten
 
@@ -302,7 +302,7 @@ class CallTable:
         def trace() -> Recorded:
             recorded = kept_call(call, function)
             if recorded is None:
-                recorded = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs))
+                recorded = call.trace(lambda args, kwargs: observable(function)(*args, **kwargs))
                 keep_call(call, function, recorded)
             return recorded
 
@@ -314,7 +314,7 @@ class CallTable:
             if not _followed(arrays):
                 return _run(call, function)
             # a pending gradient follows what is recorded: the calls that these values lead to
-            found = call.trace(lambda args, kwargs: known_detach(function)(*args, **kwargs), values=True)
+            found = call.trace(lambda args, kwargs: observable(function)(*args, **kwargs), values=True)
         return found(arrays, not ambient or gradients_follow())
 
 

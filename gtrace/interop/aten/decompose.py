@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gtrace.core.backends.interpreter.batch_norms import differentiable_backward
+from gtrace.interop.aten.equal_functions import EQUAL_FUNCTIONS
 
 Optional = torch.Tensor | None
 
@@ -139,6 +140,7 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", FLASH): attention,
     ("vjp", f"{_FLASH}_backward.default"): _attention_backward,
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
+    **{(rule, overload): function for overload, function in EQUAL_FUNCTIONS.items() for rule in ("vjp", "jvp")},
 }
 """By rule and overload: an equal function, whose derivatives torch has."""
 

@@ -16,6 +16,7 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ops.gather import gather_op
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.interop.aten.overloads import OPERAND
@@ -356,7 +357,8 @@ def _norm_pullback(
         return None
     shape = tuple(1 if k in found[0] else n for k, n in enumerate(x.shape))
     norm = ops.reshape(call_aten(NORM, args, operands), shape)
-    return [ops.reshape(ct, shape) * (x / ops.where(norm == 0, 1, norm))]
+    # not x over a norm that is never 0: the second derivative is not finite there, as in torch
+    return [ops.reshape(ct, shape) * ops.where(norm == 0, 0, x / norm)]
 
 
 def _norm_tangent(
@@ -367,7 +369,7 @@ def _norm_tangent(
     found = _axes_of_norm(args, x.ndim)
     if found is None or tangent is None:
         return None
-    return ops.sum(x * tangent, axis=found[0], keepdims=found[1]) / ops.where(norm == 0, 1, norm)
+    return ops.where(norm == 0, 0, ops.sum(x * tangent, axis=found[0], keepdims=found[1]) / norm)
 
 
 def _norm_of_batch(
@@ -397,17 +399,30 @@ def _type_of_norm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
 def _group_norm_pullback(
     cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents by torch's kernel: where derivatives of them may be asked for, torch takes it apart."""
-    if cts[0] is None or any(ct is not None for ct in cts[1:]):
-        return None
+    """Return the cotangents by torch's kernel, and those that come by the means and inverse deviations.
+
+    torch's own derivative leaves these out unless both have a cotangent.
+    """
     _, weight, bias, *sizes, _ = args
     given = iter(needed[1:])
     wanted = (needed[0], *(place is not None and next(given) for place in (weight, bias)))
     _, mean, scale = call_aten(GROUP_NORM, args, operands)
-    weights = () if weight is None else operands[1:2]
-    constants = (*(OPERAND,) * 4, weight, *sizes, wanted)
-    results = iter(call_aten(GROUP_NORM_BACKWARD, constants, [cts[0], operands[0], mean, scale, *weights]))
-    return [next(results) if need else None for need in needed]
+    found: list[Array | None] = [None] * len(needed)
+    if cts[0] is not None:
+        weights = () if weight is None else operands[1:2]
+        constants = (*(OPERAND,) * 4, weight, *sizes, wanted)
+        results = iter(call_aten(GROUP_NORM_BACKWARD, constants, [cts[0], operands[0], mean, scale, *weights]))
+        found = [next(results) if need else None for need in needed]
+    if needed[0]:
+        x, groups = operands[0], (*mean.shape, -1)
+        shifts = ops.reshape(x, groups) - ops.expand_dims(mean, 2)
+        count = max(shifts.shape[2], 1)
+        for ct, slopes in ((cts[1], ops.ones_like(shifts)), (cts[2], -(ops.expand_dims(scale, 2) ** 3) * shifts)):
+            if ct is not None:
+                change = ops.reshape(ops.expand_dims(ct, 2) * slopes / count, x.shape)
+                change = cast(change, x.aval.dtype)
+                found[0] = change if found[0] is None else found[0] + change
+    return found
 
 
 TYPES: dict[str, Callable[[Sequence[Aval], tuple[Any, ...]], Aval | Bundle | None]] = {

@@ -286,6 +286,18 @@ def _place(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor |
     return new([1 if k in axes else n for k, n in enumerate(x.shape) if keepdim or k not in axes], torch.int64)
 
 
+def _ctc_loss(
+    x: Tensor, targets: Tensor, lengths: Sequence[int], counts: Sequence[int], *rest: Any, **kwargs: Any
+) -> tuple[Tensor, ...]:
+    """The losses, and the log-probabilities of labels with blanks between and around them."""
+    steps, batch, _ = x.shape
+    return new((batch,), x.dtype), new((batch, steps, 2 * max(counts, default=0) + 1), x.dtype)
+
+
+def _ctc_loss_backward(ct: Tensor, x: Tensor, *rest: Any, **kwargs: Any) -> Tensor:
+    return new(x.shape, x.dtype)
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(("_softmax.default", "_log_softmax.default", "cumsum.default", "cumprod.default"), _along),
     **dict.fromkeys(("_softmax_backward_data", "_log_softmax_backward_data"), _along_backward),
@@ -306,6 +318,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("mse_loss_backward", "smooth_l1_loss_backward", "huber_loss_backward"), _loss_backward),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward"), _nll),
     **dict.fromkeys(("nll_loss_backward", "nll_loss2d_backward"), _nll_backward),
+    "_ctc_loss.default": _ctc_loss,
+    "_ctc_loss_backward.default": _ctc_loss_backward,
     "embedding.default": _embedding,
     "embedding_dense_backward": _embedding_backward,
     "index.Tensor": _indexed,

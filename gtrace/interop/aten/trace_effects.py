@@ -72,12 +72,31 @@ def users_detaches(observing: Any) -> Iterator[None]:
                 setattr(holder, name, value)
 
 
-_DETACHING = torch.Tensor.detach, torch.detach
+def observable(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of torch in a form that shows what it does: detach its argument, or look at values."""
+    return _OBSERVABLE.get(function, function)
 
 
-def known_detach(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of torch, in a form that `users_detaches` knows if it detaches its argument."""
-    return (lambda x: x.detach()) if function in _DETACHING else function
+def _detach(x: torch.Tensor) -> torch.Tensor:
+    return x.detach()
+
+
+def _tensor_split(*args: Any, **named: Any) -> Any:
+    """Read the places at which to split from a tensor: torch reads its memory."""
+    read: list[Any] = [x.tolist() if k == 1 and isinstance(x, torch.Tensor) else x for k, x in enumerate(args)]
+    places = named.pop("tensor_indices_or_sections", None)
+    if places is not None:
+        found = places.tolist()
+        named["sections" if isinstance(found, int) else "indices"] = found
+    return torch.tensor_split(*read, **named)
+
+
+_OBSERVABLE: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.Tensor.detach: _detach,
+    torch.detach: _detach,
+    torch.Tensor.tensor_split: _tensor_split,
+    torch.tensor_split: _tensor_split,
+}
 
 
 @functools.cache
@@ -195,7 +214,7 @@ def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any], fol
     if replaced is not None:
         return replaced(*args, **kwargs)
     reads = torch.Tag.data_dependent_output in function.tags
-    if not reads and torch.Tag.dynamic_output_shape not in function.tags:
+    if not reads and not of_unknown_size(function):
         return function(*args, **kwargs)
     found = _value(function, *args, **kwargs)
     results = found if isinstance(found, (tuple, list)) else [found]
@@ -207,12 +226,22 @@ def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any], fol
     return found
 
 
+def of_unknown_size(function: Any) -> bool:
+    """Whether sizes of results depend on values of tensors. torch says it of one operator that takes numbers."""
+    return torch.Tag.dynamic_output_shape in function.tags and function is not torch.ops.aten._ctc_loss.default
+
+
 def _value(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what a function gives for values, without tracing it: its tensors are constants."""
     functional = internals.FUNCTIONAL_TENSOR.get()
 
     def plain(x: Any) -> Any:
-        return x.from_functional() if isinstance(x, functional) else x
+        if isinstance(x, functional):
+            return x.from_functional()
+        # the elements that `tolist` reads
+        return internals.FROM_FUNCTIONAL.get()(x) if isinstance(x, torch.Tensor) and is_wrapped(x) else x
+
+    is_wrapped = internals.IS_FUNCTIONAL.get()
 
     with internals.NO_DISPATCH_MODES.get()():
         found = function(*tree.map(plain, args), **tree.map(plain, kwargs))
@@ -273,9 +302,11 @@ def _lstsq(
     return solution if columns else solution.squeeze(-1), residuals, *values[2:]
 
 
-def _ctc_loss(*args: Any, **kwargs: Any) -> Any:
-    fix = "Use gt.nn.ctc_loss."
-    raise DtypeError(message("torch.ctc_loss", "a function that has a derivative", "one without a type", fix))
+def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any) -> tuple[torch.Tensor, ...]:
+    """Call the form that takes lengths as numbers, which say how large the results are."""
+    lengths = [_value(lambda z: z.reshape(-1).tolist(), z) for z in rest[:2]]
+    found: tuple[torch.Tensor, ...] = torch.ops.aten._ctc_loss.default(log_probs, targets, *lengths, *rest[2:], **named)
+    return found
 
 
 _REPLACED: dict[Any, Callable[..., Any]] = {
@@ -286,6 +317,5 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.repeat_interleave.Tensor: _repeat_interleave,
     torch.ops.aten.linalg_lstsq.default: _lstsq,
     torch.ops.aten._ctc_loss.Tensor: _ctc_loss,
-    torch.ops.aten._ctc_loss.default: _ctc_loss,
 }
 """By overload: what to trace in its place for known values."""

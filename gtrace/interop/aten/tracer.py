@@ -24,7 +24,7 @@ from gtrace.interop.aten.decompose import DECOMPOSITIONS
 from gtrace.interop.aten.default_dtype import with_default_dtype
 from gtrace.interop.aten.memory import BY_MEMORY, constant_memory, with_memory
 from gtrace.interop.aten.overloads import fake_tensors, is_view
-from gtrace.interop.aten.trace_effects import users_detaches
+from gtrace.interop.aten.trace_effects import of_unknown_size, users_detaches
 from gtrace.interop.aten.traced_tensor import (
     Memory,
     TracedTensor,
@@ -388,7 +388,7 @@ def _reads_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     elif function is torch.ops.aten.repeat_interleave.Tensor:
         sized = kwargs.get("output_size") is None
     else:
-        sized = torch.Tag.dynamic_output_shape in function.tags
+        sized = of_unknown_size(function)
     return "size" if sized else "result" if torch.Tag.data_dependent_output in function.tags else None
 
 

@@ -65,7 +65,7 @@ _DIFFERENTIABLE: dict[str, Sequence[int]] = {
     "aten._linalg_svd.default": range(3), "aten.linalg_eig.default": range(2),
     "aten.linalg_lu_factor_ex.default": range(1), "aten.lu_unpack.default": (1, 2),
     "aten.native_layer_norm.default": range(1), "aten.native_layer_norm_backward.default": range(3),
-    "aten.native_group_norm.default": range(1), "aten.native_group_norm_backward.default": range(3),
+    "aten.native_group_norm.default": range(3), "aten.native_group_norm_backward.default": range(3),
     "aten._native_batch_norm_legit_functional.default": range(1), "aten._native_batch_norm_legit.no_stats": range(1),
     "aten._native_batch_norm_legit_no_training.default": range(1), "aten.native_batch_norm_backward.default": range(3),
     "aten.nll_loss_forward.default": range(1), "aten.nll_loss2d_forward.default": range(1),
