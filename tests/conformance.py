@@ -229,7 +229,7 @@ def verify(count: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--samples", type=int, default=3, help="how many of each operation")
+    parser.add_argument("--samples", type=int, default=10, help="how many of each operation")
     parser.add_argument("--only", nargs="+", help="operations, with all their variants")
     parser.add_argument("--verify", type=int, metavar="N", help="run N rows again and write nothing")
     options = parser.parse_args()

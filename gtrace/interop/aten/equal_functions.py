@@ -34,6 +34,8 @@ def _slope(difference: torch.Tensor, distance: torch.Tensor, p: float) -> torch.
 def _cdist_backward(
     grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, p: float, distance: torch.Tensor
 ) -> torch.Tensor:
+    if not grad.numel():
+        return torch.zeros_like(x)  # of an empty batch the kernel keeps the operand's shape
     difference = x.unsqueeze(-2) - y.unsqueeze(-3)
     return (grad.unsqueeze(-1) * _slope(difference, distance.unsqueeze(-1), p)).sum(-2)
 
