@@ -13,14 +13,17 @@ from fuzz.near_misses import smallest
 import gtrace as gt
 
 PROGRAMS = 12
+BY_INDUCTOR = ("mixed", "integers", "convolutions")
+"""Inductor takes seconds for each: the generators where it was wrong."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_every_form_gives_what_torch_gives(generator):
-    for seed in range(PROGRAMS):
+    for seed in range(1 if generator == "long" else PROGRAMS):
         program = drawn(generator, seed)
-        forms = FORMS if seed == 0 else [form for form in FORMS if form not in COMPILED]
+        left_out = COMPILED if seed else () if generator in BY_INDUCTOR else ("inductor",)
+        forms = [form for form in FORMS if form not in left_out]
         assert check(program, forms) is None, f"seed {seed}\n{program.text()}"
 
 

@@ -88,6 +88,8 @@ def norms(r: Random) -> Program:
     if r.random() < 0.3:
         inputs.append(Input("u", (cols, 3), seed=r.randrange(99)))
         outputs.append(lines(f"m.tanh({x} @ u)"))
+        if r.random() < 0.6:  # the gradient adds an array and a number to the norm's
+            outputs.append(lines(f"0.5 * m.sum({x})"))
     if r.random() < 0.4:
         outputs.append(
             lines(r.choice([f"m.sum({x})", f"{x} * 2.0", f"m.sum({x} * {x})", f"m.mean({x}, -1)", f"{x} + {y}"]))
@@ -110,7 +112,7 @@ def attention(r: Random) -> Program:
     kind = r.choice(["none", "causal", "causal", "mask", "bias", "strict", "anti"])
     hidden = r.choice(["-inf", "-inf", "-inf", "-1e9", "-1e30", "0.0"])
     if kind == "bias":
-        inputs.append(Input("bias", (n, many), seed=4))
+        inputs.append(Input("bias", (n, many), r.choice(["normal", "normal", "special"]), seed=r.randrange(99)))
         score = lines(f"{score} + bias")
     elif kind != "none":
         if kind == "mask":
@@ -195,24 +197,28 @@ def tree(r: Random, names: list[str], depth: int) -> str:
         return f"m.{r.choice(['maximum', 'minimum'])}({r.choice(names)}, {r.choice([a, '0.5'])})"
     if kind == 6:
         return f"({r.choice(names)}) ** {r.choice(['2', '3', '2.0'])}"
+    if r.random() < 0.1:  # slopes of infinity before a selection
+        return f"m.sqrt(m.relu({a}))"
     return f"m.{r.choice(UNARY)}({r.choice(names) if a.startswith('m.exp') else a})"
 
 
 @generator
 def elementwise(r: Random) -> Program:
     lines, shape = Lines(), r.choice([(1,), (5,), (3, 17), (0, 3), (2, 3, 4)])
-    values = "special" if r.random() < 0.2 else floats(r)
+    values = r.choice(["special", "large"]) if r.random() < 0.3 else floats(r)
     inputs = [Input(name, shape, values, seed=r.randrange(99)) for name in "xy"]
     names = ["x", "y"]
     for _ in range(r.randrange(2, 7)):
         e = tree(r, names, r.randrange(1, 4))
         if "x" in e or "y" in e or "v" in e:
             names.append(lines(e))
+    if values == "large":
+        names.append(lines(f"m.{r.choice(['sinh', 'cosh', 'exp', 'tanh', 'expm1', 'softplus'])}({r.choice('xy')})"))
     if not lines.lines:
         names.append(lines("x + y"))
     outputs = tuple(dict.fromkeys([names[-1], r.choice(names[2:])]))
     return Program("elementwise", tuple(inputs), tuple(lines.lines), outputs,
-                   "value" if values == "special" else way(r), weighted=r.random() < 0.5)  # fmt: skip
+                   "value" if values in ("special", "large") else way(r), weighted=r.random() < 0.5)  # fmt: skip
 
 
 @generator
@@ -304,12 +310,16 @@ def control(r: Random) -> Program:
         a, b = r.choice(names), r.choice(names)
         e, f = tree(r, ["c", "t"], 2), tree(r, ["c", b], 2)
         e, f = f"(c * 0.5 + 0.1 * m.tanh({e} + c))", f"(0.3 * m.sin({f} + c))"
+        # NaN where the other branch is taken
+        edge = r.choice(["m.log(m.sum(c))", "m.sqrt(m.sum(c))", "m.rsqrt(m.sum(c))"])
         names.append(lines(r.choice([
             f"m.scan(lambda c, t: ({e}, c * t), {a}, xs)[0]",
             f"m.sum(m.scan(lambda c, t: ({e}, c + {b}), {a}, xs)[1], 0)",
             f"m.fori(0, {r.choice('135')}, lambda i, c: {f} + {b}, {a})",
             f"m.cond(m.sum({a}) > {r.choice(['0.0', '100.0'])}, lambda c: {f}, lambda c: c * {b}, {b})",
-            f"m.checkpoint(lambda c: {f} * {b})({a})", f"m.sum(m.vmap(lambda c: {f} * {b}, xs), 0)",
+            f"m.checkpoint(lambda c: {f} * {b})({a})",
+            f"m.sum(m.vmap(lambda c: m.cond(m.sum(c) > 0.0, lambda c: {edge} * {b}, lambda c: {f}, c), xs), 0)",
+            f"m.sum(m.vmap(lambda c: {f} * {b}, xs), 0)",
             f"m.sum(m.vmap(lambda c: m.where(c > 0.0, {f}, c * c), xs) * xs, 0)",
         ])))  # fmt: skip
     return Program("control", tuple(inputs), tuple(lines.lines), (names[-1],), way(r))
@@ -356,13 +366,20 @@ def convolutions(r: Random) -> Program:
 def writes(r: Random) -> Program:
     """A function of torch that writes to views."""
     inputs = [Input("x", (4, 6), floats(r), seed=1, layout=r.choice(["dense", "swapped"])), Input("y", (4, 6), seed=2)]
-    body = ["z = x.clone()"]
+    # memory that is read by strides: as gtrace has no layouts, of a dense copy
+    body, dense = [r.choice(["z = x.clone()", "z = x.clone(memory_format=torch.contiguous_format)"])], []
+    if "contiguous" in body[0]:
+        dense = ["z[1:].as_strided((2, 2), (6, 1), 7)", "z.as_strided((3, 2), (1, 6))"]
     for k in range(r.randrange(1, 5)):
-        view = r.choice(["z[1:]", "z[:, ::2]", "z.t()", "z[0]", "z.view(6, 4)", "z[:, 1:5]", "z.diagonal()", "z"])
+        view = r.choice(
+            ["z[1:]", "z[:, ::2]", "z.t()", "z[0]", "z.view(6, 4)", "z[:, 1:5]", "z.diagonal()", "z", *dense]
+        )
         value = r.choice(["2.0", "0.5", "y.mean()", "x.sum()", "z.sum()"])
         body.append(f"u{k} = {view}" if k % 2 else f"u{k} = {view}; q = u{k} * 1.0")
         body.append(r.choice([f"u{k}.add_({value})", f"u{k}.mul_({value})", f"u{k}.copy_(u{k}.sin() + {value})",
                               f"u{k}.clamp_(-1.0, 1.5)", f"u{k}.sub_(u{k} * 0.25)"]))  # fmt: skip
+    if r.random() < 0.3:
+        body.append(r.choice(["with torch.no_grad(): z.mul_(0.5)", "with torch.no_grad(): z[0].copy_(y[1])"]))
     body.append(r.choice(["return z + y", "return z * y, u0.sum()", "return z, z.clone() + u0.mean()"]))
     indented = "\n".join(f"        {line}" for line in body)
     text = f"def inner(x, y):\n{indented}"
@@ -381,6 +398,55 @@ def integers(r: Random) -> Program:
             f"{a} + {b}", f"{a} * {b}", f"{a} - {b}", f"m.where({a} > {b}, {a}, {b})", f"m.maximum({a}, {b})",
             f"m.minimum({a}, {b})", f"{a} // ({b} * 0 + 3)", f"{a} % ({b} * 0 + 5)", f"{a} * 3", f"{a} & {b}",
             f"{a} ^ {b}", f"m.abs({a})", f"{a} - 1", f"m.sort({a}, 0)", f"m.flip({a}, 0)",
+            f"m.clip({a}, 1, 5)", f"m.astype(m.argmin({a}, 0), '{name}') + {b}",
         ])))  # fmt: skip
     out = [names[-1], lines(f"m.{r.choice(['max', 'min'])}({names[-1]}, 0, True)")]
     return Program("integers", tuple(inputs), tuple(lines.lines), tuple(out))
+
+
+@generator
+def constants(r: Random) -> Program:
+    """Numbers that are equal and differ by type or sign, each in the same operations."""
+    lines, pairs = Lines(), [("2", "2.0"), ("1", "True"), ("0.0", "-0.0"), ("0", "-0.0"), ("1.0", "True"), ("3", "3.0")]
+    inputs = [Input("x", (4,), r.choice(["normal", "zeros", "special"]), seed=1), Input("i", (4,), "below 9", seed=2)]
+    outputs = []
+    for _ in range(r.randrange(1, 4)):
+        pair, a = r.choice(pairs), r.choice(["x", "i"])
+        form = r.choice(["{a} * {n}", "{a} + {n}", "{n} - {a}", "m.where({a} > 1, {a}, {n})", "1.0 / (x * 0.0 * {n})",
+                         "m.put(x, 0, {n})"])  # fmt: skip
+        outputs += [lines(form.format(a=a, n=number)) for number in r.sample(pair, 2)]
+    return Program("constants", tuple(inputs), tuple(lines.lines), tuple(outputs), "value")
+
+
+@generator
+def long(r: Random) -> Program:
+    """Sums of a million float32 and more, where one accumulator loses digits."""
+    lines, shape = Lines(), r.choice([(1 << 20,), (3_000_000,), (1 << 20, 2), (3, 700_000)])
+    inputs = [Input("x", shape, r.choice(["normal", "positive"]), seed=r.randrange(9))]
+    a = lines(r.choice(["x * 1.5", "m.tanh(x)", "m.abs(x) + 0.5", "x * x"]))
+    out = [lines(r.choice([f"m.sum({a}, 0)", f"m.sum({a})", f"m.mean({a}, 0)", f"m.var({a}, 0)",
+                           f"m.cumsum({a}, 0)[-3:]", f"m.sqrt(m.sum({a} * {a}, 0))"]))]  # fmt: skip
+    return Program("long", tuple(inputs), tuple(lines.lines), tuple(out), "value")
+
+
+@generator
+def copies(r: Random) -> Program:
+    """Copies whose originals are donated, and originals whose copies are."""
+    lines, shape = Lines(), r.choice([(5,), (3, 4)])
+    inputs = [Input("x", shape, floats(r), seed=1), Input("y", shape, seed=2)]
+    a = lines(r.choice(["x * 2.0", "x + y", "m.sin(x)"]))
+    b = lines(r.choice([f"m.copy({a})", f"m.copy(m.copy({a}))", f"m.put({a}, 0, 1.5)"]))
+    gone, kept = (a, b) if r.random() < 0.5 else (b, a)
+    c = lines(f"m.donated(lambda z: {r.choice(['z * 3.0', 'm.tanh(z)', 'z + z'])}, {gone})")
+    return Program("copies", tuple(inputs), tuple(lines.lines), (lines(f"{kept} {r.choice('+-*')} y"), c), "value")
+
+
+@generator
+def hard_inputs(r: Random) -> Program:
+    """Statistics and matrices with NaN, and columns that are nearly constant."""
+    lines = Lines()
+    inputs = [Input("x", (9,), r.choice(["special", "normal"]), seed=r.randrange(99)),
+              Input("a", (3, 4, 4), r.choice(["special", "normal"]), seed=r.randrange(99))]  # fmt: skip
+    out = [lines(r.choice(["m.median(x)", "m.norm2(a)", "m.inv(a)", "m.sort(x, 0)", "m.cumsum(x, 0)", "m.max(a, -1)",
+                           "m.sqrt(m.var(x * 0.0 + 1e4 + 0.1, 0))", "m.argmin(x, 0)"])) for _ in range(2)]  # fmt: skip
+    return Program("hard_inputs", tuple(inputs), tuple(lines.lines), tuple(out), "value")

@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional
 
 import gtrace as gt
+import gtrace.numpy
 
-SAME = "exp log sin cos tanh sqrt rsqrt abs sign erf log1p expm1 sigmoid where einsum tril triu relu".split()
+SAME = "exp log sin cos sinh cosh tanh sqrt rsqrt abs sign erf log1p expm1 sigmoid where einsum tril triu relu".split()
 """Functions with one name and one meaning in both, for arrays alone."""
 
 
@@ -58,11 +59,36 @@ def _torch_put(x: torch.Tensor, index: Any, value: Any, add: bool = False) -> to
     return out
 
 
+def _torch_along(x: torch.Tensor, index: torch.Tensor, axis: int) -> torch.Tensor:
+    """Gather; places beyond the end, and shapes that other libraries broadcast, are refused."""
+    if x.shape[:axis] != index.shape[:axis]:
+        raise ValueError("shapes that are broadcast")
+    return torch.gather(x, axis, index)
+
+
 def _ramp(library: Any, x: Any) -> Any:
     size = 1
     for n in x.shape:
         size *= n
     return library.sin(library.arange(1, size + 1, dtype=x.dtype)).reshape(tuple(x.shape))
+
+
+def _each_finite(function: Any, x: torch.Tensor) -> torch.Tensor:
+    """Call a function for each matrix: NaN for those that torch refuses."""
+    return torch.stack([function(a if a.isfinite().all() else a.new_zeros(a.shape) + torch.eye(a.shape[0]).to(a))
+                        * (1.0 if a.isfinite().all() else float("nan")) for a in x])  # fmt: skip
+
+
+def _torch_norms(x: torch.Tensor) -> torch.Tensor:
+    return _each_finite(lambda a: torch.linalg.matrix_norm(a, 2), x)
+
+
+def _torch_inverses(x: torch.Tensor) -> torch.Tensor:
+    return _each_finite(torch.linalg.inv, x)
+
+
+def _donated(f: Any, x: Any) -> Any:
+    return gt.jit(f, donate_argnums=(0,))(x)
 
 
 TORCH = SimpleNamespace(
@@ -75,11 +101,13 @@ TORCH = SimpleNamespace(
     cumsum=lambda x, axis: torch.cumsum(x, axis), softplus=functional.softplus, swap=lambda x: x.transpose(-1, -2),
     concat=lambda xs, axis: torch.cat(xs, axis), flip=lambda x, axis: torch.flip(x, (axis,)),
     roll=lambda x, k, axis: torch.roll(x, k, axis), take=lambda x, i, axis: torch.index_select(x, axis, i),
-    along=lambda x, i, axis: torch.take_along_dim(x, i, axis), expand=lambda x, axis: torch.unsqueeze(x, axis),
+    along=_torch_along, expand=lambda x, axis: torch.unsqueeze(x, axis),
     sort=lambda x, axis: torch.sort(x, axis).values, stop=lambda x: x.detach(),
     astype=lambda x, name: x.to(getattr(torch, name)), put=_torch_put, scan=_torch_scan, fori=_torch_fori,
     loop=_torch_while, cond=lambda p, f, g, *xs: f(*xs) if p else g(*xs),
     vmap=lambda f, x: torch.stack([f(row) for row in x]), checkpoint=lambda f: f,
+    argmin=lambda x, axis: torch.argmin(x, axis), clip=torch.clamp, copy=torch.clone, donated=lambda f, x: f(x),
+    median=lambda x: torch.quantile(x, 0.5), norm2=_torch_norms, inv=_torch_inverses,
     ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones,
 )  # fmt: skip
 """The functions of torch. An axis of a reduction may be a tuple."""
@@ -94,6 +122,8 @@ GTRACE = SimpleNamespace(
     expand=lambda x, axis: gt.expand_dims(x, axis=axis), stop=gt.stop_gradient,
     astype=lambda x, name: x.astype(name), fori=gt.fori_loop, loop=gt.while_loop,
     put=lambda x, index, value, add=False: x.at[index].add(value) if add else x.at[index].set(value),
+    argmin=lambda x, axis: gt.argmin(x, axis=axis), clip=gt.clip, copy=gtrace.numpy.copy, donated=_donated,
+    median=gtrace.numpy.median, norm2=lambda x: gtrace.numpy.linalg.matrix_norm(x, ord=2), inv=gtrace.numpy.linalg.inv,
     vmap=lambda f, x: gt.vmap(f)(x), ramp=lambda x: _ramp(gt, x), F=functional, ones=gt.ones,
 )  # fmt: skip
 """The functions of gtrace."""
