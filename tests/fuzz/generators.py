@@ -430,18 +430,6 @@ def long(r: Random) -> Program:
 
 
 @generator
-def copies(r: Random) -> Program:
-    """Copies whose originals are donated, and originals whose copies are."""
-    lines, shape = Lines(), r.choice([(5,), (3, 4)])
-    inputs = [Input("x", shape, floats(r), seed=1), Input("y", shape, seed=2)]
-    a = lines(r.choice(["x * 2.0", "x + y", "m.sin(x)"]))
-    b = lines(r.choice([f"m.copy({a})", f"m.copy(m.copy({a}))", f"m.put({a}, 0, 1.5)"]))
-    gone, kept = (a, b) if r.random() < 0.5 else (b, a)
-    c = lines(f"m.donated(lambda z: {r.choice(['z * 3.0', 'm.tanh(z)', 'z + z'])}, {gone})")
-    return Program("copies", tuple(inputs), tuple(lines.lines), (lines(f"{kept} {r.choice('+-*')} y"), c), "value")
-
-
-@generator
 def hard_inputs(r: Random) -> Program:
     """Statistics and matrices with NaN, and columns that are nearly constant."""
     lines = Lines()

@@ -87,10 +87,6 @@ def _torch_inverses(x: torch.Tensor) -> torch.Tensor:
     return _each_finite(torch.linalg.inv, x)
 
 
-def _donated(f: Any, x: Any) -> Any:
-    return gt.jit(f, donate_argnums=(0,))(x)
-
-
 TORCH = SimpleNamespace(
     **{name: getattr(torch, name) for name in SAME},
     sum=_torch_reduction(torch.sum), mean=_torch_reduction(torch.mean), max=_torch_reduction(torch.amax),
@@ -106,7 +102,7 @@ TORCH = SimpleNamespace(
     astype=lambda x, name: x.to(getattr(torch, name)), put=_torch_put, scan=_torch_scan, fori=_torch_fori,
     loop=_torch_while, cond=lambda p, f, g, *xs: f(*xs) if p else g(*xs),
     vmap=lambda f, x: torch.stack([f(row) for row in x]), checkpoint=lambda f: f,
-    argmin=lambda x, axis: torch.argmin(x, axis), clip=torch.clamp, copy=torch.clone, donated=lambda f, x: f(x),
+    argmin=lambda x, axis: torch.argmin(x, axis), clip=torch.clamp,
     median=lambda x: torch.quantile(x, 0.5), norm2=_torch_norms, inv=_torch_inverses,
     ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones,
 )  # fmt: skip
@@ -122,7 +118,7 @@ GTRACE = SimpleNamespace(
     expand=lambda x, axis: gt.expand_dims(x, axis=axis), stop=gt.stop_gradient,
     astype=lambda x, name: x.astype(name), fori=gt.fori_loop, loop=gt.while_loop,
     put=lambda x, index, value, add=False: x.at[index].add(value) if add else x.at[index].set(value),
-    argmin=lambda x, axis: gt.argmin(x, axis=axis), clip=gt.clip, copy=gtrace.numpy.copy, donated=_donated,
+    argmin=lambda x, axis: gt.argmin(x, axis=axis), clip=gt.clip,
     median=gtrace.numpy.median, norm2=lambda x: gtrace.numpy.linalg.matrix_norm(x, ord=2), inv=gtrace.numpy.linalg.inv,
     vmap=lambda f, x: gt.vmap(f)(x), ramp=lambda x: _ramp(gt, x), F=functional, ones=gt.ones,
 )  # fmt: skip
