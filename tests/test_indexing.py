@@ -364,6 +364,68 @@ def test_updates_by_mode():
     assert gt.array([True, False]).at[unknown(np.array([1, 7]))].add(True).tolist() == [True, True]
 
 
+REPEATED = [
+    (np.array([0, 0, 2]), None),
+    (np.array([[0, 1], [1, 1]]), None),
+    (np.array([1, 1, 9, 9, -9]), None),
+    (np.array([1, 1, 9, 9, -9]), "clip"),
+    ((np.array([0, 0, 2]), np.array([1, 1, 1])), None),
+    ((1, np.array([2, 2, -1])), None),
+    ((slice(None, None, -2), np.array([0, 0])), None),
+    ((np.array([True, False, True]), np.array([1, 1])), None),
+    (np.array([], dtype=int), None),
+    (np.array([1]), None),
+]
+
+
+def times_applied(shape, index, mode):
+    """How often each element of an array is named."""
+    if isinstance(index, np.ndarray):
+        near = np.where(index < 0, index + shape[0], index)
+        index = near.clip(0, shape[0] - 1) if mode == "clip" else near[(near >= 0) & (near < shape[0])]
+    times = np.zeros(shape, int)
+    np.add.at(times, index, 1)
+    return times
+
+
+@pytest.mark.parametrize(("index", "mode"), REPEATED)
+def test_apply_at_repeated_places(index, mode):
+    host = np.arange(1.0, 10.0).reshape(3, 3)
+    times = times_applied(host.shape, index, mode)
+    expected = 3.0**times * (host + 0.5) - 0.5  # of v * 3 + 1, applied so often
+
+    def run(x, index=index):
+        return x.at[index].apply(lambda v: v * 3 + 1, mode=mode)
+
+    given = index if isinstance(index, tuple) else (index,)
+    pending = tuple(unknown(i) if isinstance(i, np.ndarray) and i.dtype == int else i for i in given)
+    with gt.config(deterministic=True):  # compiling takes seconds; the next test does so
+        unseen, slope = gt.jvp(lambda x: run(x, pending), (host,), (np.ones((3, 3)),))
+        for got, right in (
+            (run(gt.array(host)), expected),
+            (unseen, expected),
+            (slope, 3.0**times),
+            (gt.grad(lambda x: run(x).sum())(host), 3.0**times),
+        ):
+            np.testing.assert_array_equal(np.asarray(got), right)
+
+
+def test_apply_at_places_without_values():
+    def apply(x, i, **options):
+        return x.at[i].apply(lambda v: v * v, **options)
+
+    x, i = gt.array([2.0, 3.0]), gt.array([[0, 0], [1, 0]])
+    assert gt.jit(apply)(x, i).tolist() == [256, 9]
+    assert gt.vmap(apply, (None, 0))(x, i).tolist() == [[16, 3], [4, 9]]
+    assert gt.array([3], dtype="uint8").at[i * 0].apply(lambda v: v * 3).tolist() == [243]
+    with pytest.raises(gt.ArgumentError, match="forward mode"):
+        gt.jit(gt.grad(lambda x, i: apply(x, i).sum()))(x, i[0])
+    slope = gt.jit(gt.grad(lambda x, i: apply(x, i, unique_indices=True).sum()))(x, i[1])
+    assert slope.tolist() == [4, 6]
+    slope = gt.grad(lambda w: x.at[[0, 0, 0]].apply(lambda v: v * w).sum())(gt.array(2.0))
+    assert slope.tolist() == 2 * 3 * 2**2
+
+
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [("int8", -128), ("int64", -(2**63)), ("uint8", 255), ("bool", True), ("float32", np.nan)],

@@ -14,17 +14,19 @@ from gtrace.core.base.errors import DtypeError, ShapeError, message, user_locati
 from gtrace.core.ir.aval import aval
 from gtrace.core.ops.batching import places
 from gtrace.core.ops.complex_parts import real
-from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
+from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, stop_gradient, subtract
 from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
 from gtrace.core.ops.index import Split, read, split_index
 from gtrace.core.ops.index_bounds import check_mode
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
 from gtrace.core.ops.operands import beside, cast
+from gtrace.core.ops.reduce import max as amax
 from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.force import unfollowed_value
 from gtrace.core.trace.promotion import float_of, result_dtype
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.replayable import replayable_with_places
@@ -48,14 +50,14 @@ class At:
 
 
 class AtIndex:
-    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values, `apply` calls
-    its function once, and the others combine all values.
+    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values, `apply` applies
+    its function as often, and the others combine all values.
 
     Every update takes these keywords:
 
     - `mode`: what an index array's places outside their axis mean. None, ``"drop"`` or ``"fill"``: those elements are
       left out; ``"clip"``: the nearest place; ``"promise_in_bounds"``: there are none, which nothing checks.
-    - `indices_are_sorted`, `unique_indices`: accepted as in JAX, and ignored.
+    - `indices_are_sorted`, `unique_indices`: accepted as in JAX. Only `apply` asks whether indices are unique.
     """
 
     __slots__ = ("_x", "_index")
@@ -158,9 +160,14 @@ class AtIndex:
     ) -> Array:
         """Return x with x[index] replaced by func(x[index]).
 
+        As in JAX, `func` is applied to an element as often as its index is repeated. For index arrays without a value,
+        such as those of `jit`, a `while_loop` does this, and reverse mode raises. With ``unique_indices=True`` there is
+        no loop.
+
         Args:
-            func: an elementwise function, called once with the array x[index]. So it is applied once to an element
-                whose index is repeated; in JAX as often as it is repeated.
+            func: an elementwise function. It is called with the array x[index].
+            indices_are_sorted: ignored.
+            unique_indices: apply `func` once, also where an index is repeated.
 
         Raises:
             ShapeError: `func` returns another shape.
@@ -168,14 +175,40 @@ class AtIndex:
         >>> import gtrace as gt
         >>> gt.array([1., 4., 9.]).at[1:].apply(gt.sqrt)
         Array([1., 2., 3.], dtype=float32)
+        >>> gt.array([1., 2.]).at[[0, 0]].apply(lambda x: x * 10)
+        Array([100.,   2.], dtype=float32)
         """
         check_mode("at", mode)
-        old = read(self._x, self._index, "promise_in_bounds" if mode == "promise_in_bounds" else None, None)
-        new = lift("at", func(old))
-        if new.shape != old.shape:
-            got = f"{new.aval!r} for {old.aval!r}"
-            raise ShapeError(message("at", "an elementwise function", got, "Use x.at[index].set."))
-        return self.set(new, mode=mode)
+        inside = "promise_in_bounds" if mode == "promise_in_bounds" else None
+
+        def once(old: Array) -> Array:
+            new = lift("at", func(old))
+            if new.shape != old.shape:
+                got = f"{new.aval!r} for {old.aval!r}"
+                raise ShapeError(message("at", "an elementwise function", got, "Use x.at[index].set."))
+            return new
+
+        old = read(self._x, self._index, inside, None)
+        new = once(old)
+        updated = self.set(new, mode=mode)
+        most = None if unique_indices else _most_occurrences(self._x, self._index)
+        if unique_indices or most == 1:
+            return updated
+
+        def again(k: Any, new: Array) -> Array:
+            found = once(new)
+            return where(occurrences > k, cast(found if new.aval.complex else real(found), new.aval.dtype), new)
+
+        none = full_like_scalar(0, torch.int64, self._x.shape, self._x.aval.device)
+        occurrences = read(none.at[self._index].add(1, mode=mode), self._index, inside, None)
+        first = cast(new if old.aval.complex else real(new), old.aval.dtype)
+        last = loop(1, amax(occurrences) if most is None else most, again, first)
+        if most is not None:
+            # one occurrence of each element takes part in the gradient, since one of the equal values is kept
+            number = reshape(places(old.size, old.aval.device), old.shape)
+            kept = read(none.at[self._index].set(number, mode=mode), self._index, inside, None)
+            last = where(kept == number, last, stop_gradient(last))
+        return self.set(last, mode=mode)
 
     def _update(self, values: Any, name: str, mode: str | None) -> Array:
         check_mode("at", mode)
@@ -185,6 +218,10 @@ class AtIndex:
             return _updated(x, self._index, values, name, mode)
         found = cast(x, met).at[self._index]._update(values, name, mode)
         return cast(found if x.aval.complex else real(found), x.aval.dtype)
+
+
+loop: Any = None
+"""`gtrace.fori_loop`, which a room above this one puts here."""
 
 
 _COMBINED: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
@@ -247,6 +284,39 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
         chosen = where(inside, chosen, y.size)
     out = bind(scatter_op, (flat, ravel(chosen), values), (kind,))
     return reshape(out if inside is None else slice_bounds(out, ((0, y.size, 1),)), y.shape)
+
+
+def _most_occurrences(x: Array, index: Any) -> int | None:
+    """Return how often an index names one place at most; None: its arrays have no values yet.
+
+    Places outside their axis count as the nearest ones, so the number may be too large.
+    """
+    split = split_index(x, index)
+    if not split.arrays or split.indices(clamp=False)[0].size <= 1:
+        return 1
+    found: list[numpy.ndarray] = []
+    for item in index if isinstance(index, tuple) else (index,):
+        if isinstance(item, (int, numpy.integer)):
+            found.append(numpy.zeros((), numpy.int64))
+        elif item is not None and item is not Ellipsis and not isinstance(item, slice):
+            host = _host_value(item)
+            if host is None:
+                return None
+            found.extend(host.nonzero() if host.dtype == numpy.bool_ else [host.astype(numpy.int64)])
+    if len(found) != len(split.arrays):
+        return None
+    sizes = [split.shape[axis] for axis in split.dims]
+    near = [numpy.where(p < 0, p + n, p).clip(0, n - 1) for p, n in zip(found, sizes, strict=True)]
+    flat = numpy.ravel_multi_index(numpy.broadcast_arrays(*near), sizes)
+    return int(numpy.unique(flat, return_counts=True)[1].max())
+
+
+def _host_value(item: Any) -> numpy.ndarray | None:
+    """Return the values of an index array, if they are on the host already."""
+    if isinstance(item, (list, numpy.ndarray)):
+        return numpy.asarray(item)
+    value = unfollowed_value(item) if isinstance(item, Array) else None
+    return value.numpy() if value is not None and value.device.type == "cpu" else None
 
 
 def _whole_mask(x: Array, index: Any) -> Array | None:

@@ -17,6 +17,7 @@ from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import subgraph
+from gtrace.core.ops import indexed_updates
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast, weakened
@@ -247,6 +248,9 @@ def fori_loop(
         return i + 1, body_fun(i, x)
 
     return while_loop(lambda state: state[0] < last, body, (cast(_whole("lower", lower), kind), init_val))[1]
+
+
+indexed_updates.loop = fori_loop
 
 
 def _whole(name: str, bound: Any) -> Array:
