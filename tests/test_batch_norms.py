@@ -43,6 +43,13 @@ def overloads(function, *args):
     return [n.attributes["overload"] for n in gt.make_graph(function)(*args).nodes if "overload" in n.op.params]
 
 
+def test_the_running_variance_of_one_value_is_nan_as_in_torch():
+    overload = torch.ops.aten._native_batch_norm_legit_functional.default
+    arguments = torch.ones(1, 3), None, None, torch.zeros(3), torch.ones(3), True, 0.1, 1e-5
+    for got, right in zip(batch_norms.DECOMPOSITIONS[overload](*arguments), overload(*arguments), strict=True):
+        torch.testing.assert_close(got, right, equal_nan=True)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize(("track", "train"), [(True, True), (True, False), (False, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -247,3 +248,31 @@ def test_each_operation_is_seen_where_somebody_watches():
     finally:
         unsubscribe()
     assert seen
+
+
+NANS = [math.nan, -math.nan, struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000001))[0]]
+
+
+@pytest.mark.parametrize("order", [NANS, NANS[::-1]])
+def test_a_nan_keeps_its_sign_and_payload_in_programs(order):
+    x, other = gt.array(np.ones(1)), gt.array(np.array([False]))
+    functions = [
+        lambda v: gt.where(other, x, v),
+        lambda v: gt.where(other, 1.0, v).astype(gt.float64),
+        lambda v: gt.full((1,), v, dtype=gt.float64),
+        lambda v: gt.pad(x, ((0, 1),), constant_values=v)[1:],
+        lambda v: gt.jit(lambda x: gt.where(x > 5, x, v))(x),
+        lambda v: gt.jit(lambda x, v: gt.where(x > 5, x, v), static_argnums=1)(x, v),
+    ]
+    for number, function in enumerate(functions):
+        for v in order:
+            got = np.asarray(function(v))
+            assert np.signbit(got) == np.signbit(v)
+            if number != 1:  # a number beside no array goes through float32
+                assert got.view(np.uint64) == np.float64(v).view(np.uint64)
+    static = gt.jit(gt.copysign, static_argnums=1)
+    for v in order:
+        for got in (gt.copysign(x, v), static(x, v), gt.copysign(gt.ones(1, dtype="float16"), v)):
+            assert got.tolist() == [math.copysign(1, v)]
+        assert gt.full((1,), complex(0, v)).imag.dtype == np.float32
+        assert np.signbit(np.asarray(gt.full((1,), complex(0, v)).imag)) == np.signbit(v)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import numbers
+import struct
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import attrs
+import numpy
 
 from gtrace.core.base.bounded_tables import BoundedTable
 
@@ -31,12 +34,32 @@ class ExactComplex(complex):
     __slots__ = ()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ExactComplex) and repr(self) == repr(other)
+        return isinstance(other, ExactComplex) and _bits(self) == _bits(other)
 
     __ne__ = object.__ne__
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(_bits(self))
+
+
+def _bits(value: Any) -> bytes:
+    number = complex(value)
+    return struct.pack("<2d", number.real, number.imag)
+
+
+_NAN = struct.pack("<d", math.nan)
+
+
+def is_other_nan(value: Any) -> bool:
+    """Whether a number is or has a NaN with another sign or payload than ``math.nan``.
+
+    >>> is_other_nan(math.nan), is_other_nan(-math.nan), is_other_nan(1.0)
+    (False, True, False)
+    """
+    if value == value:
+        return False
+    number = complex(value)
+    return any(math.isnan(part) and struct.pack("<d", part) != _NAN for part in (number.real, number.imag))
 
 
 def exact_key(value: Any) -> Any:
@@ -46,12 +69,14 @@ def exact_key(value: Any) -> Any:
 
     >>> exact_key(1) == exact_key(True), exact_key((0.0,)) == exact_key((-0.0,))
     (False, False)
-    >>> exact_key(float("nan")) == exact_key(float("nan"))
-    True
+    >>> exact_key(math.nan) == exact_key(math.nan), exact_key(math.nan) == exact_key(-math.nan)
+    (True, False)
     """
     kind = value.__class__
     if kind in _PLAIN or kind.__eq__ is object.__eq__:
         return value
+    if isinstance(value, (float, complex, numpy.inexact)) and is_other_nan(value):
+        return kind, _bits(value)
     if isinstance(value, numbers.Number):
         return kind, repr(value)
     if isinstance(value, tuple):

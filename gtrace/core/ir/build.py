@@ -13,6 +13,7 @@ import torch
 from gtrace.core.base.devices import CPU, as_device
 from gtrace.core.base.dtypes import COMPLEX, FLOATS
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import REGISTRY, Op
@@ -161,6 +162,8 @@ class Builder:
 def _scalar(x: bool | int | float | complex, like: Aval) -> Scalar | None:
     """Return a number as a `Scalar` with the dtype of `like`; None if that dtype cannot hold it."""
     kind = aval((), like.dtype, like.device, weak=True)
+    if is_other_nan(x):
+        return None
     if like.dtype in COMPLEX:
         return Scalar(complex(x), kind)
     if isinstance(x, complex):

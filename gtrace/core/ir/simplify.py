@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.edit import NewNodes, substitute
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
@@ -117,9 +118,10 @@ def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
         return Scalar(operands[0].value, kind)
     tensors = [torch.tensor(x.value, dtype=x.aval.dtype) for x in operands]
     try:
-        return Scalar(node.instr.kernel()(*tensors, **node.attributes).item(), kind)
+        found = node.instr.kernel()(*tensors, **node.attributes).item()
     except (RuntimeError, ZeroDivisionError):
         return None  # integer division by zero: the program must raise when it runs, not here
+    return None if is_other_nan(found) else Scalar(found, kind)  # a Scalar knows one NaN
 
 
 def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:

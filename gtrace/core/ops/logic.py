@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
@@ -28,7 +29,7 @@ from gtrace.core.ops.samples import (
 )
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit
-from gtrace.core.trace.convert import lift, scalar_aval, scalar_operand
+from gtrace.core.trace.convert import lift, number_operand, scalar_aval
 from gtrace.core.trace.promotion import meeting
 
 __all__ = [
@@ -204,7 +205,7 @@ def where(condition: Any, x: Any, y: Any) -> Array:
         mask = not_equal(mask, 0)
     if x.__class__ in (int, float) and y.__class__ in (int, float):  # both stay numbers, which programs know
         dtype, _ = meeting((), (x, y))
-        return bind(_where, (mask, *[scalar_operand("where", value, dtype, mask.aval.device) for value in (x, y)]))
+        return bind(_where, (mask, *[number_operand("where", value, dtype, mask.aval.device) for value in (x, y)]))
     return bind(_where, (mask, *promote("where", x, y)))
 
 
@@ -228,6 +229,6 @@ def _number(value: Any, a: Aval) -> Scalar | None:
     kind = value.__class__
     if kind is not float and (kind is not int or value.bit_length() >= 64):
         return None
-    if not a.floating or a.weak or a.complex:
+    if not a.floating or a.weak or a.complex or is_other_nan(value):
         return None
     return Scalar(float(value), scalar_aval(a.dtype, a.device))

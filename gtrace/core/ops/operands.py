@@ -24,7 +24,7 @@ from gtrace.core.ops.shape import constant
 from gtrace.core.ops.sharding_rules import same
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, follows, joint_device
-from gtrace.core.trace.convert import common_device, lift, python_scalar, scalar_operand, typed_scalar
+from gtrace.core.trace.convert import common_device, lift, number_operand, python_scalar, typed_scalar
 from gtrace.core.trace.fast import binary_fast, unary_fast
 from gtrace.core.trace.promotion import NARROW, float_of, meeting, mixing, wide
 from gtrace.core.trace.record import thread
@@ -207,7 +207,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     for x, value in zip(arrays, values, strict=True):
         if x is None:
             assert value is not None
-            out.append(scalar_operand(op, value, dtype, device))
+            out.append(number_operand(op, value, dtype, device))
         elif x.aval.dtype is dtype and (weak or not x.aval.weak):
             out.append(x)
         elif lasting:

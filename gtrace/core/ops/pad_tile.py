@@ -38,7 +38,7 @@ from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.passes.channels_last import pad_in_layout
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift, python_scalar, scalar_operand
+from gtrace.core.trace.convert import lift, number_operand, python_scalar
 from gtrace.core.trace.replayable import replayable
 
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
@@ -190,7 +190,7 @@ def pad(
         return _pad_by_side(x, pairs, constant_values)
     if mode == "constant":
         if python_scalar(constant_values) is not None and type(constant_values) is not Array:
-            value: Any = scalar_operand("pad", python_scalar(constant_values), x.aval.dtype, x.aval.device)  # type: ignore[arg-type]
+            value: Any = number_operand("pad", python_scalar(constant_values), x.aval.dtype, x.aval.device)  # type: ignore[arg-type]
         else:
             value = cast(lift("pad", constant_values), x.aval.dtype)
         return bind(_pad, (x, value), (pairs,))

@@ -24,7 +24,7 @@ from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.sharding_rules import broadcasted, filled, permuted, regrouped, summed_to
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit
-from gtrace.core.trace.convert import lift, scalar_operand
+from gtrace.core.trace.convert import lift, number_operand, scalar_operand
 from gtrace.core.trace.fast import record_view
 
 __all__ = [
@@ -482,7 +482,7 @@ def full_like_scalar(
     value: bool | int | float | complex, dtype: torch.dtype, shape: Any, device: torch.device = CPU
 ) -> Array:
     """Return an array of one Python scalar, as part of the program."""
-    operand = scalar_operand("full", value, dtype, device)
+    operand = number_operand("full", value, dtype, device)
     return bind(_full, (operand,), (as_shape("full", shape), str(device)))
 
 

@@ -20,6 +20,7 @@ from gtrace.core.base.errors import (
     ShapeError,
     message,
 )
+from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Scalar
@@ -404,6 +405,19 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
             message(op, f"a number from {info.min} to {info.max} for {LONG[dtype]}", str(value), "Use a wider dtype.")
         )
     return Scalar(int(value), scalar_aval(dtype, device))
+
+
+def number_operand(
+    op: str, value: bool | int | float | complex, dtype: torch.dtype, device: torch.device
+) -> Scalar | Array:
+    """Return a Python scalar as an operand of `dtype`: as an Array if it is NaN with a sign or payload of its own.
+
+    A Scalar knows one NaN. The Array is an input of the program, so its bits stay.
+    """
+    scalar = scalar_operand(op, value, dtype, device)
+    if scalar.value == scalar.value or not is_other_nan(scalar.value):
+        return scalar
+    return wrap(new_tensor(scalar.value, dtype, device), weak=True)
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:

@@ -20,6 +20,7 @@ from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ConcretizationError
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.mechanisms import TEMPLATES
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node
@@ -192,7 +193,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
             key.append(x)
         elif kind is float:
             key.append(float)
-            key.append(x if x and x == x else repr(x))  # 0.0 equals -0.0, and a NaN not itself
+            key.append(x if x and x == x else exact_key(x))  # 0.0 equals -0.0, and a NaN not itself
         elif kind is tuple or kind is list:
             key.append(kind)
             key.append(len(x))

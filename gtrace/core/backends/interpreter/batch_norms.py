@@ -74,7 +74,10 @@ def _training(
     count = _count(x)
     new_mean = running_mean * (1 - momentum) + mean * momentum
     # an open size is at least 2; Inductor has no constants that are computed from it, but integers
-    share = var * (momentum * count / max(count - 1, 1)) if type(count) is int else var * count / (count - 1) * momentum
+    if type(count) is int:  # the unbiased variance of one value is NaN, as in torch's kernels
+        share = var * (momentum * count / (count - 1) if count > 1 else math.nan)
+    else:
+        share = var * count / (count - 1) * momentum
     new_var = running_var * (1 - momentum) + share
     scale, dtype = torch.rsqrt(var + eps), statistics_dtype(x, (weight, bias, running_mean))
     return (
