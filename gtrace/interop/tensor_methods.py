@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -146,12 +147,12 @@ class TensorMethods(ArrayMethods):
                 dtype = arg
             elif arg is not None:
                 device = arg
-        out = self if dtype is None else ops.astype(self, dtype)
+        out = self if dtype is None else _converted(self, dtype)
         return out if device is None else create.to_device(out, device)
 
     def type_as(self: Any, other: Any) -> Array:
         """Return the array with the dtype of `other`."""
-        return ops.astype(self, lift("type_as", other).dtype)
+        return _converted(self, lift("type_as", other).dtype)
 
     def cpu(self: Any, memory_format: Any = None) -> Array:
         """Return the array on the CPU."""
@@ -240,9 +241,17 @@ def _names_dtype(x: Any) -> bool:
     return x in LONG.values() if isinstance(x, str) else not isinstance(x, (int, tuple, list, torch.device))
 
 
+def _converted(x: Array, dtype: Any) -> Array:
+    """Return the array in a dtype, as torch: complex numbers lose their imaginary part with a warning."""
+    if x.aval.dtype in COMPLEX and as_dtype(dtype) not in (*COMPLEX, torch.bool):
+        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=3)
+        x = ops.real(x)
+    return ops.astype(x, dtype)
+
+
 def _cast(name: str, dtype: torch.dtype) -> Callable[..., Array]:
     def cast_to(self: Array, memory_format: Any = None) -> Array:
-        return ops.astype(self, dtype)
+        return _converted(self, dtype)
 
     cast_to.__doc__ = f"Return the array as {LONG[dtype]}."
     return _named(cast_to, name)

@@ -267,7 +267,8 @@ def bitwise_count(x: Any) -> Array:
     x = lift("bitwise_count", x)
     if x.aval.floating:
         raise DtypeError(message("bitwise_count", "integers", repr(x.aval), "Use x.astype(gt.int64)."))
-    bits = ops.absolute(cast(x, torch.int64))
+    bits = cast(x, torch.int64)
+    bits = ops.absolute(bits) if x.aval.dtype.is_signed else bits
     # sums of 1, 2 and 4 neighbouring bits, in place; then of the eight bytes
     bits = ops.subtract(bits, ops.bitwise_and(ops.bitwise_right_shift(bits, 1), 0x5555555555555555))
     pairs = ops.bitwise_and(ops.bitwise_right_shift(bits, 2), 0x3333333333333333)

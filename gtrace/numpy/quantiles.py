@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace.core import ops
+from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
@@ -27,7 +29,8 @@ _CONTINUOUS = {
     "median_unbiased": (1 / 3, 1 / 3),
     "normal_unbiased": (3 / 8, 3 / 8),
 }
-_METHODS = (*_CONTINUOUS, "lower", "higher", "midpoint", "nearest")
+_INVERTED = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
+_METHODS = (*_CONTINUOUS, *_INVERTED, "lower", "higher", "midpoint", "nearest")
 
 
 def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool) -> Array:
@@ -35,6 +38,12 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
     (x,) = promote(op, lift(op, x), floating=True)
+    if not isinstance(q, (Array, torch.Tensor)) and not config.current.jax_results:
+        parts = numpy.asarray(q)
+        if not ((parts >= 0) & (parts <= 1)).all():
+            raise ArgumentError(
+                message(op, "a q within its range", repr(q), "It is from 0 to 1, of percentiles to 100.")
+            )
     # 0.3 in float32 is another place
     q = beside(x.aval.device, q, ops.array(q, None if hasattr(q, "dtype") else torch.float64))
     rows, shape = to_last(op, x, axis, keepdims)
@@ -72,6 +81,14 @@ def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
     if method in _CONTINUOUS:
         alpha, beta = _CONTINUOUS[method]
         place = ops.add(ops.multiply(q, count), ops.subtract(ops.add(ops.multiply(q, 1.0 - alpha - beta), alpha), 1.0))
+    elif method in _INVERTED:
+        place = ops.subtract(ops.multiply(q, count), 1.5 if method == "closest_observation" else 1.0)
+        low = ops.floor(place)
+        whole = ops.equal(place, low)
+        if method == "averaged_inverted_cdf":
+            return ops.maximum(low, 0.0), ops.where(low < 0, 0.0, ops.where(whole, 0.5, 1.0))
+        keep = whole if method == "inverted_cdf" else ops.logical_and(whole, ops.equal(ops.remainder(low, 2.0), 1.0))
+        return ops.maximum(ops.where(keep, low, low + 1.0), 0.0), ops.multiply(place, 0.0)
     else:
         place = ops.multiply(q, ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
         place = {"lower": ops.floor, "higher": ops.ceil, "nearest": ops.round}.get(method, lambda p: p)(place)
@@ -87,10 +104,11 @@ def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     Args:
         q: numbers from 0 to 1; their axes come first in the result.
         method: what to do between two elements: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"``,
-            ``"nearest"``, or another continuous method of NumPy's.
+            ``"nearest"``, or another method of NumPy's.
 
     Raises:
-        ArgumentError: another method, or no elements.
+        ArgumentError: another method, no elements, or numbers q outside of their range. Elements of an Array q are not
+            looked at: outside of it they are the least or the greatest element.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.quantile(gnp.array([1., 2., 3., 4.]), 0.5)
@@ -149,6 +167,8 @@ def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     return _quantile("nanmedian", x, 0.5, axis, "linear", keepdims, True)
 
 
-def _hundredths(q: Any) -> Array:
+def _hundredths(q: Any) -> Any:
     # in double precision: 0.3 of ten elements is a place, 0.30000001 is between two
-    return ops.divide(ops.array(q, dtype=torch.float64), 100.0)
+    if isinstance(q, (Array, torch.Tensor)):
+        return ops.divide(ops.array(q, dtype=torch.float64), 100.0)
+    return numpy.asarray(q, numpy.float64) / 100.0

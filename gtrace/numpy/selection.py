@@ -11,12 +11,13 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.gather import gather_op
 from gtrace.core.ops.ndarray_methods import compress
-from gtrace.core.ops.operands import beside, cast, counting, promote_arrays
+from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.ops.unique import lexicographic
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
+from gtrace.numpy.filling import like
 from gtrace.numpy.shapes import refuse_inplace, resize
 
 __all__ = [
@@ -116,7 +117,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         got = f"{len(funclist)} for {len(conditions)} conditions"
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
     found = [f(x, *args, **kw) if callable(f) else f for f in funclist]
-    values = [cast(beside(x.aval.device, v, ops.array(v)), x.aval.dtype) for v in found]
+    values = [like(v, x) for v in found]
     out = values[-1] if len(values) > len(conditions) else ops.full((), 0, x.aval.dtype, device=x.device)
     out = ops.broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
@@ -163,9 +164,9 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
         raise ArgumentError(message("put", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode in ("wrap", "clip"):
         places = ops.remainder(places, x.size) if mode == "wrap" else ops.clip(places, 0, x.size - 1)
-    values = resize(beside(x.aval.device, v, ops.array(v)), (places.size,))
+    values = resize(like(v, x), (places.size,))
     checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
-    return ops.reshape(ops.ravel(x).at[places].set(cast(values, x.aval.dtype), mode=checks), x.shape)
+    return ops.reshape(ops.ravel(x).at[places].set(values, mode=checks), x.shape)
 
 
 def put_along_axis(
@@ -195,7 +196,7 @@ def put_along_axis(
     places = [ops.reshape(ops.arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
     places[place] = index
     chosen = tuple(ops.broadcast_to(p, shape) for p in places)
-    return x.at[chosen].set(cast(ops.array(values), x.aval.dtype), mode=mode)
+    return x.at[chosen].set(like(values, x), mode=mode)
 
 
 @counting

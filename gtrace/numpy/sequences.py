@@ -18,6 +18,7 @@ from gtrace.core.ops.shape import as_int, normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
+from gtrace.numpy.filling import like
 from gtrace.special.bessel_functions import i0e
 
 __all__ = [
@@ -193,7 +194,7 @@ def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     Array([0, 3, 5], dtype=int64)
     """
     steps = ops.diff(ops.ravel(ops.array(x)))
-    ends = [None if e is None else cast(ops.ravel(ops.array(e)), steps.aval.dtype) for e in (to_begin, to_end)]
+    ends = [None if e is None else ops.ravel(like(e, steps)) for e in (to_begin, to_end)]
     parts = [p for p in (ends[0], steps, ends[1]) if p is not None]
     return ops.concat(parts) if len(parts) > 1 else steps
 

@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis, slice_update
 from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
-from gtrace.core.ops.operands import beside, cast
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.pad_tile import take_constant
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.ops.unique import places_where
@@ -19,6 +19,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.replayable import replayable
+from gtrace.numpy.filling import like
 
 __all__ = [
     "append", "array_split", "atleast_1d", "atleast_2d", "atleast_3d", "block", "column_stack", "copy", "delete",
@@ -300,7 +301,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     axis = normalize_axis("insert", axis, x.ndim)
     size = x.shape[axis]
     places = _constant_places("insert", size, obj)
-    values = cast(beside(x.aval.device, values, ops.array(values)), x.aval.dtype)
+    values = like(values, x)
     if not places.ndim and values.ndim and x.ndim > 1:
         # at one place: the axis of the values that lies there comes first, as in NumPy
         values = ops.moveaxis(ops.reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
@@ -474,7 +475,7 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     step = columns + 1 if x.ndim == 2 else sum(columns**k for k in range(x.ndim))
     stop = x.size if wrap or x.ndim > 2 else min(columns * columns, x.size)
     count = max(-(-stop // step), 0)
-    values = resize(cast(beside(x.aval.device, val, ops.array(val)), x.aval.dtype), (count,))
+    values = resize(like(val, x), (count,))
     bounds = ((0, (count - 1) * step + 1, step),) if count else ((0, 0, 1),)
     return ops.reshape(slice_update(ops.ravel(x), values, bounds), x.shape)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch
+
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
+from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
@@ -126,10 +129,32 @@ def _half_step(x: Array) -> Array:
     return ops.where(large, ops.log(y) / 2 + series, special.gammaln(small + 0.5) - special.gammaln(small))
 
 
+_FAR = 1e10
+"""From here on, in units of the square root of df, the tail of t is a power to all digits."""
+
+
+def _t_tail(z: Array, df: Array) -> Array:
+    """Return the probability of more than |z|."""
+    size = ops.absolute(z) / ops.sqrt(df)
+    far, inner = size > _FAR, ops.absolute(z) < 1  # 1 - betainc would lose a tail's digits
+    middle = ops.square(ops.where(far | inner, 1.0, size))
+    close = ops.square(ops.where(inner, size, 1.0))
+    half = ops.where(inner, 1 - special.betainc(0.5, df / 2, close / (1 + close)),
+                     special.betainc(df / 2, 0.5, 1 / (1 + middle)))  # fmt: skip
+    power = neg(df) * ops.log(ops.where(far, size, _FAR)) - ops.log(df / 2) - special.betaln(df / 2, 0.5)
+    return ops.where(far, ops.exp(power), half) / 2
+
+
+def _t_below(z: Array, df: Array) -> Array:
+    wide, degrees = cast(z, torch.float64), cast(df, torch.float64)
+    tail = _t_tail(wide, degrees)
+    return cast(ops.where(wide < 0, tail, 1 - tail), z.aval.dtype)
+
+
 t = Distribution(
     "t",
     lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z / ops.sqrt(df)),
-    shapes="df",
+    cdf=_t_below, sf=lambda z, df: _t_below(neg(z), df), shapes="df",
 )  # fmt: skip
 pareto = Distribution(
     "pareto", lambda z, b: ops.log(b) - (b + 1) * ops.log(z), cdf=lambda z, b: neg(ops.expm1(neg(b * ops.log(z)))),

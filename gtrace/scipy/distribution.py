@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.operands import as_arrays
+from gtrace.core.ops.operands import as_arrays, cast
 from gtrace.core.trace.array import Array
 
 __all__ = ["Distribution"]
@@ -27,14 +29,19 @@ def _before(inner: Function, outer: Function | None) -> Function | None:
 
 
 def _logarithm(part: Function | None, rest: Function | None) -> Function | None:
-    """Return the logarithm of a probability; of one near 1 by what is left."""
+    """Return the logarithm of a probability; of one near 1 by what is left.
+
+    It is computed in float64, because the logarithm of a number that underflows in the dtype itself is no large one.
+    """
     if part is None or rest is None:
         return None
 
     def logarithm(*args: Array) -> Array:
-        p, q = part(*args), rest(*args)
+        wide = [cast(x, torch.float64) for x in args]
+        p, q = part(*wide), rest(*wide)
         small = ops.less(p, 0.5)
-        return ops.where(small, ops.log(ops.where(small, p, 1.0)), ops.log1p(ops.negative(ops.where(small, 0.0, q))))
+        out = ops.where(small, ops.log(ops.where(small, p, 1.0)), ops.log1p(ops.negative(ops.where(small, 0.0, q))))
+        return cast(out, args[0].aval.dtype)
 
     return logarithm
 

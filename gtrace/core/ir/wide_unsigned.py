@@ -94,7 +94,22 @@ def remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def shifted_right(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return x >> y, filled with zeros."""
-    return torch.where(y == 0, x, (x >> 1 & ~_HIGHEST) >> (y - 1).clamp(min=0))
+    found = torch.where(y == 0, x, (x >> 1 & ~_HIGHEST) >> (y - 1).clamp(min=0))
+    return torch.where(flipped(y) > flipped(torch.full_like(y, 63)), 0, found)
+
+
+def greatest_divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return the greatest common divisor: two steps of Euclid leave numbers below 2 ** 63."""
+    for _ in range(2):
+        x, y = torch.where(_at_least(x, y), x, y), torch.where(_at_least(x, y), y, x)
+        x, y = torch.where(y == 0, x, y), torch.where(y == 0, 0, remainder(x, torch.where(y == 0, 1, y)))
+    return torch.where(y == 0, x, torch.gcd(x, y))
+
+
+def raised(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return x ** y; of an exponent of 2 ** 63 and more by its half."""
+    half = torch.pow(x, y >> 1 & ~_HIGHEST)
+    return torch.where(y < 0, half * half * torch.where((y & 1) == 1, x, 1), torch.pow(x, y.clamp(min=0)))
 
 
 def itself(x: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, Params, define
@@ -186,7 +187,11 @@ _gelu_op = define(
 def gelu(x: Any, approximate: bool = True) -> Array:
     """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), x times the normal CDF of x.
 
-    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh.
+    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh. torch's function
+    has names for both: ``"tanh"`` and its default, ``"none"``.
+
+    Raises:
+        ArgumentError: `approximate` is a string.
 
     >>> import gtrace as gt
     >>> gt.gelu(gt.array([0., 1.]), approximate=False)
@@ -196,4 +201,10 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 
 def _resolve_gelu(op: Op, x: Any, approximate: bool) -> tuple[Array, Params]:
+    if isinstance(approximate, str):  # torch's "none" would count as true
+        raise ArgumentError(
+            message(
+                "gelu", "True or False as approximate", repr(approximate), "torch's 'none' is False, 'tanh' is True."
+            )
+        )
     return promote_arrays("gelu", x, floating=True)[0], (bool(approximate),)

@@ -20,7 +20,7 @@ from gtrace.core.ops.elementwise import add, divide, exp, multiply, stop_gradien
 from gtrace.core.ops.gather import gather_op, scatter_add_op
 from gtrace.core.ops.join_split import concat, flip, slice_axis
 from gtrace.core.ops.logic import equal, isinf, not_equal, where
-from gtrace.core.ops.operands import accumulating, cast, counted, promote
+from gtrace.core.ops.operands import accumulating, cast, counted, promote, promote_arrays
 from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
@@ -310,7 +310,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     edge = (*x.shape[:place], 1, *x.shape[place + 1 :])
 
     def widened(end: Any) -> Array:
-        end = lift("diff", end)
+        end = promote_arrays("diff", end, x)[0] if isinstance(end, int) else lift("diff", end)
         return broadcast_to(end, edge) if not end.ndim else end
 
     parts = [*([] if prepend is None else [widened(prepend)]), x, *([] if append is None else [widened(append)])]

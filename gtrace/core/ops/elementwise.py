@@ -197,7 +197,7 @@ _pow = binary(
     "pow", torch.pow, "Return x ** y for arrays x and y.",
     "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)", algebraic=True,
     check=numbers_only, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
-    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power,
+    samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power, unsigned=wide_unsigned.raised,
 )  # fmt: skip
 
 

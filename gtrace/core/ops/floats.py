@@ -122,7 +122,8 @@ def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 gcd = binary(
     "gcd", _gcd, "Return the greatest common divisor, >= 0.",
-    "gt.numpy.gcd(gt.array([12, -9]), 6) => Array([6, 3], dtype=int64)", reference=numpy.gcd, **_DIVISORS,
+    "gt.numpy.gcd(gt.array([12, -9]), 6) => Array([6, 3], dtype=int64)", reference=numpy.gcd,
+    unsigned=wide_unsigned.greatest_divisor, **_DIVISORS,
 )  # fmt: skip
 
 

@@ -218,13 +218,21 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 
 
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
-    """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64."""
+    """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64.
+
+    Raises:
+        RangeError: an integer that the common dtype cannot hold.
+    """
     lifted = [x if isinstance(x, numpy.ndarray) else lift(op, x) for x in operands]
     found = promote(op, *lifted, floating=floating)
     if found[0].aval.dtype in _DOUBLE:
         for k, operand in enumerate(operands):
             if isinstance(operand, (float, complex)):
                 found[k] = constant(operand, found[k].aval)
+    elif found[0].aval.dtype in INTEGERS:
+        for operand in operands:
+            if isinstance(operand, int):
+                scalar_operand(op, operand, found[0].aval.dtype, found[0].aval.device)  # it checks the range
     return found  # type: ignore[return-value]
 
 
