@@ -97,6 +97,15 @@ def test_activations_as_torch_also_far_out(name, want, kwargs):
     check_against_torch(lambda x: getattr(nn, name)(x, **own), lambda x: want(x, **kwargs), [WIDE])
 
 
+@pytest.mark.parametrize("name", ["none", "tanh"])
+def test_gelu_refuses_the_names_that_torch_has(name):
+    with pytest.raises(gt.ArgumentError, match="True or False as approximate"):
+        nn.gelu(gt.ones(2), approximate=name)
+    want = F.gelu(torch.linspace(-3, 3, 9), approximate=name)
+    assert_close(F.gelu(gt.linspace(-3, 3, 9), approximate=name), want)
+    assert_close(nn.gelu(gt.linspace(-3, 3, 9), approximate=name == "tanh"), want)
+
+
 def squareplus(x, b):
     return (x + torch.sqrt(x * x + b)) / 2
 

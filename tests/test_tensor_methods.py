@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 
 import launch
 import numpy as np
@@ -174,3 +175,21 @@ print("torch._functorch._aot_autograd.functional_utils" in sys.modules)
     with launch.from_scratch():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("name", ["to", "to another", "type_as", "float", "double", "half", "int", "long"])
+def test_conversions_of_complex_numbers_drop_their_imaginary_part_with_a_warning(name):
+    values = [1.5 - 2j, -0.25 + 1j]
+    calls = {
+        "to": lambda x: x.to(torch.float64),
+        "to another": lambda x: x.to(torch.zeros(1, dtype=torch.int16)),
+        "type_as": lambda x: x.type_as(torch.zeros(1)),
+    }
+    call = calls.get(name, lambda x: getattr(x, name)())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        right = call(torch.tensor(values))
+    with pytest.warns(UserWarning, match="discards the imaginary part"):
+        found = call(gt.array(values))
+    assert_close(found, right)
+    assert gt.array(values).bool().tolist() == [True, True]

@@ -1,0 +1,109 @@
+"""gtrace.numpy against NumPy at the ends of each dtype, with drawn operands and options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gtrace as gt
+import gtrace.numpy as gnp
+
+KINDS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+BINARY = {
+    "add": None, "subtract": None, "multiply": None, "maximum": None, "minimum": None, "bitwise_and": None,
+    "bitwise_xor": None, "gcd": None, "less": None, "equal": None, "floor_divide": "divisor", "remainder": "divisor",
+    "fmod": "divisor", "power": "count", "left_shift": "shift", "right_shift": "shift",
+}  # fmt: skip
+"""Functions of two integer arrays, and what the second operand has to be."""
+
+
+@pytest.fixture(autouse=True)
+def interpret(default_settings):
+    with gt.config(auto_compile=False):
+        yield
+
+
+def drawn(rng: np.random.Generator, kind: str, count: int) -> np.ndarray:
+    """Return integers, half of them near the ends of the dtype or near 0."""
+    info = np.iinfo(kind)
+    near = [info.min, info.min + 1, 0, 1, 2, 3, 7, info.max // 2, info.max // 2 + 1, info.max - 1, info.max]
+    anywhere = rng.integers(info.min, info.max, count, kind, endpoint=True)
+    return np.where(rng.random(count) < 0.5, rng.choice(np.array(near, kind), count), anywhere)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_integers_at_the_ends_of_their_dtype(kind):
+    rng = np.random.default_rng(KINDS.index(kind))
+    for name, second in BINARY.items():
+        x, y = drawn(rng, kind, 200), drawn(rng, kind, 200)
+        if second == "divisor":
+            least = (x == np.iinfo(kind).min) & (y == np.array(-1).astype(kind))  # the quotient overflows
+            y = np.where((y == 0) | least, np.array(3, kind), y)
+        elif second == "count":
+            y = np.where(y < 0, np.array(5, kind), y)
+        elif second == "shift":  # C++ leaves longer ones undefined for signed integers
+            y = y % 8 if kind.startswith("i") else y
+        with np.errstate(all="ignore"):
+            right = getattr(np, name)(x, y)
+        found = np.asarray(getattr(gnp, name)(gt.array(x), gt.array(y)))
+        wrong = np.flatnonzero(found != right)
+        assert found.dtype == right.dtype and not wrong.size, [
+            (name, kind, int(x[i]), int(y[i]), found[i], right[i]) for i in wrong[:3]
+        ]
+    x = drawn(rng, kind, 200)
+    assert gnp.bitwise_count(gt.array(x)).tolist() == [abs(int(n)).bit_count() for n in x]
+
+
+METHODS = (
+    "linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf", "averaged_inverted_cdf", "closest_observation",
+    "interpolated_inverted_cdf", "hazen", "weibull", "median_unbiased", "normal_unbiased",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_quantiles_of_tied_and_missing_numbers_by_each_method(name):
+    rng = np.random.default_rng(7)
+    for method in METHODS:
+        for _ in range(12):
+            x = rng.integers(-3, 4, (2, rng.integers(1, 9))).astype(np.float64)
+            x[0, 0] = np.nan if rng.random() < 0.3 else x[0, 0]
+            q = np.append(rng.choice([0.0, 0.25, 0.3, 0.5, 1.0], 2), rng.random())
+            x = x[1:] if np.isnan(x[0]).all() else x
+            right = getattr(np, name)(x, q, axis=1, method=method)
+            found = np.asarray(getattr(gnp, name)(gt.array(x), gt.array(q), axis=1, method=method))
+            np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12, err_msg=f"{method} {x} {q}")
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.1, float("nan"), [0.5, 2]])
+def test_quantiles_outside_of_their_range_are_refused(q):
+    for function, scale in ((gnp.quantile, 1), (gnp.nanquantile, 1), (gnp.percentile, 100), (gnp.nanpercentile, 100)):
+        with pytest.raises(gt.ArgumentError, match="a q within its range"):
+            function(gt.array([1.0, 2.0]), np.multiply(q, scale).tolist())
+
+
+SMALL, MASK = gt.array([1, 2, 250], dtype=gt.uint8), gt.array([True, False, True])
+TOO_LARGE = {
+    "fmax": lambda n: gnp.fmax(SMALL, n),
+    "fmin": lambda n: gnp.fmin(n, SMALL),
+    "insert": lambda n: gnp.insert(SMALL, 1, n),
+    "insert a list": lambda n: gnp.insert(SMALL, 1, [3, n]),
+    "put": lambda n: gnp.put(SMALL, 0, n),
+    "put_along_axis": lambda n: gnp.put_along_axis(SMALL, gt.array([0]), n, 0, inplace=False),
+    "fill_diagonal": lambda n: gnp.fill_diagonal(gnp.ones((2, 2), gt.uint8), n),
+    "piecewise": lambda n: gnp.piecewise(SMALL, [MASK], [n]),
+    "select": lambda n: gnp.select([MASK], [SMALL], n),
+    "searchsorted": lambda n: gnp.searchsorted(SMALL, n),
+    "diff": lambda n: gnp.diff(SMALL, prepend=n),
+    "ediff1d": lambda n: gnp.ediff1d(SMALL, to_end=n),
+    "where": lambda n: gnp.where(MASK, SMALL, n),
+    "gcd": lambda n: gnp.gcd(SMALL, n),
+    "full_like": lambda n: gnp.full_like(SMALL, n),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_integers_that_the_dtype_cannot_hold_are_refused(name):
+    for number in (-1, 256, 10**6):
+        with pytest.raises(gt.RangeError, match="for uint8"):
+            TOO_LARGE[name](number)
+    TOO_LARGE[name](255)
