@@ -177,13 +177,20 @@ print("torch._functorch._aot_autograd.functional_utils" in sys.modules)
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("name", ["to", "to another", "type_as", "float", "double", "half", "int", "long"])
+@pytest.mark.parametrize("name", ["to", "to another", "type_as", "type", "lifted", "float", "half", "int"])
 def test_conversions_of_complex_numbers_drop_their_imaginary_part_with_a_warning(name):
+    def twice(x):
+        return x.double() * 2
+
     values = [1.5 - 2j, -0.25 + 1j]
     calls = {
         "to": lambda x: x.to(torch.float64),
         "to another": lambda x: x.to(torch.zeros(1, dtype=torch.int16)),
         "type_as": lambda x: x.type_as(torch.zeros(1)),
+        "type": lambda x: x.type(torch.float64),
+        "lifted": lambda x: (
+            gt.lift(lambda x: x.double() * 2) if isinstance(x, gt.Array) else lambda x: x.double() * 2
+        )(x),
     }
     call = calls.get(name, lambda x: getattr(x, name)())
     with warnings.catch_warnings():

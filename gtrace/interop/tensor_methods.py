@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -23,6 +22,7 @@ from gtrace.core.ops.methods import ArrayMethods
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.interop.aten.conversions import real_if_needed
 from gtrace.interop.torch_functions import call_torch
 
 
@@ -243,10 +243,7 @@ def _names_dtype(x: Any) -> bool:
 
 def _converted(x: Array, dtype: Any) -> Array:
     """Return the array in a dtype, as torch: complex numbers lose their imaginary part with a warning."""
-    if x.aval.dtype in COMPLEX and as_dtype(dtype) not in (*COMPLEX, torch.bool):
-        warnings.warn("Casting complex values to real discards the imaginary part", UserWarning, stacklevel=3)
-        x = ops.real(x)
-    return ops.astype(x, dtype)
+    return ops.astype(real_if_needed(x, dtype), dtype)
 
 
 def _cast(name: str, dtype: torch.dtype) -> Callable[..., Array]:

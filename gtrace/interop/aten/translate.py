@@ -24,6 +24,7 @@ from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift, scalar_operand
+from gtrace.interop.aten.conversions import real_if_needed
 from gtrace.interop.aten.custom_functions import MARK, record_mark
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.memory import BY_MEMORY, is_whole
@@ -460,7 +461,7 @@ _TRANSLATIONS[MARK] = _custom_function
 
 @_rule("_to_copy.default")
 def _to_copy(a: Aval, x: Any, **rest: Any) -> Array:
-    return to_device(_array(a, x), a.device)
+    return to_device(_array(a, real_if_needed(x, a.dtype) if isinstance(x, Array) else x), a.device)
 
 
 @_rule("full.default", "full_like.default", "new_full.default")
