@@ -94,7 +94,8 @@ APART = {
 """Families that are a namespace of their own, or that gt itself publishes."""
 
 INNER = {
-    "gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse", "gtrace.special.quadrature"
+    "gtrace.numpy.filling", "gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse",
+    "gtrace.special.quadrature",
 }  # fmt: skip
 """Modules in those folders that publish nothing."""
 

@@ -10,8 +10,6 @@ from gtrace.core import ops
 from gtrace.core.ops.operands import beside, cast
 from gtrace.core.trace.array import Array
 
-__all__ = ["like"]
-
 
 def like(given: Any, x: Array) -> Array:
     """Return what was given, such as a number, a list or an array, in the dtype of `x` and beside it.
