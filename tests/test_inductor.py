@@ -127,6 +127,38 @@ for rank, pool in enumerate((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), 1):
         gradient_case(f"gradient of pool {rank} {count}", pooled, randn(1, 2, *[6] * rank), 16)
 
 
+# places of extremes, which loops over transposed memory meet in another order
+box = randn(2, 3, 6, 8, 10).round(decimals=1).permute(0, 1, 4, 3, 2)
+for name, function in {
+    "argmin": lambda x: (torch.sin(x) + x).argmin(), "argmax": lambda x: (x > 1).int().argmax(),
+    "flipped": lambda x: x[0].flip(1).argmax(), "rows": lambda x: (x * 2).flatten(2).argmax(2),
+    "pool": lambda x: F.max_pool3d(x, 3, 1, 1, return_indices=True)[1],
+    "pool 2": lambda x: F.max_pool2d(x[0] * 2, (3, 4), 2, 1, return_indices=True)[1],
+    "dilated": lambda x: F.max_pool2d(x[0], (5, 2), 1, 0, (1, 3), return_indices=True)[1],
+}.items():  # fmt: skip
+    case(f"places {name}", function, box)
+gradient_case("gradient of max_pool3d", lambda x: F.max_pool3d(x, 3, 1, 1), box[:1], 64)
+
+# variances that float32 cannot hold, or of which it keeps few digits; a mean of nothing
+for dtype in (torch.float32, torch.bfloat16):
+    for scale in (1e30, 1e-30):
+        x = (randn(7, 33) * scale).to(dtype)
+        case(f"std {dtype} {scale}", lambda x: torch.std(x, 1), x, units=2)
+        case(f"std_mean {dtype} {scale}", lambda x: torch.std_mean(x, 0)[0], x, units=2)
+# torch's mean of a whole array is rounded before it is subtracted
+case("var", lambda x: torch.var(x.double()).float(), randn(20, 50) + 1e5, units=2, ours=gt.lift(torch.var))
+case("var_mean", lambda x: torch.var_mean(x, 1)[0], randn(20, 50) + 1e5, units=2)
+case("mean of nothing", lambda x: torch.var_mean(x, 0, correction=-1)[1], torch.zeros(0))
+
+# limits of a dtype
+limits = torch.tensor([float("inf"), float("-inf"), float("nan"), 1.5])
+for dtype in (torch.bfloat16, torch.float16, torch.float32):
+    case(f"nan_to_num {dtype}", lambda x: torch.nan_to_num(x).float(), limits.to(dtype))
+    for small in (torch.int8, torch.uint8, torch.int16):
+        numbers = torch.tensor([300.0, -300.0, 1e4, -1.5, 127.9] * 9).to(dtype)
+        case(f"{dtype} to {small}", lambda x, d=small: x.to(d).to(torch.int32), numbers)
+
+
 def tiled(x):
     """A reduction that Inductor tiles along two axes, with a tail in both."""
     v = (x * 0.5) * (torch.erf(x * 0.70710678) + 1)
@@ -191,6 +223,34 @@ def test_nearest_neighbours_by_scales(mode, scales):
         assert "neighbours" in program.reason
     else:
         assert not gt.core.backends.scheduler.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
+
+
+INTERPRETED = {
+    "bytes, bilinear": (
+        lambda x: F.interpolate(x, (5, 7), mode="bilinear"),
+        (torch.arange(96).reshape(1, 2, 6, 8) * 37 % 256).to(torch.uint8),
+    ),
+    "bytes, bicubic": (
+        lambda x: F.interpolate(x, scale_factor=(1.5, 2.0), mode="bicubic"),
+        (torch.arange(96).reshape(1, 2, 6, 8) * 37 % 256).to(torch.uint8),
+    ),
+    "next bfloat16": (lambda x: torch.nextafter(x, x + 1), torch.tensor([1.0, -2.0, 0.0]).bfloat16()),
+    "next float16": (lambda x: torch.nextafter(x, x + 1), torch.tensor([1.0, -2.0, 0.0]).half()),
+    "laguerre": (lambda x: torch.special.laguerre_polynomial_l(x, 40), torch.linspace(0, 90, 50)),
+    "grid": (
+        lambda x: F.grid_sample(x[:1], x[1:, :1, :, :2], align_corners=False),
+        torch.linspace(-1, 1, 50).reshape(2, 1, 5, 5).bfloat16(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERPRETED)
+def test_what_inductor_cannot_round_as_torch_is_interpreted(name):
+    function, x = INTERPRETED[name]
+    jitted = gt.jit(gt.lift(function))
+    assert "Inductor" in gt.core.backends.scheduler.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
+    with gt.config(native=False, compile=True):
+        assert torch.equal(jitted(gt.from_torch(x)).to_torch(), function(x))
 
 
 def test_operators_without_an_interface_are_no_failure():

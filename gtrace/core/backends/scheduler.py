@@ -23,7 +23,7 @@ from gtrace.core.backends.native.block import EMITTERS, check
 from gtrace.core.backends.native.elementwise import lowering
 from gtrace.core.backends.native.generator import LOOPS, generate, loop_graph, of_open_length
 from gtrace.core.backends.native.layers import is_written
-from gtrace.core.backends.native.values import UnsupportedLoopError
+from gtrace.core.backends.native.values import SHORT_FLOATS, UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.core.backends.straight_lines import split
@@ -57,6 +57,11 @@ MAX_PROLOGUE = 1 << 16
 MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
+RECURRENCES = tuple(
+    f"aten.special_{name}_polynomial_" for name in ("chebyshev", "shifted_chebyshev", "hermite", "laguerre", "legendre")
+)
+"""Polynomials whose recurrences amplify roundings, until one result is infinite and the other is NaN."""
+
 Strides = Sequence[tuple[int, ...]]
 
 _native_requests: weakref.WeakValueDictionary[Any, CompileRequest] = weakref.WeakValueDictionary()
@@ -79,6 +84,9 @@ def _uncompilable(node: Node) -> str:
     if NEAREST_BY_SCALES.on and _is_nearest_by_scales(node):
         NEAREST_BY_SCALES.used()
         return "Inductor takes other neighbours than torch for scales that are no integers"
+    found = _rounds_otherwise(node)
+    if found:
+        return found
     for a in (*node.instr.ins, node.instr.aval):
         for one in a.avals if isinstance(a, Bundle) else (a,):
             if one.complex:
@@ -106,6 +114,24 @@ def _is_nearest_by_scales(node: Node) -> bool:
     return bool(scales) and (
         len(scales) != len(big) or any(k * n != m for k, n, m in zip(scales, small, big, strict=True))
     )
+
+
+def _rounds_otherwise(node: Node) -> str:
+    """Return what Inductor computes with other roundings than torch, such that the results have little in common."""
+    overload, aval = str(node.attributes.get("overload")), node.instr.aval
+    if overload.startswith(RECURRENCES):
+        return "Inductor rounds recurrences of polynomials otherwise than torch"
+    if isinstance(aval, Bundle):
+        return ""
+    if overload.startswith(("aten.upsample_bi", "aten._upsample_bi")) and not aval.floating:
+        # torch's weights have 16 bits (pytorch/pytorch#113024)
+        return "Inductor interpolates images of bytes with other weights than torch"
+    if aval.dtype in SHORT_FLOATS:
+        if node.op.name == "nextafter" or overload.startswith("aten.nextafter"):
+            return "Inductor's neighbours of 16-bit floats are those of float32"
+        if overload.startswith("aten.grid_sampler_2d"):
+            return "Inductor rounds places of 16 bits otherwise than torch"
+    return ""
 
 
 def _moves_words(node: Node) -> bool:

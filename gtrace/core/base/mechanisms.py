@@ -300,6 +300,10 @@ REDUCTION_TILING = _mechanism(
     "reduction_tiling", _MENDED, "reductions are vectorized along one axis",
     "core/backends/inductor/mended:_along_one_axis",
 )  # fmt: skip
+EXTREME_PLACES = _mechanism(
+    "extreme_places", _MENDED, "places of extremes count along the reduced axes",
+    "core/backends/inductor/mended:_with_places",
+)  # fmt: skip
 NEAREST_BY_SCALES = _mechanism(
     "nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted",
     "core/backends/scheduler:_is_nearest_by_scales",

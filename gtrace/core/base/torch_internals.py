@@ -184,6 +184,7 @@ WRONG_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
 CACHE_DTYPE = Internal("torch._inductor.codegen.cpp", "CppKernel.cache_dtype_convert")
 TILING_SELECT = Internal("torch._inductor.codegen.cpp", "TilingSelect")
 SELECT_TILING = Internal("torch._inductor.codegen.cpp", "TilingSelect.select_tiling")
+WRONG_REDUCTION = Internal("torch._inductor.ir", "Reduction")
 
 LINEAR_KERNEL = Internal("torch._inductor.mkldnn_ir", "LinearUnary")
 OUTPUT_NODE = Internal("torch._inductor.mkldnn_ir", "_create_output_node")

@@ -22,6 +22,8 @@ def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
     table = {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
     for op in (torch.ops.aten.div.Tensor_mode, torch.ops.aten.div.Scalar_mode):
         table[op] = _with_mode(own.get(op))
+    for op in _VARIANCES:
+        table[op] = _in_double_precision(op, own.get(op))
     return {**table, torch.ops.aten.pow.Scalar: _power_of_number(own.get(torch.ops.aten.pow.Scalar))}
 
 
@@ -163,6 +165,32 @@ def _power_of_number(otherwise: Callable[..., Any] | None) -> Callable[..., Any]
 
     return power
 
+
+def _in_double_precision(op: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a decomposition of a variance that computes with float64, as torch does on a CPU.
+
+    Inductor adds squares of float32: they overflow, vanish, or lose all digits beside a large mean
+    (pytorch/pytorch#197089).
+    """
+
+    def variance(x: torch.Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+        if x.numel() == 0 and op is torch.ops.aten.var_mean.correction:
+            # Inductor: a mean of 0 where torch has NaN
+            return torch.var(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim=keepdim)
+        if x.device.type != "cpu" or x.dtype is torch.float64:
+            return NotImplemented if otherwise is None else otherwise(x, dim, correction=correction, keepdim=keepdim)
+        found = op(x.to(torch.float64), dim, correction=correction, keepdim=keepdim)
+        return tuple(y.to(x.dtype) for y in found) if isinstance(found, tuple) else found.to(x.dtype)
+
+    return variance
+
+
+_VARIANCES = (
+    torch.ops.aten.var.correction,
+    torch.ops.aten.std.correction,
+    torch.ops.aten.var_mean.correction,
+    torch.ops.aten.std_mean.correction,
+)
 
 _ACCURATE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.expm1.default: _expm1,

@@ -1,7 +1,8 @@
 """What Inductor computes with other types than torch, or twice, written out so that it computes what torch does.
 
 - C++ promotes integers of 8 and 16 bits to int, in which they do not wrap (pytorch/pytorch#187018, #190764), and
-  Inductor's vectors of 8 bits lose minima and places of minima. They are computed as int32 and converted.
+  Inductor's vectors of 8 bits lose minima and places of minima. They are computed as int32 and converted. So
+  are floats that become such integers, of which torch keeps the last bits.
 - Numbers beside 16-bit floats are not rounded to their dtype (#186875, #185517). They are rounded here.
 - Results of 16 bits are not rounded within a kernel (#181568, #182131). Each is marked as one that is.
 - A value with several uses may be computed for each, by a vector in one place and a scalar in another, to other bits.
@@ -40,6 +41,8 @@ _REDUCTIONS = frozenset(
     }
 )  # fmt: skip
 """Operators of torch, without their overloads, that combine elements."""
+
+_CONVERSIONS = frozenset({"_to_copy", "to", "convert_element_type"})
 
 _MOVES = frozenset(
     {"clone", "_to_copy", "to", "copy", "copy_", "convert_element_type", "fill", "fill_", "alias", "lift_fresh_copy"}
@@ -122,6 +125,8 @@ def _is_pointwise(node: torch.fx.Node) -> bool:
 def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
     """Compute an operation on integers of 8 and 16 bits with int32."""
     name = name_of(node) if SMALL_INTEGERS.on else ""
+    if name in _CONVERSIONS:
+        return _convert_by_words(graph, node, mode)
     if not name or name in _MOVES or not (_is_pointwise(node) or name in _REDUCTIONS):
         return
     given = any(value.dtype in SMALL for operand in node.all_input_nodes for value in _values(operand))
@@ -164,6 +169,18 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
                 with graph.inserting_after(user):
                     back = converted(user, own.dtype)
                 _use_instead(user, back)
+
+
+def _convert_by_words(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
+    """Convert floats to integers of 8 and 16 bits by way of int32, of which the last bits remain, as in torch."""
+    x, value = node.all_input_nodes[0], node.meta["val"]
+    if value.dtype not in SMALL or not x.meta["val"].is_floating_point():
+        return
+    with graph.inserting_before(node):
+        words = graph.call_function(_prims.convert_element_type.default, (x, torch.int32))
+    with mode:
+        words.meta["val"] = x.meta["val"].to(torch.int32)
+    node.replace_input_with(x, words)
 
 
 def _use_instead(node: torch.fx.Node, new: torch.fx.Node) -> None:
@@ -222,6 +239,9 @@ def _hold(graph: torch.fx.Graph) -> None:
 _TOGETHER = frozenset({"cross", "linalg_cross", "floor_divide"})
 """Operators that torch does not call pointwise, and whose decompositions have several results in between."""
 
+_OF_LIMITS = frozenset({"nan_to_num", "nextafter"})
+"""Operators whose results follow from the largest numbers of the operand's dtype, and that round nothing."""
+
 
 def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
     """Return decompositions that compute with float32 in between where operands have 16 bits, as torch does.
@@ -233,7 +253,7 @@ def in_single_precision(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Ca
 
 def _single(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     name = op._schema.name.partition("::")[2] if isinstance(op, internals.OVERLOAD.get()) else ""
-    if not name or (torch.Tag.pointwise not in op.tags and name not in _TOGETHER):
+    if not name or name in _OF_LIMITS or (torch.Tag.pointwise not in op.tags and name not in _TOGETHER):
         return function
 
     def decomposition(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from gtrace.core.backends.inductor.exactness import HELD
 from gtrace.core.base import torch_internals as internals
-from gtrace.core.base.mechanisms import CEIL_MODE_POOLING, REDUCTION_TILING, SHORT_FLOATS
+from gtrace.core.base.mechanisms import CEIL_MODE_POOLING, EXTREME_PLACES, REDUCTION_TILING, SHORT_FLOATS
 
 _aten = torch.ops.aten
 
@@ -28,9 +28,10 @@ their full size (pytorch/pytorch#198119)."""
 def mended() -> Iterator[None]:
     """Let Inductor call torch where its own lowering is wrong, and its C++ round, and write within its memory."""
     lowerings, kernel = internals.WRONG_LOWERINGS.get(), internals.WRONG_KERNEL.get()
-    tiling = internals.TILING_SELECT.get()
+    tiling, reduction = internals.TILING_SELECT.get(), internals.WRONG_REDUCTION.get()
     before = {op: lowerings[op] for op in _CEIL_MODE}
     cached, chosen = internals.CACHE_DTYPE.get(), internals.SELECT_TILING.get()
+    made = vars(reduction)["create"]
     lowerings[HELD] = _held
     if CEIL_MODE_POOLING.on:
         lowerings |= {op: _pooling(op, function) for op, function in before.items()}
@@ -39,12 +40,14 @@ def mended() -> Iterator[None]:
         kernel.cache_dtype_convert = _nothing
     if REDUCTION_TILING.on:
         tiling.select_tiling = _along_one_axis(chosen)
+    if EXTREME_PLACES.on:
+        reduction.create = classmethod(_with_places(made.__func__))
     try:
         yield
     finally:
         lowerings |= before
         del lowerings[HELD]
-        kernel.cache_dtype_convert, tiling.select_tiling = cached, chosen
+        kernel.cache_dtype_convert, tiling.select_tiling, reduction.create = cached, chosen, made
 
 
 def _nothing(self: Any, *_: Any) -> None:
@@ -85,3 +88,35 @@ def _along_one_axis(choose: Callable[..., Any]) -> Callable[..., Any]:
         return (factors, axes, *rest)
 
     return select
+
+
+def _with_places(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what makes reductions, such that places of extremes count in the order of the reduced axes.
+
+    Inductor counts in the order of its loops, which follow the memory that they read. It knows that this is wrong only
+    where the operand is an array by itself, transposed. In max pooling, and where an expression is reduced, places are
+    wrong, even negative; gradients are then written to other memory (pytorch/pytorch#197434).
+    """
+
+    def reduction(
+        cls: Any, device: Any, dst_dtype: Any, src_dtype: Any, inner_fn: Callable[..., Any], ranges: Any,
+        reduction_ranges: Any, reduction_type: str, *args: Any, **kwargs: Any,
+    ) -> Any:  # fmt: skip
+        def with_place(index: Any, place: Any) -> Any:
+            value = inner_fn(index, place)
+            if isinstance(value, tuple) or all(getattr(k, "is_number", True) for k in place):
+                return value  # Inductor, which writes out short reductions, counts these itself
+            linear: Any = 0
+            for k, size in zip(place, reduction_ranges, strict=True):
+                linear = linear * size + k
+            return value, internals.OPS.get().index_expr(linear, torch.int64)
+
+        several = reduction_type in ("argmax", "argmin") and len(reduction_ranges) > 1 and device.type == "cpu"
+        if several:
+            EXTREME_PLACES.used()
+        function = with_place if several else inner_fn
+        return create(
+            cls, device, dst_dtype, src_dtype, function, ranges, reduction_ranges, reduction_type, *args, **kwargs
+        )
+
+    return reduction
