@@ -150,6 +150,18 @@ def test_what_cannot_be_exported():
         gt.eval_shape(lambda x: x, spec)
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_of_any_compression_is_refused(method, tmp_path):
+    path, text = tmp_path / "damaged.gtx", json.dumps({"text": list(range(500))})
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("manifest.json", text)
+    whole = path.read_bytes()
+    for at in range(30 + len("manifest.json"), len(whole) // 2, 7):  # the header of the file comes before
+        path.write_bytes(whole[:at] + b"\xff" * 9 + whole[at + 9 :])
+        with pytest.raises(gt.ExportError, match=r"damaged\.gtx"):
+            gt.load(path)
+
+
 def test_files_that_cannot_be_loaded(file, tmp_path):
     with pytest.raises(FileNotFoundError):
         gt.load(tmp_path / "nothing")

@@ -320,6 +320,14 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(tmp_path):
         gt.load_arrays(path / "arrays.safetensors")
 
 
+def test_an_error_quotes_no_whole_file(tmp_path):
+    header = b'{"x":{"dtype":"' + b"F" * 100_000 + b'","shape":[1],"data_offsets":[0,4]}}'
+    (tmp_path / "a").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(gt.CheckpointError, match="a safetensors file") as caught:
+        gt.load_arrays(tmp_path / "a")
+    assert len(str(caught.value)) < 1000 and str(tmp_path / "a") in str(caught.value)
+
+
 def test_a_damaged_checkpoint_is_refused(tmp_path):
     path = gt.save_checkpoint(tmp_path, {"x": gt.ones(1)}, step=1).result()
     (path / "checkpoint.json").write_text('{"format": 99}')

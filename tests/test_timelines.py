@@ -398,6 +398,15 @@ def test_what_is_no_log_is_refused(tmp_path, capsys):
     (tmp_path / "cut").write_text("  0.1s | #0001 | START    | CLIENT   | process  | pid=3 ra")
     assert main(["visualize", str(tmp_path / "cut"), "--output", output]) == 2
     assert "cut off in its first line" in capsys.readouterr().err
+    start = "  0.1s | #0001 | START    | CLIENT   | process  | pid=3 rank=0 wall=1.5 run=r argv=a.py\n"
+    for part, damaged in [("wall=1.5", "wall=1&5"), ("wall=1.5", "wall=nan"), ("pid=3 ", ""), ("rank=0", "rank=x"),
+                          ("pid=3", "pid=" + "9" * 5000), ("run=r ", "")]:  # fmt: skip
+        (tmp_path / "damaged").write_text(start.replace(part, damaged))
+        assert main(["visualize", str(tmp_path / "damaged"), "--output", output]) == 2
+        assert f"no {part.partition('=')[0]} that can be read" in capsys.readouterr().err
+    (tmp_path / "damaged").write_text(start.replace("#0001", "#" + "1" * 5000))
+    assert main(["visualize", str(tmp_path / "damaged"), "--output", output]) == 2
+    assert "without a line of one" in capsys.readouterr().err
     assert not os.path.exists(output)
 
 

@@ -19,13 +19,15 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.op import REGISTRY
 
 LINE = re.compile(
-    r" *(?P<at>\d+\.\d+)s \| #(?P<number>\d+) \| (?P<event>\S+) *\| (?P<component>\S+(?: \d+)?) *\| (?P<command>\S+) *"
-    r"\| (?P<details>.*)"
+    r" *(?P<at>\d{1,15}\.\d+)s \| #(?P<number>\d{1,20}) \| (?P<event>\S+) *\| (?P<component>\S+(?: \d+)?) *"
+    r"\| (?P<command>\S+) *\| (?P<details>.*)"
 )
 _DETAILS = re.compile(
-    r"(?P<head>.*?)(?: took=(?P<took>\d+\.\d+)s)?(?: thread=(?P<thread>\d+))?(?: at (?P<line>.+:\d+))?"
+    r"(?P<head>.*?)(?: took=(?P<took>\d{1,15}\.\d+)s)?(?: thread=(?P<thread>\d{1,20}))?(?: at (?P<line>.+:\d+))?"
 )
 _FIELD = re.compile(r"(\w+)=(\S+)")
+_START = {"pid": r"\d{1,20}", "rank": r"\d{1,20}", "wall": r"\d{1,15}(\.\d+)?", "run": r"\S+"}
+"""What the first line of a log of `gtrace trace` has, and how it looks."""
 
 GAP = 2e-3
 """Seconds without a recorded operation after which another span of recording begins."""
@@ -239,6 +241,10 @@ def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
             if not mark:
                 got = f"{str(given)!r}, which was cut off in its first line"
                 raise ArgumentError(message("visualize", "an instruction log", got, "There is nothing in it to draw."))
+            for name, form in _START.items():
+                if not re.fullmatch(form, fields.get(name, "")):
+                    got = f"{str(given)!r}, whose first line has no {name} that can be read"
+                    raise ArgumentError(message("visualize", "an instruction log", got, "Trace the program again."))
             process = Process(int(fields["pid"]), int(fields["rank"]), script)
             run = path.parent, fields["run"]
             # a file that was renamed, such as to before.log, gives its own name

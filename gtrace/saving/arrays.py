@@ -26,6 +26,9 @@ __all__ = ["load_arrays", "load_metadata", "save_arrays"]
 
 PathLike = str | os.PathLike[str]
 
+MAX_REASON = 300
+"""Letters of another library's error that are shown."""
+
 
 def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write a pytree of arrays to a safetensors file.
@@ -184,7 +187,13 @@ def open_file(op: str, path: PathLike) -> Any:
         raise
     except (library.SafetensorError, OSError, ValueError) as error:
         fix = "It is damaged, or of another format: load it with the library that wrote it."
-        raise CheckpointError(message(op, "a safetensors file", f"{path}: {error}", fix)) from error
+        raise CheckpointError(message(op, "a safetensors file", f"{path}: {_reason(error)}", fix)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says; it may quote all of a damaged file, of which the beginning is shown."""
+    text = str(error)
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
 
 
 def _tensor(op: str, path: PathLike, file: Any, name: str) -> torch.Tensor:
@@ -198,7 +207,7 @@ def _tensor(op: str, path: PathLike, file: Any, name: str) -> torch.Tensor:
         return plain_tensor(op, file.get_tensor(name))
     except (library.SafetensorError, ArgumentError, DtypeError, KeyError, ValueError, RuntimeError) as error:
         fix = "It is damaged, or has what gtrace cannot hold: load it with the library that wrote it."
-        got = f"{path}: {name!r}: {type(error).__name__}: {error}"
+        got = f"{path}: {name!r}: {type(error).__name__}: {_reason(error)}"
         raise CheckpointError(message(op, "arrays of dtypes that gtrace has", got, fix)) from error
 
 

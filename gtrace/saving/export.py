@@ -10,6 +10,7 @@ import hashlib
 import io
 import itertools
 import json
+import lzma
 import os
 import shutil
 import struct
@@ -71,8 +72,8 @@ _EXAMPLES = ((23, 41), (29, 47), (37, 53))
 """Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
 
 _DAMAGED = (
-    CacheError, EOFError, KeyError, NotImplementedError, OSError, RuntimeError, ValueError, struct.error,
-    zipfile.BadZipFile, zlib.error,
+    CacheError, EOFError, KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError,
+    lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 """What reading a damaged file raises: of a manifest, of torch's loader, and of `zipfile`."""
 
