@@ -232,7 +232,7 @@ def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Arra
     elif found[0].aval.dtype in INTEGERS:
         for operand in operands:
             if isinstance(operand, int):
-                scalar_operand(op, operand, found[0].aval.dtype, found[0].aval.device)  # it checks the range
+                number_operand(op, operand, found[0].aval.dtype, found[0].aval.device)  # it checks the range
     return found  # type: ignore[return-value]
 
 
