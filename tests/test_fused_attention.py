@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -455,6 +455,10 @@ STEPS = st.one_of(
     differentiated=st.booleans(),
     hidden=st.booleans(),
 )
+@example([("input", -math.inf)], 0.5, 0.5, gt.float32, "none", True, True)
+@example([("input", -math.inf), ("input", -math.inf)], 0.5, 0.5, gt.float64, "none", True, True)
+@example([("input", -math.inf), ("triangle", -math.inf)], 0.5, 0.5, gt.float64, "none", True, True)
+@example([("added", -math.inf), ("input", -math.inf)], 0.5, 0.5, gt.float64, "none", True, True)
 def test_near_misses_give_what_they_give_written_out(steps, scale, number, dtype, further, differentiated, hidden):
     """Signs and sizes of scales, numbers that hide scores or do not, rows that are hidden as a whole, further uses."""
 

@@ -22,7 +22,7 @@ from gtrace.core.ir.edit import Replacements, toposort
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
-from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, number_of
+from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, hides_alone, number_of
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
@@ -116,6 +116,7 @@ class _Attention:
         query, key, value, cotangent: the arrays that products take.
         result: what is computed, and its axes; `gradients` are those by the query, key and value.
         mask: what is done to the scores, in order.
+        slopes: how many derivatives by masked scores are 0 where the mask hides these.
         levelled: whether the mask may hide a row as a whole, or add to all of it, so that it has to be levelled.
         scale, powers: what they are multiplied by before.
     """
@@ -132,6 +133,7 @@ class _Attention:
         self.result: Term | None = None
         self.gradients: dict[str, Term] = {}
         self.mask: Mask = ()
+        self.slopes = 0
         self.levelled = False
         self.scale, self.powers = 1.0, ()  # type: float, Powers
 
@@ -302,9 +304,15 @@ class _Attention:
             scaled = self._scaled(users[0])
             if scaled is not None and scaled[0] == of:
                 scale, powers = scale * scaled[1], (*powers, *scaled[2])
-            elif not self._is_masked_slope(users[0], of):
+            elif self._is_masked_slope(users[0], of):
+                self.slopes += 1
+            else:
                 break
             of = users[0].out
+        if self.slopes and self.levelled and any(isinstance(x, Hidden) and x.score == -math.inf for x in self.mask):
+            # the weights of rows that are hidden as a whole are NaN; only if all is hidden by the same, slopes are 0
+            if not hides_alone(self.mask) or self.slopes != len(self.mask):
+                return False
         if abs(scale - self.scale) > PRECISION * abs(self.scale) or sorted(powers) != sorted(self.powers):
             return False
         for node in dict.fromkeys(self._uses(of)):
@@ -341,7 +349,7 @@ class _Attention:
         return None
 
     def _is_masked_slope(self, node: Node, of: int) -> bool:
-        """Whether this is a derivative by scores, 0 where the mask hides them: it was 0 there, as their weights are."""
+        """Whether this is a derivative by scores that is 0 where the mask hides them."""
         if node.op.name != "where":
             return False
         condition, x, y = node.ins
@@ -362,12 +370,13 @@ class _Attention:
             query = build("mul" if power > 0 else "div", (), query, number)
         *_, queries, keys = self._node.instr.aval.shape
         causal = masks.is_causal(self.mask, queries, keys)
-        scores, mask, alone = self._node.instr.aval, None, None
+        scores, mask = self._node.instr.aval, None
         if self.mask and not causal:
-            mask, alone = built_mask(build, self.mask, scores, self.levelled)
+            mask = built_mask(build, self.mask, scores, self.levelled)
+        alone = None if mask is None else mask.alone
         if alone is not None:
             query = build("where", (), alone, number_of(0.0, scores), query)
-        extra = () if mask is None else (mask,)
+        extra = () if mask is None else (mask.added,)
         rest = 0.0, causal, None if mask is None else "x", self.scale
         call = build("aten", (FORWARD, ("x", "x", "x", *rest)), query, key, value, *extra)
         self._given(build, call, 0, self.result, "l")
@@ -377,13 +386,35 @@ class _Attention:
         build.location = self._values.made[next(iter(self.gradients.values())).value].location
         cotangent = self._taken(build, self.cotangent, "l")
         out, sums = (build("project", (k,), call) for k in (0, 1))
+        hidden = None
+        if self.slopes and mask is not None and mask.gone is not None:
+            assert mask.without is not None
+            cotangent, out, sums, hidden = self._without_rows(build, mask.gone, cotangent, out, sums)
+            extra = (mask.without,)
         call = build(
             "aten", (BACKWARD, ("x",) * 6 + rest), cotangent, query, key, value, out, sums, *extra
         )  # fmt: skip
         for k, (name, axis) in enumerate((("query", "l"), ("key", "s"), ("value", "s"))):
             if name in self.gradients:
-                further = (self.powers, alone) if name == "query" else ()
-                self._given(build, call, k, self.gradients[name], axis, *further)
+                powers = self.powers if name == "query" else ()
+                where = {"query": alone, "value": hidden}.get(name)
+                missing = 0.0 if name == "query" else math.nan
+                self._given(build, call, k, self.gradients[name], axis, powers, where, missing)
+
+    def _without_rows(self, build: Replacements, gone: int, *values: int) -> tuple[int, int, int, int]:
+        """Return cotangent, results and sums for the kernel's gradient, without rows that are hidden as a whole.
+
+        The weights of such a row are NaN. So are the gradients by all values beside it. Those by the query and the keys
+        are 0, because each of its scores was replaced. The last result says where gradients by values are NaN.
+        """
+        found = []
+        for x in values:
+            a, where = build.aval(x), gone
+            if len(a.shape) == 3:
+                where = build("reshape", (build.aval(gone).shape[:3],), gone)
+            found.append(build("where", (), where, number_of(0.0, a), x))
+        cotangent, out, sums = found
+        return cotangent, out, sums, build("any", ((2,), True), gone)
 
     def _taken(self, build: Replacements, term: Term, axis: str) -> int:
         """Return an array as the kernels take it: batch, heads, length and depth."""
@@ -396,12 +427,12 @@ class _Attention:
 
     def _given(
         self, build: Replacements, call: int, place: int, term: Term, axis: str, powers: Powers = (),
-        alone: int | None = None,
+        where: int | None = None, number: float = 0.0,
     ) -> None:  # fmt: skip
-        """Put a result of a kernel in the place of a product, and 0 where rows are `alone`."""
+        """Put a result of a kernel in the place of a product; `where` something holds, a number is there."""
         x = build("project", (place,), call)
-        if alone is not None:
-            x = build("where", (), alone, number_of(0.0, build.aval(x)), x)
+        if where is not None:
+            x = build("where", (), where, number_of(number, build.aval(x)), x)
         for number, power in powers:
             x = build("mul" if power > 0 else "div", (), x, number)
         order = (*self.labels[:-2], axis, "d")

@@ -150,8 +150,25 @@ def number_of(value: float, a: Aval) -> Scalar:
     return Scalar(value, aval((), a.dtype, a.device, weak=True))
 
 
-def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) -> tuple[int, int | None]:
-    """Return what is added to scores, and which rows are replaced by numbers as a whole; None: none are.
+@attrs.frozen
+class BuiltMask:
+    """A mask for the kernel.
+
+    Attributes:
+        added: what is added to the scores.
+        alone: which rows are replaced by numbers as a whole; None: none are.
+        gone: which rows are minus infinity as a whole; None: that is not known to matter.
+        without: what is added in the gradient, where rows that are gone have no weights; None: the same.
+    """
+
+    added: int
+    alone: int | None = None
+    gone: int | None = None
+    without: int | None = None
+
+
+def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) -> BuiltMask:
+    """Return the operations of a mask.
 
     The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take the
     digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights; a row
@@ -173,16 +190,31 @@ def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) ->
             built = build("astype", (SHORT[scores.dtype],), built)
         replaced = replaced or step.score != -math.inf
     assert built is not None
-    alone = None
+    alone = gone = without = None
     if levelled:
         largest = build("max", _last_axis(build.aval(built)), built)
         built = build("sub", (), built, largest)
         if replaced:  # then nothing is added: the largest is 0, this number or minus infinity
             alone = _of_kernel(build, build("eq", (), largest, number_of(REPLACED, scores)), scores)
-    built = _of_kernel(build, built, scores)
-    given = build.aval(built).shape
+        elif hides_alone(mask):
+            infinite = number_of(-math.inf, scores)
+            gone = build("eq", (), largest, infinite)
+            without = _whole(build, build("where", (), gone, infinite, built), scores)
+            gone = _of_kernel(build, gone, scores)
+    return BuiltMask(_whole(build, built, scores), alone, gone, without)
+
+
+def hides_alone(mask: Mask) -> bool:
+    """Whether all that is done to the scores is to replace some by minus infinity."""
+    return all(isinstance(step, Hidden) and step.score == -math.inf for step in mask)
+
+
+def _whole(build: Replacements, mask: int, scores: Aval) -> int:
+    """Return a mask as the kernel takes it, for all queries and keys."""
+    mask = _of_kernel(build, mask, scores)
+    given = build.aval(mask).shape
     full = (*given[:-2], *scores.shape[-2:])
-    return (built if given == full else build("broadcast_to", (full,), built)), alone
+    return mask if given == full else build("broadcast_to", (full,), mask)
 
 
 def _of_kernel(build: Replacements, mask: int, scores: Aval) -> int:
