@@ -78,6 +78,9 @@ for dtype in (torch.int8, torch.uint8, torch.int16):
 flags = torch.arange(9 * 20 * 40).reshape(9, 20, 40) % 7 == 0
 for name in ("any", "all", "sum", "amin", "amax", "cumsum"):
     case(f"bool {name}", lambda x, name=name: getattr(~x, name)(2), flags)
+for axis in (0, 2):
+    case(f"bool place of a minimum {axis}", lambda x, axis=axis: (~x).min(axis).indices, flags)
+    case(f"bool minimum {axis}", lambda x, axis=axis: (~x).min(axis).values.int(), flags)
 case("number to integers", lambda i: (3**i) % 7, torch.tensor([1, 5, 30]))
 
 # numbers beside 16-bit floats, and roundings to 16 bits

@@ -80,6 +80,10 @@ _EXACT = frozenset(
 """Operators that give vectors and scalars the same bits, or only move them."""
 
 
+_EXTREMES = frozenset({"max", "min", "aminmax", "amax", "amin", "argmax", "argmin", "cummax", "cummin"})
+"""Reductions to one of the elements."""
+
+
 def compute_as_torch(module: torch.fx.GraphModule, mode: Any) -> None:
     """Rewrite a graph of aten calls so that Inductor computes with torch's types, and what is compared only once.
 
@@ -123,14 +127,16 @@ def _is_pointwise(node: torch.fx.Node) -> bool:
 
 
 def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
-    """Compute an operation on integers of 8 and 16 bits with int32."""
+    """Compute an operation on integers of 8 and 16 bits, and extremes of booleans, with int32."""
     name = name_of(node) if SMALL_INTEGERS.on else ""
     if name in _CONVERSIONS:
         return _convert_by_words(graph, node, mode)
     if not name or name in _MOVES or not (_is_pointwise(node) or name in _REDUCTIONS):
         return
-    given = any(value.dtype in SMALL for operand in node.all_input_nodes for value in _values(operand))
-    if not given and not any(value.dtype in SMALL for value in _values(node)):
+    # Inductor takes other places for the extremes of booleans
+    kinds = SMALL | {torch.bool} if name in _EXTREMES else SMALL
+    given = any(value.dtype in kinds for operand in node.all_input_nodes for value in _values(operand))
+    if not given and not any(value.dtype in kinds for value in _values(node)):
         return
 
     def converted(x: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
@@ -141,10 +147,10 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
 
     def wide(x: torch.fx.Node) -> torch.fx.Node:
         value = x.meta["val"]
-        return converted(x, torch.int32) if isinstance(value, torch.Tensor) and value.dtype in SMALL else x
+        return converted(x, torch.int32) if isinstance(value, torch.Tensor) and value.dtype in kinds else x
 
     def wide_type(x: Any) -> Any:
-        return torch.int32 if isinstance(x, torch.dtype) and x in SMALL else x
+        return torch.int32 if isinstance(x, torch.dtype) and x in kinds else x
 
     with graph.inserting_before(node):
         SMALL_INTEGERS.used()
@@ -152,7 +158,7 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
         node.kwargs = {k: wide_type(v) for k, v in torch.fx.map_arg(dict(node.kwargs), wide).items()}
     before = node.meta["val"]
     # integers of the operation itself are int32 now; a reduction to int64, and a comparison, are as before
-    if isinstance(before, torch.Tensor) and before.dtype in SMALL:
+    if isinstance(before, torch.Tensor) and before.dtype in kinds:
         with mode:
             node.meta["val"] = before.to(torch.int32)
         with graph.inserting_after(node):
@@ -160,10 +166,10 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
         _use_instead(node, back)
     elif isinstance(before, (tuple, list)):
         with mode:
-            node.meta["val"] = type(before)(x.to(torch.int32) if x.dtype in SMALL else x for x in before)
+            node.meta["val"] = type(before)(x.to(torch.int32) if x.dtype in kinds else x for x in before)
         for user in list(node.users):  # each takes one of the results
             own = user.meta["val"]
-            if own.dtype in SMALL:
+            if own.dtype in kinds:
                 with mode:
                     user.meta["val"] = own.to(torch.int32)
                 with graph.inserting_after(user):
