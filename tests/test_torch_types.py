@@ -173,6 +173,12 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
             torch.rand(()), x, torch.tensor([1, 0, 3]), None, 1, -100, torch.tensor(3.0)
         ), {}  # fmt: skip
         yield aten.embedding.default, (x, torch.tensor([[0, 2], [1, 1]])), {}
+    for x in layouts(6, 2, 5):
+        labels = torch.tensor([[1, 2, 3], [4, 1, 1]])
+        lengths, counts = [6, 5], [2, 3]
+        yield aten._ctc_loss.default, (x, labels, lengths, counts, 0, False), {}
+        found = aten._ctc_loss.default(x, labels, lengths, counts, 0, False)
+        yield aten._ctc_loss_backward.default, (torch.rand(2), x, labels, lengths, counts, *found, 0, False), {}
     yield aten.embedding_dense_backward.default, (torch.rand(2, 2, 4), torch.tensor([[0, 2], [1, 1]]), 3, -1, False), {}
     yield aten.dot.default, (torch.rand(4), torch.rand(4)), {}
     for x in layouts(2, 4, 3, 5):

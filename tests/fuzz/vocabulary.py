@@ -73,18 +73,10 @@ def _ramp(library: Any, x: Any) -> Any:
     return library.sin(library.arange(1, size + 1, dtype=x.dtype)).reshape(tuple(x.shape))
 
 
-def _each_finite(function: Any, x: torch.Tensor) -> torch.Tensor:
-    """Call a function for each matrix: NaN for those that torch refuses."""
-    return torch.stack([function(a if a.isfinite().all() else a.new_zeros(a.shape) + torch.eye(a.shape[0]).to(a))
-                        * (1.0 if a.isfinite().all() else float("nan")) for a in x])  # fmt: skip
-
-
 def _torch_norms(x: torch.Tensor) -> torch.Tensor:
-    return _each_finite(lambda a: torch.linalg.matrix_norm(a, 2), x)
-
-
-def _torch_inverses(x: torch.Tensor) -> torch.Tensor:
-    return _each_finite(torch.linalg.inv, x)
+    """Return the norm of each matrix: NaN for those that torch refuses."""
+    missing = x.new_full((), float("nan"))
+    return torch.stack([torch.linalg.matrix_norm(a, 2) if a.isfinite().all() else missing for a in x])
 
 
 TORCH = SimpleNamespace(
@@ -103,7 +95,7 @@ TORCH = SimpleNamespace(
     loop=_torch_while, cond=lambda p, f, g, *xs: f(*xs) if p else g(*xs),
     vmap=lambda f, x: torch.stack([f(row) for row in x]), checkpoint=lambda f: f,
     argmin=lambda x, axis: torch.argmin(x, axis), clip=torch.clamp,
-    median=lambda x: torch.quantile(x, 0.5), norm2=_torch_norms, inv=_torch_inverses,
+    median=lambda x: torch.quantile(x, 0.5), norm2=_torch_norms, inv=torch.linalg.inv,
     ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones,
 )  # fmt: skip
 """The functions of torch. An axis of a reduction may be a tuple."""

@@ -7,6 +7,7 @@ should not begin with that for what is as common as these.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -414,12 +415,12 @@ def _group_norm_pullback(
         results = iter(call_aten(GROUP_NORM_BACKWARD, constants, [cts[0], operands[0], mean, scale, *weights]))
         found = [next(results) if need else None for need in needed]
     if needed[0]:
-        x, groups = operands[0], (*mean.shape, -1)
-        shifts = ops.reshape(x, groups) - ops.expand_dims(mean, 2)
-        count = max(shifts.shape[2], 1)
+        x = operands[0]
+        count = math.prod(x.shape[1:]) // mean.shape[1]
+        shifts = ops.reshape(x, (*mean.shape, count)) - ops.expand_dims(mean, 2)
         for ct, slopes in ((cts[1], ops.ones_like(shifts)), (cts[2], -(ops.expand_dims(scale, 2) ** 3) * shifts)):
             if ct is not None:
-                change = ops.reshape(ops.expand_dims(ct, 2) * slopes / count, x.shape)
+                change = ops.reshape(ops.expand_dims(ct, 2) * slopes / max(count, 1), x.shape)
                 change = cast(change, x.aval.dtype)
                 found[0] = change if found[0] is None else found[0] + change
     return found
