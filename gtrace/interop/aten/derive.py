@@ -438,9 +438,13 @@ def jvp(
 
 
 def batch(
-    call: TensorFunction, key: Hashable, batched: Sequence[bool], operands: Sequence[Array], several: bool
+    call: TensorFunction, key: Hashable, batched: Sequence[bool], operands: Sequence[Array], example: Aval | Bundle
 ) -> Any:
-    """Return the result for a batch on axis 0, or a list of (result, True) if there are several results."""
+    """Return the result for a batch on axis 0, or a list of (result, True) if there are several results.
+
+    Args:
+        example: the type of the results for one of the batch.
+    """
     dims = tuple(0 if flag else None for flag in batched)
 
     def make() -> TensorFunction:
@@ -457,9 +461,16 @@ def batch(
         return each
 
     whole, avals = ("batch", key, tuple(batched)), [x.aval for x in operands]
+    rows = example.avals if isinstance(example, Bundle) else (example,)
+    one_by_one = False
     try:
         rule = remembered(whole, make, avals)
     except RuntimeError:  # torch batches some operators by a loop, and refuses a few
-        rule = remembered(("one by one", *whole), make_one_by_one, avals)
-    found = rule(operands)
-    return [(x, True) for x in found] if several else found[0]
+        one_by_one = True
+    else:
+        found = rule(operands)
+        # torch's rule for the gradient of `cdist` adds an axis
+        one_by_one = [x.aval.shape[1:] for x in found] != [a.shape for a in rows]
+    if one_by_one:
+        found = remembered(("one by one", *whole), make_one_by_one, avals)(operands)
+    return [(x, True) for x in found] if isinstance(example, Bundle) else found[0]

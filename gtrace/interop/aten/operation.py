@@ -159,8 +159,8 @@ def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any],
     examples = [
         aval(x.shape[1:], x.dtype, x.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
     ]
-    several = isinstance(aten.instr((overload, args), tuple(examples)).aval, Bundle)
-    return derive.batch(caller(overload, args), (overload, args), batched, operands, several)
+    example = aten.instr((overload, args), tuple(examples)).aval
+    return derive.batch(caller(overload, args), (overload, args), batched, operands, example)
 
 
 def _samples() -> list[Sample]:
