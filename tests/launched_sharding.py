@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 import gtrace as gt
@@ -305,6 +306,9 @@ def check_saving():
     for _ in range(20):
         float((state["rows"] * state["rows"]).sum())  # collectives of the program, beside those of saving
     assert saving.result().name == "step_000000001"
+    refuses = RANK == 1  # the others hear of it, and do not wait
+    with pytest.raises(gt.errors.ArgumentError if refuses else gt.CheckpointError, match="arrays, numbers and text"):
+        gt.save_checkpoint(folder, {**state, "rate": object() if refuses else 0.1}, step=2)
     other = {**state, "rows": state["grid"], "grid": gt.array(value), "both": state["rows"], "whole": state["both"]}
     loaded, step = gt.load_checkpoint(folder, like=other)
     assert step == 1 and loaded["rate"] == 0.2

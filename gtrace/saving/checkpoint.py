@@ -35,7 +35,7 @@ from gtrace.saving.checkpoint_folders import ARRAYS, MANIFEST, PARTS
 from gtrace.saving.checkpoint_manifest import PLAIN, Leaves, SavedArray, SavedValue, parse_manifest, print_manifest
 from gtrace.saving.files import alone_in, sync
 from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
-from gtrace.saving.shards import Index, Piece, pieces, write_shards
+from gtrace.saving.shards import Index, Piece, pieces, together, write_shards
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 
@@ -58,27 +58,16 @@ class _Snapshot:
     leaves: Leaves
 
     @classmethod
-    def of(cls, tree: Any, step: int) -> _Snapshot:
-        """Compute what is pending in a pytree, and take it.
+    def of(cls, arrays: Mapping[str, Array], values: Leaves, step: int) -> _Snapshot:
+        """Compute what is pending in the leaves of a pytree, and take them.
 
         Raises:
-            ArgumentError: a leaf is neither an array nor a Python number or text.
+            DtypeError: a complex128 array.
         """
         whole: dict[str, torch.Tensor] = {}
         parts: dict[str, torch.Tensor] = {}
         divided = False
-        leaves: Leaves = {}
-        named, _ = named_leaves("save_checkpoint", tree)
-        arrays = {}
-        for name, leaf in named.items():
-            if leaf.__class__ in PLAIN:
-                leaves[name] = SavedValue(leaf)
-            elif is_array(leaf):
-                arrays[name] = lift("save_checkpoint", leaf)
-            else:
-                got = f"{type(leaf).__name__} at {name!r}"
-                fix = "Keep it outside the tree, or make it a static field of its class."
-                raise ArgumentError(message("save_checkpoint", "arrays, numbers and text", got, fix))
+        leaves: Leaves = dict(values)
         evaluate(list(arrays.values()), "save_checkpoint")
         for name, x in arrays.items():
             tensor = materialize(x, "save_checkpoint")
@@ -95,6 +84,27 @@ class _Snapshot:
             if shard.replica_id == 0:
                 parts[name] = tensor
         return cls(step, whole, parts, divided, leaves)
+
+
+def _by_kind(tree: Any) -> tuple[dict[str, Array], Leaves]:
+    """Return the arrays of a pytree, and its other leaves, by their names.
+
+    Raises:
+        ArgumentError: a leaf is neither an array nor a Python number or text.
+    """
+    arrays: dict[str, Array] = {}
+    values: Leaves = {}
+    named, _ = named_leaves("save_checkpoint", tree)
+    for name, leaf in named.items():
+        if leaf.__class__ in PLAIN:
+            values[name] = SavedValue(leaf)
+        elif is_array(leaf):
+            arrays[name] = lift("save_checkpoint", leaf)
+        else:
+            got = f"{type(leaf).__name__} at {name!r}"
+            fix = "Keep it outside the tree, or make it a static field of its class."
+            raise ArgumentError(message("save_checkpoint", "arrays, numbers and text", got, fix))
+    return arrays, values
 
 
 class _Saving(Future[Path]):
@@ -208,8 +218,8 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         DtypeError: a complex128 array.
         OSError: it cannot be written. With ``wait=False`` the future raises it, and the next call. If nobody asks, the
             program prints it at its end, and ends with code 1.
-        CheckpointError: another process could not write, a process of another run writes into the folder, or the folder
-            of the step is no checkpoint.
+        CheckpointError: another process raised or could not write, a process of another run writes into the folder, or
+            the folder of the step is no checkpoint.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -221,12 +231,14 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     if number < 0 or (keep is not None and keep < 1):
         got = f"step={step!r}, keep={keep!r}"
         raise ArgumentError(message("save_checkpoint", "step >= 0 and keep >= 1", got, "keep=None keeps all."))
-    snapshot = _Snapshot.of(tree, number)
     _saver.wait()
-    root = Path(folder)
-    aside = folders.aside(root, number)
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
+    # a process that refuses its leaves must not leave the others waiting for it where values are computed
+    arrays, values = together(lambda: _by_kind(tree), group)
+    snapshot = together(lambda: _Snapshot.of(arrays, values, number), group)
+    root = Path(folder)
+    aside = folders.aside(root, number)
 
     def write() -> Path:
         with contextlib.ExitStack() as alone:

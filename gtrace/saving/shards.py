@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import torch
@@ -18,6 +18,8 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.partitioner import processes
 from gtrace.saving.arrays import read_tensor, write_tensors
+
+T = TypeVar("T")
 
 Index = tuple[slice, ...]
 """A part of an array: where it begins and ends along each axis."""
@@ -46,19 +48,30 @@ def write_shards(folder: Path, parts: Mapping[str, torch.Tensor], group: Any) ->
         CheckpointError: another process could not write.
         Whatever kept this one from writing.
     """
-    rank, own = processes.rank(), None
-    try:
+
+    def write() -> None:
         if parts:
-            write_tensors("save_checkpoint", _path(folder, rank), parts, {})
-    except Exception as error:  # noqa: BLE001 - the others have to hear of it, whatever it is
-        own = error
-    told = None if own is None else f"{type(own).__name__}: {own}"
-    everyone = [told] if group is None else processes.exchange(told, group)
-    if own is not None:
-        raise own
-    failed = next((f"process {k}: {text}" for k, text in enumerate(everyone) if text is not None), None)
-    if failed is not None:
-        raise CheckpointError(message("save_checkpoint", "parts of all processes", failed, "See that process."))
+            write_tensors("save_checkpoint", _path(folder, processes.rank()), parts, {})
+
+    together(write, group)
+
+
+def together(function: Callable[[], T], group: Any) -> T:
+    """Return what a function returns, if it returns in all processes of a group.
+
+    Args:
+        group: see `write_shards`.
+
+    Raises:
+        CheckpointError: it raised in another process.
+        Whatever it raises in this one.
+    """
+    if group is None:
+        return function()
+    found, failed = processes.in_all(function, group)
+    if failed:
+        raise CheckpointError(message("save_checkpoint", "success in all processes", failed, "See that process."))
+    return found
 
 
 def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callable[[Path], Any]) -> list[Piece]:

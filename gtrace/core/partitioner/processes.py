@@ -352,6 +352,27 @@ def barrier(handle: Any) -> None:
     distributed.barrier(group=handle)
 
 
+def in_all(function: Callable[[], T], handle: Any) -> tuple[T, str]:
+    """Return what `function` returns here, once it has ended in all processes of a group, and which others failed.
+
+    Returns:
+        The result; and in words the first other process where it raised, empty if there is none.
+
+    Raises:
+        Whatever it raises here, after the others have heard of it.
+    """
+    found: Any = None
+    own: Exception | None = None
+    try:
+        found = function()
+    except Exception as error:  # noqa: BLE001 - the others have to hear of it, whatever it is
+        own = error
+    said = exchange(None if own is None else f"{type(own).__name__}: {own}", handle)
+    if own is not None:
+        raise own
+    return found, next((f"process {k}: {text}" for k, text in enumerate(said) if text is not None), "")
+
+
 def from_first(function: Callable[[], T], handle: Any) -> T:
     """Return what `function` returns in the first process, in all processes of a group.
 
