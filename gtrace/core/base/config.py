@@ -159,8 +159,8 @@ class Config:
             Numbers and host data beside an array are made where that is.
         disable: names of mechanisms that are off, with commas between them. It is read when gtrace is imported, and
             cannot be changed afterwards (GT_DISABLE).
-        mechanism_log: path of a file that gets the name of each mechanism that changed a program; or None
-            (GT_MECHANISM_LOG).
+        mechanism_log: path of a file that gets the name of each mechanism that changed a program; or None. It cannot be
+            changed after the import either (GT_MECHANISM_LOG).
         jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
             numbers outside an axis mean what they mean in index arrays, floats follow `x64`, numbers beside integers
             give weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once
@@ -198,7 +198,7 @@ class Config:
     x64: bool = _setting(True, "GT_X64", _flag, (bool, int))
     device: str = _setting("cpu", "GT_DEVICE", _device, (str,))
     disable: str | None = _setting(None, "GT_DISABLE", _names, (str, type(None)), fixed=True)
-    mechanism_log: str | None = _setting(None, "GT_MECHANISM_LOG", _path, (str, type(None)))
+    mechanism_log: str | None = _setting(None, "GT_MECHANISM_LOG", _path, (str, type(None)), fixed=True)
     jax_results: bool = _setting(False, "GT_JAX_RESULTS", _flag, (bool, int))
 
     @classmethod

@@ -18,6 +18,9 @@ import attrs
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ConfigError, message
 
+_LOG = config.current.mechanism_log
+"""Read once: kernels of the interpreter say at each call that they were used."""
+
 
 @attrs.define(eq=False)
 class Mechanism:
@@ -41,15 +44,14 @@ class Mechanism:
     @property
     def wanted(self) -> bool:
         """Whether GT_MECHANISM_LOG wants to know that it changed something, which it did not say yet."""
-        return not self._noted and config.current.mechanism_log is not None
+        return _LOG is not None and not self._noted
 
     def used(self) -> None:
         """Note that it changed a program; the log of GT_MECHANISM_LOG gets the name once a process."""
-        path = config.current.mechanism_log
-        if path is not None and not self._noted:
+        if _LOG is not None and not self._noted:
             self._noted = True
             # a single write of a short line: processes do not mix theirs
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            handle = os.open(_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(handle, f"{self.name}\n".encode())
             finally:

@@ -462,15 +462,11 @@ def batch(
 
     whole, avals = ("batch", key, tuple(batched)), [x.aval for x in operands]
     rows = example.avals if isinstance(example, Bundle) else (example,)
-    one_by_one = False
     try:
         rule = remembered(whole, make, avals)
     except RuntimeError:  # torch batches some operators by a loop, and refuses a few
-        one_by_one = True
-    else:
-        found = rule(operands)
-        # torch's rule for the gradient of `cdist` adds an axis
-        one_by_one = [x.aval.shape[1:] for x in found] != [a.shape for a in rows]
-    if one_by_one:
+        rule = remembered(("one by one", *whole), make_one_by_one, avals)
+    found = rule(operands)
+    if [x.aval.shape[1:] for x in found] != [a.shape for a in rows]:  # torch's rule for cdist's gradient adds an axis
         found = remembered(("one by one", *whole), make_one_by_one, avals)(operands)
     return [(x, True) for x in found] if isinstance(example, Bundle) else found[0]
