@@ -202,7 +202,7 @@ def calls(which: str, count: int) -> dict[str, Any]:
     raw = lambda: side.wait(update(*args))  # noqa: E731
     if which == "gtrace":
         route = update.lower(*args).route
-        executable = route.program.executable
+        executable = route.program.forms.executable
         given = [a.to_torch() for a in tree.leaves(args)]
         raw_inputs = [given[k] for k in route.inputs]
         raw = lambda: executable.run(raw_inputs)  # noqa: E731

@@ -1,6 +1,6 @@
 """The walls of the house: which room may import which, and what else a reader may rely on when looking for something.
 
-``python tests/test_architecture.py`` draws the picture of docs/architecture.md anew, from the table `ROOMS`.
+``python tests/test_architecture.py`` draws the rooms and the states of docs/architecture.md anew.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ import re
 import types
 from pathlib import Path
 
+import attrs
 import pytest
 
 import gtrace
+from gtrace.core.runtime.forms import TRANSITIONS, Forms
+from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.program_ledger import Ledger
 
 PACKAGE = Path(gtrace.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "architecture.md"
@@ -176,6 +180,21 @@ def test_slots_of_arrays_are_touched_in_the_trace_and_the_tape_alone():
                 raise AssertionError(f"gtrace.{name}, line {node.lineno}: core/trace/force has functions for that")
 
 
+def test_the_state_of_a_program_has_one_owner():
+    """Forms, ledgers and programs are changed by their own methods."""
+    owners = {"core.runtime.forms": Forms, "core.runtime.program_ledger": Ledger, "core.runtime.program": Program}
+    fields = {a.name.lstrip("_") for cls in owners.values() for a in attrs.fields(cls)} - {"key", "settings"}
+    for name, tree in modules().items():
+        if room(name) not in ("core/runtime", "core/transform", "observe"):
+            continue
+        for node in ast.walk(tree):
+            written = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+            if written and node.attr.lstrip("_") in fields and ast.unparse(node.value) not in ("self", "thread"):
+                raise AssertionError(f"gtrace.{name}, line {node.lineno}: {ast.unparse(node)} has an owner")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr") and name in owners:
+                raise AssertionError(f"gtrace.{name}, line {node.lineno}: a field that is named by a string")
+
+
 # -- what a reader relies on
 
 
@@ -233,7 +252,15 @@ def test_two_files_use_private_names_of_torch():
         assert f"`{name.replace('.', '/')}.py`" in text, "the page lists them"
 
 
-# -- the picture
+# -- the picture, and the table of states
+
+
+def states() -> str:
+    """Return the states of a program as the page shows them."""
+    lines = ["| what happens | in which states | next state |", "|---|---|---|"]
+    for event, (before, after) in TRANSITIONS.items():
+        lines.append(f"| {event.value} | {', '.join(state.value for state in before)} | {after.value} |")
+    return "\n".join(lines) + "\n"
 
 
 def picture() -> str:
@@ -249,15 +276,26 @@ def picture() -> str:
     return "```text\n" + "\n".join(lines) + "\n```\n"
 
 
-BEGIN, END = "<!-- rooms -->\n", "<!-- end of rooms -->\n"
+DRAWN = {"rooms": picture, "states": states}
+"""What the page shows between two comments that have its name."""
 
 
-def test_the_page_has_the_picture_of_the_rooms():
-    drawn = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    assert drawn == picture(), "run python tests/test_architecture.py"
+def around(name: str, text: str) -> tuple[str, str, str]:
+    """Return the text up to a picture, the picture, and the rest."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+    head, _, rest = text.partition(begin)
+    drawn, _, rest = rest.partition(end)
+    return head + begin, drawn, end + rest
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_page_has_the_picture(name):
+    assert around(name, PAGE.read_text(encoding="utf-8"))[1] == DRAWN[name](), "run python tests/test_architecture.py"
 
 
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    PAGE.write_text(head + BEGIN + picture() + END + rest.partition(END)[2], encoding="utf-8")
+    for name, draw in DRAWN.items():
+        head, _, rest = around(name, text)
+        text = head + draw() + rest
+    PAGE.write_text(text, encoding="utf-8")

@@ -540,7 +540,7 @@ def test_a_loop_whose_body_has_a_changing_number_is_compiled_once():
             close(step(x, 1 / k), values, 1e-5)
     added = list(engine.programs.values())[before:]
     assert len(added) <= 8
-    assert any(entry.tier == "compiled" and entry.compiled_calls >= 3 for entry in added)
+    assert any(entry.tier == "compiled" and entry.ledger.compiled_calls >= 3 for entry in added)
 
 
 def test_a_body_is_one_object_as_long_as_somebody_holds_it():

@@ -17,7 +17,7 @@ from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.ir.aliasing import aliases, given_away, written_over
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.subgraph_calls import has_calls
-from gtrace.core.runtime import program as programs
+from gtrace.core.runtime import policy
 from gtrace.core.runtime.engine import Engine
 from gtrace.errors import ArgumentError, DonatedError, ExecutionError
 from gtrace.testing import arguments, assert_close, graphs
@@ -92,12 +92,12 @@ def test_results_are_written_over_what_is_given_away():
 
 @pytest.mark.slow
 def test_compiled_results_are_written_over_what_is_given_away_also_while_they_are_judged(compiling, monkeypatch):
-    monkeypatch.setattr(programs, "TRIAL_SHARE", 1e9)  # the two forms take turns from the beginning
+    monkeypatch.setattr(policy, "TRIAL_SHARE", 1e9)  # the two forms take turns from the beginning
     step = gt.jit(adam, donate_argnums=(0, 1, 2), wait=True)
     with gt.config(audit=0.3):
         moves = train(step, 60)
     (program,) = step.programs()
-    assert program.tier == "compiled" and program.interpreted_calls >= 5, "both forms have run"
+    assert program.tier == "compiled" and program.ledger.interpreted_calls >= 5, "both forms have run"
     assert any(before == after for before, after in moves)
     assert all(set(before) & set(after) for before, after in moves)
 
@@ -222,13 +222,13 @@ def test_an_interrupt_leaves_values_whole_or_gone(monkeypatch):
     f = gt.jit(lambda x: x * 2 + 1, donate_argnums=0, wait=False)
     f(own(seed=1))
     (program,) = f.programs()
-    run = program.executable.run
+    run = program.forms.executable.run
 
     def interrupted(tensors):
         run(tensors)
         raise Interrupted
 
-    monkeypatch.setattr(program, "executable", Executable(interrupted, "interpreter", program.device))
+    monkeypatch.setattr(program.forms, "executable", Executable(interrupted, "interpreter", program.device))
     with pytest.raises(Interrupted):
         f(x)
     with pytest.raises(DonatedError):

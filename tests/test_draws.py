@@ -107,7 +107,7 @@ def test_equal_draws_of_a_long_program_are_one_program_for_the_c_compiler():
     for program in (draw, keys):
         assert program.native and program.tier == "compiled"
     words = [torch.tensor([k]) for k in (3, 9)]
-    assert torch.equal(draw.executable.run(words)[0], draw.reinterpreted.run(words)[0])
+    assert torch.equal(draw.forms.executable.run(words)[0], draw.reinterpreted.run(words)[0])
 
 
 def test_undecorated_code_has_the_same_programs():
@@ -115,10 +115,10 @@ def test_undecorated_code_has_the_same_programs():
     jitted = gt.jit(step)
     jitted(params * 4, x, key)
     (draw,) = drawing(jitted)
-    before = draw.compiled_calls
+    before = draw.ledger.compiled_calls
     with gt.config(auto_compile=False), count_compiles() as compiles:
         step(params * 4, x, key)[0].item()
-    assert draw.compiled_calls == before + 16 and not compiles.count
+    assert draw.ledger.compiled_calls == before + 16 and not compiles.count
 
 
 def test_short_programs_keep_their_draws():

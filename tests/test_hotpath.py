@@ -20,12 +20,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.core.backends.executable import Executable
 from gtrace.core.runtime import policy as policy_module
 from gtrace.core.runtime import programs
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
+from gtrace.core.runtime.decisions import Action
+from gtrace.core.runtime.decisions import decide as choose
 from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.first_calls import CALLS, EVERY, PREPARED
+from gtrace.core.runtime.forms import (
+    PARTIAL_CALLS,
+    TRANSITIONS,
+    Code,
+    Event,
+    Forms,
+    Partial,
+    Rival,
+    State,
+    Trial,
+)
 from gtrace.core.runtime.policy import (
     CLEAR_TRIAL,
     TRIAL,
@@ -37,7 +51,7 @@ from gtrace.core.runtime.policy import (
     decide,
     judge,
 )
-from gtrace.core.runtime.program import PARTIAL_CALLS, Partial
+from gtrace.core.runtime.program_ledger import Ledger
 from gtrace.testing import assert_close
 
 EARLIER = set()
@@ -204,6 +218,17 @@ def entry_of(function, *arrays):
     return own, route.program, [tensors[k] for k in route.inputs]
 
 
+def interpret_by(entry, executable):
+    """Have a program that is interpreted run something else instead."""
+    entry.forms.interpreted = entry.forms.executable = executable
+
+
+def arrive_in_part(entry, partial):
+    """Have code for parts of a program arrive."""
+    entry.forms.change(Event.REQUESTED, awaited=partial)
+    entry.forms.change(Event.ARRIVED_IN_PART, partial=partial)
+
+
 class Clock:
     """The engine's clock, for a test that says how long calls take: whatever else the machine does, they take that."""
 
@@ -318,45 +343,46 @@ def test_each_size_is_prepared_where_that_matters(setting, first):
 @pytest.mark.parametrize(("usual", "kept"), [(0.0, True), (0.002, False), (60.0, True)])
 def test_compiled_parts_that_make_a_program_slower_are_given_up(clock, usual, kept):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    entry.partial = Partial(clock.slower(attrs.evolve(entry.executable, origin="worker"), 0.004), usual)
+    parts = clock.slower(attrs.evolve(entry.forms.executable, origin="worker"), 0.004)
+    arrive_in_part(entry, Partial(parts, usual))
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 8.0
-    assert (entry.partial is not None) == kept
-    assert (entry.compiled_calls, entry.interpreted_calls) == ((8, 0) if kept else (1 + PARTIAL_CALLS, 3))
+    assert (entry.forms.state is State.PARTIAL) == kept
+    assert (entry.ledger.compiled_calls, entry.ledger.interpreted_calls) == ((8, 0) if kept else (1 + PARTIAL_CALLS, 3))
 
 
 def test_one_slow_call_does_not_give_compiled_parts_up(clock):
     own, entry, tensors = entry_of(lambda x: (x * 3 + 1).sum(), gt.array([1.0, 2.0]))
     delays = iter([0.02, 0.02])
-    parts = clock.slower(entry.executable, lambda: next(delays, 0.0))
-    entry.partial = Partial(attrs.evolve(parts, origin="worker"), 0.01)
+    parts = clock.slower(entry.forms.executable, lambda: next(delays, 0.0))
+    arrive_in_part(entry, Partial(attrs.evolve(parts, origin="worker"), 0.01))
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 11.0
-    assert entry.partial is not None
+    assert entry.forms.state is State.PARTIAL
 
 
 @pytest.mark.inductor
 @pytest.mark.parametrize(("interpreted", "compiled", "tier"), [(0.004, 0.001, "compiled"), (0.0, 0.004, "demoted")])
 def test_a_compiled_program_that_loses_is_demoted_and_stays_so(clock, interpreted, compiled, tier):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    result = entry.executable
-    entry.executable = clock.slower(result, interpreted)
+    result = entry.forms.executable
+    interpret_by(entry, clock.slower(result, interpreted))
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, clock.slower(result, compiled))
+        own.tiering.judging.adopt(entry, Code(clock.slower(result, compiled)))
         for _ in range(2 * TRIAL + 2):
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
     if tier == "compiled":
-        assert CLEAR_TRIAL <= entry.interpreted_calls - 3 <= TRIAL
+        assert CLEAR_TRIAL <= entry.ledger.interpreted_calls - 3 <= TRIAL
     else:
-        assert entry.compiled_calls == TRIAL
+        assert entry.ledger.compiled_calls == TRIAL
     # the sleep's time, as the ratio of medians gives it
-    said = re.fullmatch(r"compiled (\d+\.\d\d) ms, interpreted \d+\.\d\d ms", entry.reason)
-    assert float(said[1]) > 2 if tier == "demoted" else not entry.reason
+    said = re.fullmatch(r"compiled (\d+\.\d\d) ms, interpreted \d+\.\d\d ms", entry.forms.reason)
+    assert float(said[1]) > 2 if tier == "demoted" else not entry.forms.reason
     with gt.config(compile=True):
         own.run(entry, tensors)
     assert (entry.tier, own.tiering.compiles) == (tier, 0)
@@ -368,66 +394,66 @@ def test_a_program_that_was_never_interpreted_is_judged_at_little_cost(monkeypat
     """As those that are found on disk, or compiled ahead of their first call."""
     monkeypatch.setattr(policy_module, "OPERATION_SECONDS", 0.001)
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    result = entry.executable
-    entry.executable = clock.slower(result, interpreted)
-    own.tiering.judging.adopt(entry, clock.slower(result, compiled))
+    result = entry.forms.executable
+    interpret_by(entry, clock.slower(result, interpreted))
+    own.tiering.judging.adopt(entry, Code(clock.slower(result, compiled)))
     calls = 0
     with gt.config(auto_compile=False):
-        while entry.reference is not None and calls < 5000:
+        while entry.forms.trial is not None and calls < 5000:
             calls += 1
             assert own.run(entry, tensors)[0].item() == 8.0
     assert entry.tier == tier
-    assert (CLEAR_TRIAL if tier == "compiled" else TRIAL) <= entry.interpreted_calls <= TRIAL
+    assert (CLEAR_TRIAL if tier == "compiled" else TRIAL) <= entry.ledger.interpreted_calls <= TRIAL
     if tier == "compiled":
         # the last comparison came when it had taken its share
-        assert entry.interpreted_seconds < 1.5 * TRIAL_SHARE * entry.compiled_seconds
-        assert entry.saved_seconds > 0
+        assert entry.ledger.interpreted_seconds < 1.5 * TRIAL_SHARE * entry.ledger.compiled_seconds
+        assert entry.ledger.saved_seconds > 0
 
 
 def test_interpreted_calls_that_something_else_held_up_are_not_counted_as_saved(clock):
     """Beside other programs on the same cores, interpreted calls may take a hundred times as long."""
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    result, durations = entry.executable, itertools.cycle([0.05, 0.001, 0.05])
-    entry.executable = clock.slower(result, lambda: next(durations))
+    result, durations = entry.forms.executable, itertools.cycle([0.05, 0.001, 0.05])
+    interpret_by(entry, clock.slower(result, lambda: next(durations)))
     with gt.config(auto_compile=False):
         for _ in range(3):
             own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, clock.slower(result, 0.0005))
-        while entry.reference is not None:
+        own.tiering.judging.adopt(entry, Code(clock.slower(result, 0.0005)))
+        while entry.forms.trial is not None:
             own.run(entry, tensors)
     assert entry.tier == "compiled"
-    assert 0 < entry.saved_seconds < 0.005 * entry.compiled_calls
-    assert entry.break_even_calls is not None
+    assert 0 < entry.ledger.saved_seconds < 0.005 * entry.ledger.compiled_calls
+    assert entry.ledger.break_even_calls is not None
 
 
 @pytest.mark.slow
 def test_a_verdict_is_reviewed_when_the_load_changes(clock):
     """As when another program takes the second core: what was faster becomes the slower form, and back."""
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
-    result, load = entry.executable, {"compiled": 0.0, "interpreted": 0.001}
+    result, load = entry.forms.executable, {"compiled": 0.0, "interpreted": 0.001}
 
     def under_load(form):
         return clock.slower(result, lambda: load[form])
 
     def until(tier):
         for calls in range(2000):
-            if entry.tier == tier and entry.reference is None:
+            if entry.tier == tier and entry.forms.trial is None:
                 return calls
             assert own.run(entry, tensors)[0].item() == 8.0
         raise AssertionError(f"it is not {tier}")
 
-    entry.executable = under_load("interpreted")
+    interpret_by(entry, under_load("interpreted"))
     with gt.config(auto_compile=False):
         own.run(entry, tensors)
-        own.tiering.judging.adopt(entry, under_load("compiled"))
+        own.tiering.judging.adopt(entry, Code(under_load("compiled")))
         until("compiled")
         load["compiled"] = 0.004
         # the trials after the first take a tenth of the program's time
         assert until("demoted") > 2 * TRIAL
-        assert entry.reason.startswith("compiled ")
+        assert entry.forms.reason.startswith("compiled ")
         load["interpreted"] = 0.009
         until("compiled")
-        assert not entry.reason
+        assert not entry.forms.reason
 
 
 def test_under_gt_compile_nothing_is_on_trial():
@@ -435,13 +461,13 @@ def test_under_gt_compile_nothing_is_on_trial():
     with gt.config(compile=True):
         for _ in range(60):
             own.run(entry, tensors)
-    assert (entry.tier, entry.trial, entry.interpreted_calls) == ("compiled", None, 0)
+    assert (entry.tier, entry.forms.trial, entry.ledger.interpreted_calls) == ("compiled", None, 0)
 
 
 def test_programs_that_ran_for_the_least_time_are_forgotten(monkeypatch):
     monkeypatch.setattr(programs, "MAX_PROGRAMS", 6)
     own, kept, tensors = entry_of(lambda x: x * 2 + 1, gt.array([1.0]))
-    kept.interpreted_seconds = 1.0
+    kept.ledger.count(1.0, compiled=False)
     for size in range(2, 40):
         route = own.prepare(gt.make_graph(lambda x: x * 2 + 1)(gt.ones(size)), [(1,)])
         with gt.config(auto_compile=False):
@@ -450,6 +476,109 @@ def test_programs_that_ran_for_the_least_time_are_forgotten(monkeypatch):
             own.run(kept, tensors)
     assert kept in own.programs.values()
     assert len(own.programs) <= 6
+
+
+# what may happen to a program
+
+
+def in_state(state):
+    """The forms of a program in a state, by the shortest way of events there."""
+    ways = {State.INTERPRETED: ()}
+    while state not in ways:
+        for event, (before, after) in TRANSITIONS.items():
+            known = [ways[one] for one in before if one in ways]
+            if known and event not in (Event.REFUSED, Event.ACCEPTED):  # they leave no rival
+                ways.setdefault(after, (*min(known, key=len), event))
+    forms = Forms(Executable(list, "interpreter", torch.device("cpu")), Ledger())
+    for event in ways[state]:
+        happen(forms, event)
+    assert forms.state is state
+    return forms
+
+
+def happen(forms, event):
+    made = Executable(list, "worker", forms.interpreted.device)
+    given = {
+        Event.ADOPTED: {"code": Code(made), "trial": Trial([forms])}, Event.ACCEPTED: {"code": Code(made)},
+        Event.REQUESTED: {"awaited": made}, Event.ARRIVED_IN_PART: {"partial": Partial(made, 1.0)},
+        Event.FASTER: {"rival": Rival(1.0, 1.0, 1.0)}, Event.SLOWER: {"rival": Rival(1.0, 1.0, 1.0), "reason": "slow"},
+        Event.REVIEWED: {"trial": Trial([forms])},
+    }  # fmt: skip
+    forms.change(event, **given.get(event, {}))
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("event", Event)
+def test_what_happens_to_a_program_is_in_the_table(state, event):
+    forms = in_state(state)
+    forms.ledger.settle(gt.config.current)
+    forms.ledger.owe(1.0)
+    before, after = TRANSITIONS[event]
+    if state not in before:
+        kept = attrs.asdict(forms, recurse=False)
+        with pytest.raises(
+            gt.errors.GtraceError, match=rf"\[program\] expected an event .* while it is {state.value}, got"
+        ):
+            happen(forms, event)
+        assert attrs.asdict(forms, recurse=False) == kept, "a refusal changes nothing"
+        return
+    happen(forms, event)
+    assert forms.state is after
+    assert forms.tier in ("interpreted", "compiled", "failed", "demoted")
+    expected = {"interpreted": forms.interpreted, "compiled": forms.compiled}.get(forms.tier, forms.interpreted)
+    if after is State.PARTIAL:
+        expected = forms.partial.executable
+    assert forms.executable is expected is not None
+    assert (forms.partial is not None) == (after is State.PARTIAL)
+    assert (forms.trial is not None) == (after in (State.TRIAL, State.REVIEW))
+    assert forms.is_requested == (after in (State.REQUESTED, State.PARTIAL))
+    assert forms.is_open == (after in (State.INTERPRETED, State.REQUESTED, State.PARTIAL))
+    assert forms.at_rest == (after in (State.KEPT, State.COMPILED, State.DEMOTED, State.FAILED))
+    assert forms.ledger.settled is None and forms.ledger.waiting is None, "nothing is left of the state before"
+    assert forms.next_form(deterministic=True) is forms.interpreted
+
+
+def test_a_compile_that_fails_after_the_worker_was_faster_changes_nothing(monkeypatch, recwarn):
+    own, entry, tensors = entry_of(lambda x: gt.sinh(x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    expected = own.run(entry, tensors)[0]
+
+    def compile_too_late(*_):
+        own.tiering.judging.adopt(entry, Code(attrs.evolve(entry.forms.interpreted, origin="worker")))
+        raise gt.errors.CompileError("too late")
+
+    monkeypatch.setattr(artifacts, "compile", compile_too_late)
+    own.compile(entry)
+    assert (entry.tier, entry.forms.state, entry.forms.reason) == ("compiled", State.TRIAL, "")
+    assert all(own.run(entry, tensors)[0] == expected for _ in range(3)) and not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls", "looked", "action"),
+    [
+        ({"min_seq": 9}, 5, True, Action.SETTLE),
+        ({"auto_compile": False}, 5, False, Action.SETTLE),
+        ({"hot_threshold": 6}, 5, False, Action.LOOK),
+        ({"hot_threshold": 6}, 5, True, Action.COMPILE),
+        ({"hot_threshold": 7}, 5, True, Action.WAIT),
+        ({"compile": True}, 0, False, Action.COMPILE),
+        ({}, 0, True, Action.WAIT),
+        ({}, 10**6, True, Action.COMPILE),
+    ],
+)
+def test_a_decision_changes_nothing(settings, calls, looked, action):
+    own, entry, _ = entry_of(lambda x: gt.sinh(x * 2 + 1).sum(), gt.array([1.0, 2.0]))
+    for _ in range(min(calls, 5)):
+        entry.ledger.count(calls / 5, compiled=False)
+    if looked:
+        entry.ledger.look()
+    with gt.config(**{"auto_compile": True, "min_seq": 1, **settings}):
+        before = [attrs.asdict(one, recurse=False) for one in (entry.ledger, entry.forms, entry.family)]
+        found = choose(entry, gt.config.current, own.tiering.expected)
+    assert found.action is action
+    assert before == [attrs.asdict(one, recurse=False) for one in (entry.ledger, entry.forms, entry.family)]
+    for state in set(State) - {State.INTERPRETED}:
+        entry.forms = in_state(state)
+        assert choose(entry, gt.config.current, own.tiering.expected).action is Action.NOTHING
 
 
 # decisions

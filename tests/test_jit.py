@@ -494,12 +494,12 @@ def test_every_call_of_a_short_program_is_counted_though_few_are_timed():
     for _ in range(1500):
         f(x)
     (program,) = f.programs()
-    assert program.calls == 1500
-    before = program.seconds
+    assert program.ledger.calls == 1500
+    before = program.ledger.seconds
     with gt.config(audit=0.0):  # other settings, so that nothing of the call is known
         for _ in range(80):
             f(x)
-    assert program.calls == 1580 and 0 < program.seconds - before
+    assert program.ledger.calls == 1580 and 0 < program.ledger.seconds - before
 
 
 _trees = st.recursive(

@@ -529,6 +529,6 @@ def test_loops_that_get_hot_need_no_worker(tmp_path):
         assert worker.wait(300)
         results = [np.asarray(one) for one in run()]
         (program,) = (engine.programs[key] for key in set(engine.programs) - known)
-        assert (program.tier, program.origin, worker.pid) == ("compiled", "worker", None)
+        assert (program.tier, program.forms.origin, worker.pid) == ("compiled", "worker", None)
     for one, other in zip(results, expected, strict=True):
         assert_close(one, other, check_dtype=False)

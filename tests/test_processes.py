@@ -280,7 +280,7 @@ def test_code_for_another_number_of_threads_is_not_run():
             assert_close(got, np.sinh(np.asarray(x)) * 2 + np.cosh(np.asarray(x)) / 3, check_dtype=False)
             signature = str(function.lower(x).route.program.signature)
             mine = [e for e in engine.programs.values() if str(e.signature) == signature]
-            tiers[count] = {e.key.threads: (e.tier, e.calls) for e in mine}
+            tiers[count] = {e.key.threads: (e.tier, e.ledger.calls) for e in mine}
     finally:
         torch.set_num_threads(threads)
     assert tiers[1] == {2: ("compiled", 2), 1: ("interpreted", 2)}, "each ran what is for its threads"

@@ -27,9 +27,9 @@ def signals(default_settings):
 
 
 def programs_of(run):
-    before = {key: entry.calls for key, entry in engine.programs.items()}
+    before = {key: entry.ledger.calls for key, entry in engine.programs.items()}
     result = gt.eval(run())
-    ran = [entry for key, entry in engine.programs.items() if entry.calls > before.get(key, 0)]
+    ran = [entry for key, entry in engine.programs.items() if entry.ledger.calls > before.get(key, 0)]
     return result, [(entry.tier, [node.op.name for node in entry.graph.nodes], entry.key.mode) for entry in ran]
 
 

@@ -137,9 +137,9 @@ def test_parts_are_shared_by_jitted_code_and_judged_one_by_one(monkeypatch):
     with count_compiles() as compiles:
         same(jitted(ws, x), expected)
     assert compiles.count == 0
-    programs = [p for p in jitted.programs() if p.trial is not None]
+    programs = [p for p in jitted.programs() if p.forms.trial is not None]
     assert len(programs) >= 2
-    slow = programs[0].trial
+    slow = programs[0].forms.trial
     monkeypatch.setattr(tiering.policies, "judge", lambda pairs: pairs and (0.5 if pairs is slow.pairs else 2.0))
     for _ in range(3):
         same(jitted(ws, x), expected)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import lockstep
@@ -100,6 +101,22 @@ def test_mistakes_say_what_to_do(call, text):
     with pytest.raises(gt.GtraceError, match=text) as caught:
         call()
     assert __file__ in str(caught.value)
+
+
+def test_a_mesh_is_that_of_the_thread_that_entered_it():
+    seen = []
+
+    def elsewhere():
+        with pytest.raises(gt.GtraceError, match="`with mesh:` block"):
+            gt.with_sharding(gt.ones(4), P("data"))
+        seen.append(True)
+
+    with ONE:
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert gt.with_sharding(gt.ones(4), P("data")).sum().item() == 4.0
+    assert seen
 
 
 def test_a_picture_of_a_sharding():

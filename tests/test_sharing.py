@@ -336,7 +336,7 @@ def test_what_products_take_is_no_gain(monkeypatch):
         known = set(engine.programs)
         gt.eval(function())
         found = max((engine.programs[key] for key in set(engine.programs) - known), key=lambda p: len(p.graph.nodes))
-        while found.interpreted_seconds < 2 * cost:
+        while found.ledger.interpreted_seconds < 2 * cost:
             gt.eval(function())
         return found
 
@@ -347,9 +347,9 @@ def test_what_products_take_is_no_gain(monkeypatch):
     requested: list[Program] = []
     with gt.config(background=True, cache_size=0):
         products = program(lambda: gt.abs(x @ x @ x @ x + 1.0))
-        assert products.library_share > 0.6 and products not in requested
+        assert products.ledger.library_share > 0.6 and products not in requested
         others = program(lambda: gt.sin(gt.sin(gt.sin(gt.exp(x)))) + gt.cos(x) * gt.tanh(x))
-        assert others.library_share is None and others in requested
+        assert others.ledger.library_share is None and others in requested
     text = next(p.verdict for p in gt.stats() if p.signature == products.signature.exact)
     assert "% of it in products" in text
 
@@ -366,9 +366,9 @@ def test_jit_does_not_wait_for_longer_than_it_is_told(tmp_path):
         expected = np.asarray(f(x))
         assert time.perf_counter() - begin < 1.5
         (program,) = f.programs()
-        assert program.tier == "interpreted" and program.requested
+        assert program.tier == "interpreted" and program.forms.is_requested
         assert real.wait(300)
-        assert program.tier == "compiled" and program.origin == "worker"
+        assert program.tier == "compiled" and program.forms.origin == "worker"
         np.testing.assert_allclose(np.asarray(f(x)), expected, rtol=1e-6, atol=1e-6)
         # the worker is there now, and a small program is compiled within the two seconds that are waited
         g = gt.jit(lambda x: gt.sinh(x) * 3.5 - gt.cosh(x), wait=100)
@@ -460,7 +460,7 @@ def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
     assert counts == sorted(counts) and counts[-1] == total
     compiled = [p for p in g.programs() if len(p.graph.nodes) > 2]
     assert len(compiled) >= 2 and {p.tier for p in compiled} == {"compiled"}
-    assert {p.origin for p in compiled} == {"process", "worker"}
+    assert {p.forms.origin for p in compiled} == {"process", "worker"}
 
 
 @pytest.mark.parametrize("wait", ["long", -1, float("nan")])

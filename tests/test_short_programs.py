@@ -105,7 +105,7 @@ def test_what_the_generator_cannot_write_is_inductors(monkeypatch):
     monkeypatch.setattr(library, "generate", refuse)
     x = gt.array(np.linspace(-1, 1, 35, dtype=np.float32))
     out, program = compiled(lambda x: gt.tanh(x * 3) - gt.exp(x) + gt.sin(x), x)
-    assert not program.native and not program.reason
+    assert not program.native and not program.forms.reason
     host = np.linspace(-1, 1, 35, dtype=np.float32)
     np.testing.assert_allclose(np.asarray(out), np.tanh(host * 3) - np.exp(host) + np.sin(host), rtol=1e-5, atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_each_of_few_sizes_is_compiled_by_itself_and_more_by_one_program():
             x = gt.ones((rows, 5)) * 0.1
             assert_close(step(x, w), np.full(4, rows * np.tanh(0.5) * 2 - rows * 5 * np.sin(0.1)), check_dtype=False)
     made = step.programs()
-    assert [p.symbolic is None for p in made] == [True, True, False, False, False]
+    assert [p.forms.symbolic is None for p in made] == [True, True, False, False, False]
     assert all(p.tier == "compiled" for p in made)
 
 
@@ -177,7 +177,7 @@ SCRIPT = """
             break
     worker.wait(60)
     (p,) = [p for p in engine.programs.values() if p.ops > 5]
-    print(json.dumps([p.tier, p.origin, worker.pid, "torch._inductor" in sys.modules, float(w.sum())]))
+    print(json.dumps([p.tier, p.forms.origin, worker.pid, "torch._inductor" in sys.modules, float(w.sum())]))
 """
 
 
@@ -231,7 +231,7 @@ def test_what_is_slower_than_interpreting_it_is_left_to_inductor(tmp_path, monke
             if program().tier == "compiled" and not program().native:
                 break
             worker.wait(60)
-        assert not program().native and program().tier == "compiled" and not program().reason
+        assert not program().native and program().tier == "compiled" and not program().forms.reason
     host = np.linspace(0, 1, 77)
     wanted = (np.sin(host) * 2 + np.cos(host) - np.exp(-host) * 0.125).sum()
     assert_close(np.float32(expected), wanted, check_dtype=False)
@@ -253,7 +253,7 @@ def test_other_threads_run_meanwhile():
     x = gt.eval(gt.linspace(0, 1, 1 << 20))
     _, program = compiled(lambda x: (gt.sin(x) * gt.cos(x) + gt.exp(gt.tanh(x)) * gt.atan(x)).sum(), x)
     assert program.native
-    run, tensors = program.executable.run, [x.to_torch()]
+    run, tensors = program.forms.executable.run, [x.to_torch()]
     began, over, seen = threading.Event(), threading.Event(), []
 
     def calls():

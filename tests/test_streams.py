@@ -169,7 +169,7 @@ def test_interleaved_computations_are_programs_of_their_own():
     step = [e for e in new if "tanh" in str(e.graph)]
     logging = [e for e in new if "roll" in str(e.graph)]
     assert all("roll" not in str(e.graph) for e in step)
-    assert max(e.calls for e in step) == 8 and any(e.tier == "compiled" for e in step)
+    assert max(e.ledger.calls for e in step) == 8 and any(e.tier == "compiled" for e in step)
     assert len(logging) >= 8 and all(e.tier == "interpreted" for e in logging)
 
 
@@ -280,14 +280,14 @@ def test_sixteen_threads_with_the_same_and_with_different_programs_agree_with_se
     with gt.config(auto_compile=False):
         for n in range(4):
             work(n, serial)
-        before = sum(e.calls for e in engine.programs.values())
+        before = sum(e.ledger.calls for e in engine.programs.values())
         contexts = [contextvars.copy_context() for _ in range(16)]
         threads = [threading.Thread(target=c.run, args=(work, n, parallel)) for n, c in enumerate(contexts)]
         for thread_ in threads:
             thread_.start()
         for thread_ in threads:
             thread_.join()
-        after = sum(e.calls for e in engine.programs.values())
+        after = sum(e.ledger.calls for e in engine.programs.values())
     for n in range(16):
         assert parallel[n][0] == serial[n % 4][0]
         np.testing.assert_array_equal(parallel[n][1], serial[n % 4][1])
@@ -384,7 +384,7 @@ def test_a_loop_that_never_looks_is_cut_at_its_period(forces):
     assert causes.count("period") > 500
     # one signature in steady state
     new = [e for key, e in engine.programs.items() if key not in before]
-    assert sum(e.calls > 10 for e in new) <= 1
+    assert sum(e.ledger.calls > 10 for e in new) <= 1
     assert_close(got["a"], expected["a"])
     assert_close(unseen, loss)
 

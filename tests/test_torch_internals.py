@@ -169,7 +169,7 @@ def test_a_moved_name_is_named_once_and_everything_is_interpreted(monkeypatch, n
     (warning,) = caught
     assert re.match(WORDS, str(warning.message)) and str(warning.message).endswith("Everything is interpreted.")
     assert warning.filename == __file__
-    assert [(e.tier, bool(re.match(WORDS, e.reason))) for e, _, _ in made] == [("interpreted", True)] * 2
+    assert [(e.tier, bool(re.match(WORDS, e.forms.reason))) for e, _, _ in made] == [("interpreted", True)] * 2
     for _, got, expected in made:
         assert_close(got, expected, check_dtype=False)
     assert_close(jitted, np.sinh(np.ones(3)) * 3 + 1, check_dtype=False)
@@ -260,7 +260,7 @@ def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, tmp_path):
     """Another torch may be able to: the artifact stays, and nothing is said of the program."""
     with gt.config(background=True, cache_dir=str(tmp_path), hot_threshold=2):
         entry, _, _ = hot()
-        assert worker.wait(400) and entry.origin == "worker"
+        assert worker.wait(400) and entry.forms.origin == "worker"
         kept = artifacts.store.all()
         monkeypatch.setattr(internals, "CPU_RUNNER", Internal("torch._C._aoti", "Gone"))
         again = type(engine)()
@@ -269,7 +269,7 @@ def test_code_that_this_torch_cannot_load_is_kept(monkeypatch, tmp_path):
             for _ in range(3):
                 again.call(route, [torch.linspace(-1, 1, 61)])
         (copy,) = again.programs.values()
-        assert copy.tier == "interpreted" and "Gone" in copy.reason
+        assert copy.tier == "interpreted" and "Gone" in copy.forms.reason
         assert artifacts.store.all() == kept
 
 

@@ -166,7 +166,7 @@ def test_a_hot_program_does_not_wait_while_another_thread_compiles(monkeypatch):
                 value = float((gt.tanh(x) * 3 + gt.exp(x)).sum())
         assert_close(value, (np.tanh(np.asarray(x)) * 3 + np.exp(np.asarray(x))).sum(), check_dtype=False)
         (program,) = [p for p in engine.programs.values() if "tanh" in str(p.graph) and "f32[77]" in str(p.graph)]
-        assert (program.tier, program.interpreted_calls) == ("interpreted", 6)
+        assert (program.tier, program.ledger.interpreted_calls) == ("interpreted", 6)
     finally:
         go_on.set()
         thread.join(60)

@@ -41,6 +41,7 @@ from gtrace.core.runtime.cache.artifact_cache import ArtifactCache, artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.cache.store import Store
 from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.forms import Event
 from gtrace.core.runtime.worker import client as clients
 from gtrace.core.runtime.worker import lane as lanes
 from gtrace.core.runtime.worker import sharing as sharing_module
@@ -291,8 +292,8 @@ def runs_in_part(function, go):
     """
     run, entry, expected = hot(5, function)
     try:
-        until(lambda: run() is not None and entry.compiled_calls >= 3)
-        meanwhile = entry.tier, entry.requested
+        until(lambda: run() is not None and entry.ledger.compiled_calls >= 3)
+        meanwhile = entry.tier, entry.forms.is_requested
         assert_close(run(), expected, check_dtype=False)
     finally:
         go.touch()
@@ -312,7 +313,7 @@ def test_loops_that_are_compiled_run_before_the_rest_is(worker, tmp_path, monkey
 
     meanwhile, entry = runs_in_part(steps, tmp_path / "go")
     assert meanwhile == ("interpreted", True)
-    assert entry.tier == "compiled" and entry.partial is None
+    assert entry.tier == "compiled" and entry.forms.partial is None
 
 
 @pytest.mark.slow
@@ -329,7 +330,7 @@ def test_loops_that_are_on_disk_run_before_the_rest_is_compiled(worker, tmp_path
     compile_after(f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", tmp_path, monkeypatch)
     meanwhile, entry = runs_in_part(both, tmp_path / "go")
     assert meanwhile == ("interpreted", True)
-    assert entry.tier == "compiled" and entry.partial is None
+    assert entry.tier == "compiled" and entry.forms.partial is None
 
 
 @pytest.mark.slow
@@ -460,7 +461,7 @@ def test_a_program_that_is_its_own_executable_is_not_started_again(worker, monke
                 run, entry, expected = hot(size, lambda x, k=size: (gt.sinh(x) * k + gt.arctan(x)).sum(0))
                 assert worker.wait(WAIT)
                 np.testing.assert_array_equal(run(), expected)
-                assert entry.tier == "interpreted" and "needs a Python" in entry.reason
+                assert entry.tier == "interpreted" and "needs a Python" in entry.forms.reason
         assert len([w for w in caught if w.category is gt.CompileWarning]) == 1
         assert worker.pid is None
     assert clients.find_python() == sys.executable
@@ -480,7 +481,7 @@ def test_a_worker_without_memory(worker):
         resource.prlimit(worker.pid, resource.RLIMIT_AS, (64 << 20, 64 << 20))
 
     entry = failed(lambda x: gt.sinh(gt.cosh(x) * 5.5).sum(0), 304, fault, "compiling .* failed", worker)
-    assert entry.reason and entry.compiled_calls == 0
+    assert entry.forms.reason and entry.ledger.compiled_calls == 0
     assert artifacts.store.all() == [], "another process may well have the memory"
 
 
@@ -500,7 +501,7 @@ def test_a_machine_without_compiler(worker, monkeypatch):
             run, entry, expected = hot(size, lambda x: gt.cosh(gt.sinh(x) * 6.5).sum(0))
             assert worker.wait(WAIT)
             np.testing.assert_array_equal(run(), expected)
-            assert entry.tier == "interpreted" and "no /nonexistent/g++" in entry.reason
+            assert entry.tier == "interpreted" and "no /nonexistent/g++" in entry.forms.reason
     assert [str(w.message).count("Everything is interpreted") for w in caught] == [1]
     assert worker.pid is None, "there is nothing that it could do"
     # not remembered: an engine that has not seen it tries again
@@ -527,8 +528,8 @@ def test_the_worker_has_a_core_to_itself_and_its_code_all_of_them(worker, monkey
         run, entry, expected = hot(200_001, lambda x: gt.sinh(x) * 9.5 + gt.cosh(x))
         assert worker.pending
         seen = []
-        plain = entry.executable
-        entry.executable = attrs.evolve(
+        plain = entry.forms.executable
+        entry.forms.executable = attrs.evolve(
             plain, run=lambda tensors: (seen.append(torch.get_num_threads()), plain.run(tensors))[1]
         )
         np.testing.assert_array_equal(run(), expected)
@@ -692,7 +693,7 @@ def test_a_demotion_is_remembered(worker, monkeypatch):
     monkeypatch.undo()
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()
-    assert copy.tier == "demoted" and "slower in an earlier run" in copy.reason
+    assert copy.tier == "demoted" and "slower in an earlier run" in copy.forms.reason
     patient = type(engine)()  # as of a call of a jitted function that waits to the end
     (other,) = patient.prepare(entry.graph, entry.key.strides).programs
     patient.compile_all([other], math.inf)
@@ -706,16 +707,17 @@ def test_an_audit_finds_a_wrong_program(worker):
     with gt.config(audit=1.0):
         assert_close(run(), expected, check_dtype=False)
         assert entry.tier == "compiled", "a right program passes"
-        right = entry.executable
-        entry.executable = attrs.evolve(right, run=lambda tensors: [t * 1.01 for t in right.run(tensors)])
-        entry.reference = None
+        right = entry.forms.executable
+        wrong = attrs.evolve(right, run=lambda tensors: [t * 1.01 for t in right.run(tensors)])
+        entry.forms.change(Event.FASTER)
+        entry.forms.executable = entry.forms.compiled = wrong
         with pytest.warns(gt.AuditWarning, match="is wrong and is interpreted from now on"):
             np.testing.assert_array_equal(run(), expected)
         np.testing.assert_array_equal(run(), expected)
-    assert entry.tier == "demoted" and "audit" in entry.reason
+    assert entry.tier == "demoted" and "audit" in entry.forms.reason
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()
-    assert copy.tier == "demoted" and "wrong in an earlier run" in copy.reason
+    assert copy.tier == "demoted" and "wrong in an earlier run" in copy.forms.reason
 
 
 # -- guards
@@ -830,7 +832,7 @@ def test_a_compiler_that_refuses_the_program_is_remembered(worker, tmp_path, mon
     # an engine that has not seen it does not try again, until it is told to
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()
-    assert copy.tier == "failed" and f"gtrace cache retry {entry.signature}" in copy.reason
+    assert copy.tier == "failed" and f"gtrace cache retry {entry.signature}" in copy.forms.reason
     artifacts.store.remove(manifest.name)
     again, _ = fresh_engine(entry)
     (copy,) = again.programs.values()

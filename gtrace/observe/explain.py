@@ -128,7 +128,7 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         if len(found) > 1:
             got = f"{what!r}, with which {len(found)} of them begin"
             raise ArgumentError(message("explain", "the beginning of one signature", got, "Give more of its digits."))
-        program = max((p for p in programs if p.signature.exact == found[0]), key=lambda p: p.calls)
+        program = max((p for p in programs if p.signature.exact == found[0]), key=lambda p: p.ledger.calls)
         shown = [program]
     else:
         fix = "Undecorated functions have no program of their own: pass a signature of gt.stats()."
@@ -147,13 +147,13 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
 
 
 def _part(program: Program, source: Engine) -> ExplainedProgram:
-    regions = program.schedule.calls if program.tier == "compiled" and program.symbolic is None else ()
+    regions = program.schedule.calls if program.tier == "compiled" and program.forms.symbolic is None else ()
     return ExplainedProgram(snapshot(program, source), program.graph, regions)
 
 
 def _code(program: Program) -> tuple[str, ...]:
     """Return what compiled a short program, and which form of loops is faster, for those that are contested."""
-    if program.tier != "compiled" or program.symbolic is not None:
+    if program.tier != "compiled" or program.forms.symbolic is not None:
         return ()
     lines = []
     if program.short:
@@ -187,7 +187,7 @@ def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, t
                 for name in ("backend", "mode")
                 if getattr(other.key, name) != getattr(program.key, name)
             )
-        score = len(fields), -other.calls
+        score = len(fields), -other.ledger.calls
         if best is None or score < best[0]:
             best = score, other, fields
     return (None, ()) if best is None else (best[1], best[2])

@@ -143,9 +143,7 @@ class Profile:
             bus.subscribe(self._on_compile, CompileStarted, CompileFinished, CompileFailed),
             bus.subscribe(self._on_wait, Awaiting),
         ]
-        engine.instrument = self._instrument
-        for program in list(engine.programs.values()):
-            program.instrument = self._instrument
+        engine.install(self._instrument)
         engine.recordings.clear()  # programs that are recorded again get the lines of their operations
         self._begin = perf_counter()
         return self
@@ -154,9 +152,7 @@ class Profile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.seconds = perf_counter() - self._begin
-        engine.instrument = None
-        for program in list(engine.programs.values()):
-            program.instrument = None
+        engine.install(None)
         for stop in self._stop:
             stop()
         if kind is None:

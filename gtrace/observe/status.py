@@ -84,15 +84,15 @@ def folder() -> Path:
 def status() -> dict[str, Any]:
     """Return what this process is doing. Times are in seconds; `programs` has the `SHOWN` that took most."""
     programs = list(engine.programs.values())
-    most = heapq.nlargest(SHOWN, programs, key=_seconds)
+    most = heapq.nlargest(SHOWN, programs, key=lambda program: program.ledger.seconds)
     return {
         "pid": os.getpid(),
         "command": [str(argument) for argument in sys.argv],
         "rank": process_rank(),
         "at": time.monotonic(),
-        "programs": [_row(program) for program in most if program.calls or program.compile_seconds],
+        "programs": [_row(program) for program in most if program.ledger.calls or program.ledger.compile_seconds],
         "count": len(programs),
-        "calls": sum(program.calls for program in programs),
+        "calls": sum(program.ledger.calls for program in programs),
         "compiles": engine.tiering.compiles,
         "loaded": engine.tiering.loaded,
         "pending": worker.pending,
@@ -103,16 +103,13 @@ def status() -> dict[str, Any]:
     }
 
 
-def _seconds(program: Program) -> float:
-    return program.interpreted_seconds + program.compiled_seconds
-
-
 def _row(program: Program) -> dict[str, Any]:
     ledger = snapshot(program, engine)
     names = list(dict.fromkeys(ledger.ops))
     return {
         "signature": ledger.signature, "ops": len(ledger.ops), "names": names[:8], "tier": ledger.tier,
-        "calls": ledger.calls, "seconds": _seconds(program), "compiling": ledger.compiling, "verdict": ledger.verdict,
+        "calls": ledger.calls, "seconds": program.ledger.seconds, "compiling": ledger.compiling,
+        "verdict": ledger.verdict,
     }  # fmt: skip
 
 

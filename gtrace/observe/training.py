@@ -150,8 +150,8 @@ class Progress(Generic[T]):
         parts += [f"{name} {value:.4g}" for name, value in self._shown.items()]
         programs = list(engine.programs.values())
         if programs:
-            hot = max(programs, key=lambda p: p.interpreted_seconds + p.compiled_seconds)
-            parts.append(f"{hot.tier}, compiling" if hot.requested else hot.tier)
+            hot = max(programs, key=lambda p: p.ledger.seconds)
+            parts.append(f"{hot.tier}, compiling" if hot.forms.is_requested else hot.tier)
         return "  ".join(parts)
 
     @property

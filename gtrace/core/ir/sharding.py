@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -102,11 +103,11 @@ class Mesh:
         return Mesh, (numpy.reshape(self.ranks, self.sizes), self.axis_names)
 
     def __enter__(self) -> Mesh:
-        _entered.append(self)
+        _entered.meshes.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _entered.pop()
+        _entered.meshes.pop()
 
     def parts(self, axes: Axes) -> int:
         """Return into how many parts these axes split a dimension."""
@@ -141,12 +142,19 @@ class Mesh:
         return tuple(tuple(int(rank) for rank in row) for row in rows)
 
 
-_entered: list[Mesh] = []
+class _Entered(threading.local):
+    """The meshes of the blocks that a thread is in."""
+
+    def __init__(self) -> None:
+        self.meshes: list[Mesh] = []
+
+
+_entered = _Entered()
 
 
 def entered_mesh() -> Mesh | None:
     """Return the mesh of the innermost ``with mesh:`` block; None outside of any."""
-    return _entered[-1] if _entered else None
+    return _entered.meshes[-1] if _entered.meshes else None
 
 
 def parse_mesh(text: str) -> Mesh:

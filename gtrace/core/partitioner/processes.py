@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any, TypeVar
@@ -29,24 +30,31 @@ T = TypeVar("T")
 
 def launched() -> bool:
     """Whether this process is one of several that run the program, as torchrun's environment says."""
-    if _pretended:
-        return _pretended[-1] > 1
+    if _pretended.counts:
+        return _pretended.counts[-1] > 1
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size() > 1
     return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
 
 
-_pretended: list[int] = []
+class _Pretended(threading.local):
+    """Of the blocks of `pretend` that a thread is in, how many processes there seem to be."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+
+_pretended = _Pretended()
 
 
 @contextlib.contextmanager
 def pretend(processes: int) -> Iterator[None]:
     """Be the first of so many processes, of which there are no others: for plans. Nothing is sent."""
-    _pretended.append(processes)
+    _pretended.counts.append(processes)
     try:
         yield
     finally:
-        _pretended.pop()
+        _pretended.counts.pop()
 
 
 def start() -> tuple[int, int]:
@@ -55,7 +63,7 @@ def start() -> tuple[int, int]:
     Raises:
         DistributedError: the others cannot be reached.
     """
-    return (0, _pretended[-1]) if _pretended else _join()
+    return (0, _pretended.counts[-1]) if _pretended.counts else _join()
 
 
 @functools.cache
@@ -131,7 +139,7 @@ class Group:
 
 def group(mesh: Mesh, axes: Axes) -> Group:
     """Return this process's group along `axes`. All processes ask for the same groups in the same order."""
-    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended else _joined_group(mesh, axes)
+    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended.counts else _joined_group(mesh, axes)
 
 
 @functools.cache
@@ -300,7 +308,7 @@ def send(x: torch.Tensor, pairs: Iterable[tuple[int, int]], shape: tuple[int, ..
         shape: of what this process receives; of an absent array if it receives nothing.
     """
     out = x.new_zeros(shape)
-    for sender, receiver in () if _pretended else pairs:
+    for sender, receiver in () if _pretended.counts else pairs:
         if sender == receiver == rank():
             out = x.clone()
         elif sender == rank() and x.numel():
@@ -328,7 +336,7 @@ def exchange(value: Any, handle: Any = None) -> list[Any]:
 @_guarded
 def compare(number: int) -> bool:
     """Return whether all processes pass the same integer of at most 62 bits."""
-    if _pretended:
+    if _pretended.counts:
         return True
     everyone = torch.empty(count(), dtype=torch.int64)
     _named("all_gather_single", "all_gather_into_tensor")(everyone, torch.tensor([number]))

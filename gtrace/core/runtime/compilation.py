@@ -16,6 +16,7 @@ from gtrace.core.base.errors import CompileError
 from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.ir.edit import lift_scalars
 from gtrace.core.ir.graph import Scalar
+from gtrace.core.runtime.forms import Code
 from gtrace.core.runtime.program import Program
 
 
@@ -54,8 +55,8 @@ class Compilation:
             return own
         return attrs.evolve(own, run=with_strides(own.run, self.program.graph, self.program.key.strides))
 
-    def finish(self, results: Results) -> Executable:
-        """Return what runs the program; one for open sizes joins the family.
+    def finish(self, results: Results) -> Code:
+        """Return the compiled form of the program; one for open sizes joins the family.
 
         Raises:
             CompileError: the code is not for these sizes.
@@ -63,15 +64,14 @@ class Compilation:
         program = self.program
         if self.symbolic is None:
             program.family.exact.add(program.dims)
-            return self.in_part(results)
+            return Code(self.in_part(results))
         assert self.symbolic.relations is not None
         symbolic = SymbolicProgram(results[self.symbolic], self.symbolic.relations, self.constants)
         executable = symbolic.executable_for(program.shape)
         if executable is None:
             raise CompileError("the compiled code depends on the sizes")
         program.family.symbolic.append(symbolic)
-        program.symbolic = symbolic
-        return executable
+        return Code(executable, symbolic)
 
 
 def for_own_sizes(program: Program) -> Compilation:

@@ -25,14 +25,14 @@ from gtrace.core.backends.schedule import CallSequence, Step
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
-from gtrace.core.base.config import config
+from gtrace.core.base.config import Config, config
 from gtrace.core.base.events import Canonicalized, Ran, bus
 from gtrace.core.base.mechanisms import DEFERRED_UPDATES, LIFTED_SCALARS, REPEATED_PARTS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.core.ir.aliasing import given_away
 from gtrace.core.ir.aval import contiguous_strides
-from gtrace.core.ir.graph import Graph, Marks, RecordedGraph, skeleton
+from gtrace.core.ir.graph import Graph, skeleton
 from gtrace.core.ir.op import Leaf
 from gtrace.core.ir.signature import CompileKey, Signature, sign
 from gtrace.core.partitioner.partition import find_meshes, has_placements
@@ -45,16 +45,19 @@ from gtrace.core.passes.split import components, grouped_components, split_regio
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
 from gtrace.core.runtime.clock import clock
-from gtrace.core.runtime.first_calls import NewSizes
-from gtrace.core.runtime.instruments import INTERPRETED, instrumented
+from gtrace.core.runtime.decisions import NOTHING, Action
+from gtrace.core.runtime.first_calls import NewSizes, Unprepared
+from gtrace.core.runtime.forms import State
+from gtrace.core.runtime.instruments import INTERPRETED, Instrument, instrumented, measure_library_share
 from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
-from gtrace.core.runtime.lifted_scalars import Groups, Scalars, changed_since, scalar_inputs
+from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.measurements import save_ledger
-from gtrace.core.runtime.program import Instrument, Program
+from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
-from gtrace.core.runtime.routes import Parts, Recording, Route
+from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target
 from gtrace.core.runtime.sharded import AgreedCalls, gathering, localize, placed
 from gtrace.core.runtime.tier_controller import TierController
+from gtrace.core.runtime.trials import Call
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -70,7 +73,7 @@ class Engine:
         programs: by what their compiled form depends on.
         forms: canonical forms.
         tiering: moves programs between tiers.
-        instrument: that of programs made from now on.
+        instrument: runs every program in another way, which measures something; None: nobody measures. See `install`.
     """
 
     def __init__(self) -> None:
@@ -88,42 +91,37 @@ class Engine:
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
     def recorded(
-        self,
-        key: Hashable,
-        scalars: Scalars,
-        decode: Callable[[], RecordedGraph],
-        tensors: Sequence[torch.Tensor],
-        marks: Marks = (),
-        partial: bool = False,
-        deferred: list[DeferredUpdate] | None = None,
+        self, trace: RecordedTrace, numbers: Sequence[int], plain: bool, deferred: list[DeferredUpdate] | None
     ) -> list[Any]:
-        """Run the program with exact key `key`, which contains all but the values of its `scalars`.
+        """Run a recorded program.
 
         Args:
-            decode: gives the program.
-            tensors: its inputs, by slot.
-            marks: the regions of the program.
-            partial: whether outputs that follow from others may be left out; the results are then `PartialResults`.
+            numbers: of its outputs.
+            plain: whether outputs that follow from others may be left out; the results are then `PartialResults`.
             deferred: gets the updates that the caller will make, with `DeferredResult` among the results; see `Owned`.
         """
         if quiet():  # `without_modes`, written out, as in `call`
-            return self._recorded(key, scalars, decode, tensors, marks, partial, deferred)
+            return self._recorded(trace, numbers, plain, deferred)
         with no_modes():
-            return self._recorded(key, scalars, decode, tensors, marks, partial, deferred)
+            return self._recorded(trace, numbers, plain, deferred)
 
     def _recorded(
-        self, key: Hashable, scalars: Scalars, decode: Callable[[], RecordedGraph], tensors: Sequence[torch.Tensor],
-        marks: Marks, partial: bool, deferred: list[DeferredUpdate] | None,
-    ) -> list[Any]:  # fmt: skip
-        passes = registered.passes
-        key = key, passes, partial
+        self, trace: RecordedTrace, numbers: Sequence[int], plain: bool, deferred: list[DeferredUpdate] | None
+    ) -> list[Any]:
+        passes, marks, scalars = registered.passes, trace.marks, tuple(trace.scalars)
+        tensors: Sequence[torch.Tensor] = trace.leaves
+        # all but the values of the scalars
+        key = tuple(trace.flat), tuple(numbers), marks, passes, plain
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            at_once = recording or marks or passes
-            program, once = (None, None) if at_once else self.sizes.run(key, scalars, decode, tensors, deferred)
-            if once is not None:
-                return once
-            recording = self._recording(key, recording, scalars, program or decode(), marks, passes, partial)
+            decode = functools.partial(trace.decode, numbers)
+            if recording is None and not marks and not passes:
+                found = self.sizes.find(key, scalars, decode)
+                if isinstance(found, Unprepared):
+                    return self.sizes.run(found, tensors, deferred)
+            else:
+                found = decode()
+            recording = self._recording(key, recording, New(found, scalars, marks, passes, plain))
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.scalars.lifted:
@@ -134,12 +132,11 @@ class Engine:
             return PartialResults(results, recording.lazy)
         return results if route.avals is None else placed(results, route.avals)
 
-    def _recording(
-        self, key: Hashable, known: Recording | None, scalars: Scalars, program: RecordedGraph, marks: Marks,
-        passes: Passes, partial: bool,
-    ) -> Recording:  # fmt: skip
+    def _recording(self, key: Hashable, known: Recording | None, new: New) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed, for other sizes too."""
-        graph, lazy = self.lazy.leave_out(program) if partial and not passes else (program.graph, None)
+        program, scalars = new.program, new.scalars
+        left = new.plain and not new.passes
+        graph, lazy = self.lazy.leave_out(program) if left else (program.graph, None)
         groups: Groups = {}
         if scalars:
             structure = hash(skeleton(graph)[0])
@@ -156,7 +153,7 @@ class Engine:
         forms = 1 if known is None else known.scalars.forms + 1
         graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)
         strides = [*program.strides, *[()] * len(inputs.lifted)]
-        route = self._route_recorded(graph, strides, marks, passes)
+        route = self._route_recorded(graph, strides, new)
         slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
         updates = DEFERRED_UPDATES.on and route.avals is None and has_updates(graph)
         if updates:
@@ -165,19 +162,17 @@ class Engine:
         self.recordings.remember(key, made)
         return made
 
-    def _route_recorded(
-        self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes
-    ) -> Route | Parts:
+    def _route_recorded(self, graph: Graph, strides: Strides, new: New) -> Route | Parts:
         """Return the route of a recorded program, of which independent parts may be of several processes."""
         if all(a.sharding is None for a in graph.avals) and not has_placements(graph):
-            return self._parts(graph, strides, marks, passes)
+            return self._parts(graph, strides, new)
         groups = grouped_components(graph, find_meshes)
 
-        def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
+        def route(k: int, strides: Strides) -> Route | Parts:
             meshes, part = groups[k]
             if not meshes:
-                return self._parts(part, strides, marks, passes)
-            return self.cut(part, strides, passes=passes)
+                return self._parts(part, strides, new)
+            return self.cut(part, strides, passes=new.passes)
 
         if len(groups) == 1:
             return route(0, strides)
@@ -187,25 +182,26 @@ class Engine:
             avals.update(zip(part.outputs, way.avals or (), strict=False))
         return attrs.evolve(parts, avals=tuple(avals[value] for value in graph.outputs))
 
-    def _parts(self, graph: Graph, strides: Sequence[tuple[int, ...]], marks: Marks, passes: Passes) -> Route | Parts:
+    def _parts(self, graph: Graph, strides: Strides, new: New) -> Route | Parts:
         """Return the route of a recorded program. Its independent parts are programs that get hot by themselves.
 
         A region with a mode is a program, compiled at once in that mode.
         """
-        regions = split_regions(graph, marks) if any(r is not None and r.mode for _, r in marks) else [(graph, None)]
+        moded = any(region is not None and region.mode for _, region in new.marks)
+        regions = split_regions(graph, new.marks) if moded else [(graph, None)]
         parts = [
             (part, region)
             for whole, region in regions
             for part in (components(whole, LEAST_PART) if region is None else [whole])
         ]
         if len(parts) == 1 and parts[0][1] is None:
-            return self.cut(graph, strides, passes=passes)
+            return self.cut(graph, strides, passes=new.passes)
 
-        def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route | Parts:
+        def route(k: int, strides: Strides) -> Route | Parts:
             part, region = parts[k]
             if region is None:
-                return self.cut(part, strides, passes=passes)
-            found = self.prepare(part, strides, mode=region.mode or "default", passes=passes)
+                return self.cut(part, strides, passes=new.passes)
+            found = self.prepare(part, strides, Target(mode=region.mode or "default"), new.passes)
             if found.program is not None:
                 self.compile(found.program)
             return found
@@ -216,9 +212,8 @@ class Engine:
     def cut(
         self,
         graph: Graph,
-        strides: Sequence[tuple[int, ...]],
-        backend: str = "inductor",
-        mode: str = "default",
+        strides: Strides,
+        target: Target = DEFAULT,
         passes: Passes | None = None,
         donated: Collection[int] = (),
     ) -> Route | Parts:
@@ -231,20 +226,19 @@ class Engine:
         """
         start = perf_counter()
         graph = rewritten(graph, registered.passes if passes is None else passes)
-        route = self._cut(graph, strides, backend, mode, donated)
+        route = self._cut(graph, strides, target, donated)
         if Canonicalized in bus.wanted:
             signatures = tuple(program.signature.exact for program in route.programs)
             bus.emit(Canonicalized(len(graph.nodes), signatures, perf_counter() - start))
         return route
 
-    def _cut(
-        self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str, donated: Collection[int]
-    ) -> Route | Parts:
+    def _cut(self, graph: Graph, strides: Strides, target: Target, donated: Collection[int]) -> Route | Parts:
         if find_meshes(graph):
-            return self._sharded(graph, strides, backend, mode)
+            return self._sharded(graph, strides, target)
         graph = SIMPLIFIED.run(graph)
         if is_divided(graph) or has_draws(graph):
-            scheduler = Scheduler(backend, mode, get_num_threads(), self.tiering.left_out, alone=config.current.native)
+            threads, left_out = get_num_threads(), self.tiering.left_out
+            scheduler = Scheduler(target.backend, target.mode, threads, left_out, alone=config.current.native)
             *draws, rest = scheduler.draws_apart(graph)
             divided = cut_repeats(rest) if REPEATED_PARTS.on and is_divided(rest) else [rest]
             if len(divided) > 1:
@@ -253,17 +247,17 @@ class Engine:
             if len(parts) > 1:
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 
-                def route(k: int, strides: Sequence[tuple[int, ...]]) -> Route:
+                def route(k: int, strides: Strides) -> Route:
                     places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
-                    return self._route(parts[k], strides, backend, mode, places)
+                    return self._route(parts[k], strides, target, places)
 
                 return self._sequence(graph, strides, parts, route)
-        return self._route(graph, strides, backend, mode, donated)
+        return self._route(graph, strides, target, donated)
 
-    def _sharded(self, graph: Graph, strides: Sequence[tuple[int, ...]], backend: str, mode: str) -> Parts:
+    def _sharded(self, graph: Graph, strides: Strides, target: Target) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
         made = localize(graph)
-        inner = self.cut(made.graph, strides, backend, mode, ())
+        inner = self.cut(made.graph, strides, target, ())
         run = functools.partial(self._call, inner)
         return Parts(AgreedCalls.of(graph, run, made), (inner,), made.avals)
 
@@ -283,9 +277,9 @@ class Engine:
     def _sequence(
         self,
         graph: Graph,
-        strides: Sequence[tuple[int, ...]],
+        strides: Strides,
         parts: Sequence[Graph],
-        route: Callable[[int, Sequence[tuple[int, ...]]], Route | Parts],
+        route: Callable[[int, Strides], Route | Parts],
     ) -> Parts:
         """Return the calls of the parts of a graph.
 
@@ -307,9 +301,8 @@ class Engine:
     def prepare(
         self,
         graph: Graph,
-        strides: Sequence[tuple[int, ...]],
-        backend: str = "inductor",
-        mode: str = "default",
+        strides: Strides,
+        target: Target = DEFAULT,
         passes: Passes | None = None,
     ) -> Route:
         """Return the route of `graph`, called with inputs of these strides, to one program. Nothing in it is sharded.
@@ -320,14 +313,13 @@ class Engine:
         Raises:
             GraphError: one of them raised, or broke a rule.
         """
-        return self._route(rewritten(graph, registered.passes if passes is None else passes), strides, backend, mode)
+        return self._route(rewritten(graph, registered.passes if passes is None else passes), strides, target)
 
     def _route(
         self,
         graph: Graph,
-        strides: Sequence[tuple[int, ...]],
-        backend: str,
-        mode: str,
+        strides: Strides,
+        target: Target,
         donated: Collection[int] = (),
     ) -> Route:
         canonical = self.forms.of(graph)
@@ -338,12 +330,12 @@ class Engine:
         used = tuple(tuple(strides[k]) for k in canonical.inputs)
         returned = {-1 - k for k in canonical.outputs if k < 0}  # these keep their values
         away = tuple(k for k, place in enumerate(canonical.inputs) if place in donated and place not in returned)
-        key = CompileKey(signature.exact, used, backend, mode, get_num_threads(), away)
+        key = CompileKey(signature.exact, used, target.backend, target.mode, get_num_threads(), away)
         program = self.programs.get(key)
         if program is None:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
         elif canonical.graph.has_lines and not program.graph.has_lines:
-            program.graph = canonical.graph
+            program.take_lines(canonical.graph)
         straight = canonical.inputs == tuple(range(len(graph.inputs)))
         direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
         returns_inputs = min(canonical.outputs, default=0) < 0
@@ -354,7 +346,6 @@ class Engine:
     ) -> Program:
         """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
         made = new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out)
-        made.instrument = self.instrument
         with self.tiering.lock:
             return self.programs.enter(made)
 
@@ -415,45 +406,56 @@ class Engine:
         return self._add(key, program.signature, program.graph, *shape_of(program.graph))
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run a program on its inputs, in its current tier, and add its time to the ledger."""
+        """Run a program on its inputs, in its present form, and add its time to the ledger."""
         settings = config.process if config.blocks() is None else config.current
-        deterministic = settings.deterministic
-        pending = worker.pending
-        tier = program.tier
+        forms, ledger = program.forms, program.ledger
         if (
-            (program.reference is None if tier == "compiled" else program.settled is settings and tier == "interpreted")
-            and program.instrument is None
-            and not (pending or deterministic or settings.audit or profiler_enabled() or Ran in bus.wanted)
+            not (forms.at_rest or ledger.settled is settings)
+            or self.instrument is not None
+            or worker.pending
+            or settings.deterministic
+            or settings.audit
+            or profiler_enabled()
+            or Ran in bus.wanted
         ):
-            # at rest: not on trial, not to be compiled, and nobody measures or watches it; numbers need no lock
-            start = 0.0 if program.untimed else perf_counter()
-            try:
-                results = program.executable.run(tensors)
-            except REFUSALS as error:
-                refuse(f"program {program.signature}", error)
-            if not start:
-                program.count_untimed(tier == "compiled")
-                return results
-            program.ran(perf_counter() - start, tier == "compiled")
-            rival = program.rival
-            if rival is not None and program.usual > rival.seconds:
-                with self.tiering.lock:
-                    if program.review_due:
-                        self.tiering.judging.review(program)
+            return self._run_observed(program, tensors, settings)
+        # nothing is decided, measured or watched; numbers need no lock
+        executable = forms.executable
+        start = 0.0 if ledger.untimed else perf_counter()
+        try:
+            results = executable.run(tensors)
+        except REFUSALS as error:
+            refuse(f"program {program.signature}", error)
+        if not start:
+            ledger.ran_untimed(executable is forms.compiled)
             return results
-        waits = program.tier == "interpreted" and not deterministic and self.tiering.consider(program)
-        executable, compiled = program.next_form(deterministic)
-        reference = None if deterministic else program.reference
+        ledger.ran(perf_counter() - start, executable is forms.compiled)
+        rival = forms.rival
+        if rival is not None and ledger.usual > rival.seconds:
+            self.tiering.judging.review(program)
+        return results
+
+    def _run_observed(self, program: Program, tensors: Sequence[torch.Tensor], settings: Config) -> list[torch.Tensor]:
+        """Run a program about which there is something to decide, or which somebody measures or watches."""
+        forms, deterministic = program.forms, settings.deterministic
+        cold = forms.state is State.INTERPRETED and not deterministic
+        decision = self.tiering.consider(program) if cold else NOTHING
+        executable = forms.next_form(deterministic)
+        compiled = executable is forms.compiled
+        trial = None if deterministic else forms.trial
         audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
         kept: Sequence[torch.Tensor] = ()
         if audited:
             kept = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)]
-        measured = program.instrument is not None or profiler_enabled()
+        instrument = self.instrument
+        if instrument is None and decision.action is Action.MEASURE:
+            instrument = measure_library_share
+        measured = instrument is not None or profiler_enabled()
         if measured:
-            executable = instrumented(program, executable)
+            executable = instrumented(program, executable, instrument)
         if measured or audited:
             tensors = list(tensors)  # no update is deferred
-        stop = None if reference is None else clock(executable)
+        stop = None if trial is None else clock(executable)
         deferred = tensors.deferred if isinstance(tensors, Owned) else None
         made = len(deferred or ())
         start = perf_counter()
@@ -462,23 +464,26 @@ class Engine:
                 with deterministic_algorithms():
                     results, disturbed = executable.run(tensors), bool(worker.pending)
             elif worker.pending:  # since `consider`, perhaps
-                results, disturbed = sharing.run(executable.run, tensors, program.usual)
+                results, disturbed = sharing.run(executable.run, tensors, program.ledger.usual)
             else:
                 results, disturbed = executable.run(tensors), False
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
-        if reference is not None:  # the other form makes the updates
+        if trial is not None:  # the other form makes the updates
             seconds += sum([update.settle() for update in (deferred or [])[made:]])
-        if reference is None and not disturbed:
-            program.took(seconds)
-        with self.tiering.lock:
-            self.tiering.judging.count(program, seconds, compiled, executable.origin == INTERPRETED, waits)
+        interpreted = executable.origin == INTERPRETED
+        call = Call(seconds, compiled, interpreted, decision.waits, disturbed or trial is not None)
+        self.tiering.judging.count(program, call)
         if audited:
             results = self.tiering.judging.audit(program, kept, results)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results
+
+    def install(self, instrument: Instrument | None) -> None:
+        """Have each call of a program run through an instrument from now on; None: through none."""
+        self.instrument = instrument
 
     def save_ledger(self) -> None:
         """Add what this process has measured to the ledger of the store."""

@@ -58,7 +58,7 @@ FIRST_CALLS = 64
 
 
 @attrs.define(eq=False)
-class _Kept:
+class Unprepared:
     """A program that runs as it was recorded.
 
     Attributes:
@@ -88,43 +88,45 @@ class NewSizes:
         # by hashes of structures, how many sizes there were
         self._sizes: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)
         self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys
-        self._kept: BoundedTable[Hashable, _Kept] = BoundedTable(
+        self._kept: BoundedTable[Hashable, Unprepared] = BoundedTable(
             MAX_PROGRAMS, lambda kept: PROGRAM // 2 + PER_OPERATION * kept.operations
         )
         self._called: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys of long programs
         self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of these, in that call
 
-    def run(
-        self,
-        key: Hashable,
-        scalars: Scalars,
-        decode: Callable[[], RecordedGraph],
-        tensors: Sequence[torch.Tensor],
-        deferred: list[DeferredUpdate] | None = None,
-    ) -> tuple[RecordedGraph | None, list[Any] | None]:
-        """Run a program as it was recorded; returns the program instead if it is to be prepared.
+    def find(self, key: Hashable, scalars: Scalars, decode: Callable[[], RecordedGraph]) -> Unprepared | RecordedGraph:
+        """Return how to run a program as it was recorded, or the program, if it is to be prepared.
 
         Args:
             key: that of the recording.
             scalars: the numbers of the program.
             decode: gives the program.
-            tensors: its inputs, by slot.
-            deferred: see `Engine.recorded`.
         """
         kept = self._kept.get(key)
         if kept is not None and (kept.calls >= CALLS or not _is_plain()):
             self._kept.pop(key, None)
-            return decode(), None
+            return decode()
         if kept is None or kept.scalars != scalars:
             program = decode()
             if kept is None and self._is_prepared(key, scalars, program.graph):
-                return program, None
+                return program
             kept = self._keep(key, scalars, program)
+        return kept
+
+    def run(
+        self, kept: Unprepared, tensors: Sequence[torch.Tensor], deferred: list[DeferredUpdate] | None
+    ) -> list[Any]:
+        """Run a program as it was recorded.
+
+        Args:
+            tensors: its inputs, by slot.
+            deferred: see `Engine.recorded`.
+        """
         kept.calls += 1
         self.calls += 1
         given = Owned([tensors[slot] for slot in kept.slots], deferred)
         try:
-            return None, sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
+            return sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
         except REFUSALS as error:
             refuse("a program", error)
 
@@ -154,9 +156,9 @@ class NewSizes:
             self._numbers.remember(known, scalars)
         return False
 
-    def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> _Kept:
+    def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> Unprepared:
         graph = dce(program.graph)
-        made = _Kept(interpreted(graph, program.strides).run, list(program.slots), scalars, len(graph.nodes))
+        made = Unprepared(interpreted(graph, program.strides).run, list(program.slots), scalars, len(graph.nodes))
         known = hash(key)
         if known not in self._seen:  # most sizes never come again
             self._seen.remember(known, None)

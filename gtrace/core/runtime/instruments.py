@@ -24,11 +24,15 @@ INTERPRETED = "interpreter"
 """The origin of an executable that interprets."""
 
 
-def instrumented(program: Program, executable: Executable) -> Executable:
-    """Return what to run in place of `executable`."""
+Instrument = Callable[[Program, Executable], Executable]
+"""From a program and what is to run to what runs instead, which measures something."""
+
+
+def instrumented(program: Program, executable: Executable, instrument: Instrument | None) -> Executable:
+    """Return what to run in place of `executable`, so that an instrument, and torch's profilers, see the call."""
     ranges, own = profiler_enabled(), executable
-    if program.instrument is not None:
-        executable = program.instrument(program, executable)
+    if instrument is not None:
+        executable = instrument(program, executable)
     elif ranges and executable.origin == INTERPRETED:
         executable = attrs.evolve(executable, run=_ranged_interpreter(program))
     if executable.run is not own.run:
@@ -50,13 +54,13 @@ def _in_order(program: Program, run: TensorFunction) -> TensorFunction:
 
 
 def measure_library_share(program: Program, executable: Executable) -> Executable:
-    """Interpret a program, once, and note what of its time compiling cannot win."""
+    """Return what interprets a program and notes what of its time compiling cannot win: an instrument."""
     if executable.origin != INTERPRETED:
         return executable
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        results, program.library_share = run_profiled(program.graph, tensors)
-        program.instrument = None
+        results, share = run_profiled(program.graph, tensors)
+        program.ledger.learn_library_share(share)
         return results
 
     return attrs.evolve(executable, run=run)

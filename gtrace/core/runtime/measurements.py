@@ -18,12 +18,13 @@ def save_ledger(programs: Iterable[Program]) -> None:
         return
     lines: dict[str, LedgerEntry] = {}
     for program in programs:
-        if program.origin or program.interpreted_seconds + program.compiled_seconds >= LEAST_SECONDS:
+        if program.forms.origin or program.ledger.seconds >= LEAST_SECONDS:
             lines[program.signature.exact] = LedgerEntry(
                 ops=" ".join(node.op.name for node in program.graph.nodes[:12]),
                 nodes=len(program.graph.nodes),
                 loops=program.loops_found,
-                saved_seconds=program.saved_seconds or 0.0,
-                **program.figures(),
+                saved_seconds=program.ledger.saved_seconds or 0.0,
+                tier=program.tier,
+                **program.ledger.figures(),
             )
     artifacts.store.note(lines)

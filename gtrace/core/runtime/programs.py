@@ -17,7 +17,9 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.canonical import Canonical, canonicalize
 from gtrace.core.passes.subgraph_calls import called_operators, has_calls
+from gtrace.core.runtime.forms import Event, Forms
 from gtrace.core.runtime.program import Family, Program
+from gtrace.core.runtime.program_ledger import Ledger
 
 MAX_PROGRAMS = 16384
 """Programs remembered, and as many recordings and canonical forms; others are made anew when they are needed."""
@@ -58,8 +60,7 @@ class ProgramTable(BoundedTable[CompileKey, Program]):
         """Add a program; returns that of its key, which another thread may have added."""
         found = self.get(program.key)
         if found is None:
-            program.family = self._families.setdefault(program.family.key, program.family)
-            program.family.add(program)
+            program.join(self._families.setdefault(program.family.key, program.family))
             self.remember(program.key, program)
             found = program
         return found
@@ -67,11 +68,10 @@ class ProgramTable(BoundedTable[CompileKey, Program]):
     def shrink(self) -> None:
         """Forget an eighth of the programs: those that ran, and were compiled, for less time than others."""
         drawn = [program for key in spread(self, PART // 2) if (program := self.get(key)) is not None]
-        drawn.sort(key=lambda program: program.seconds + program.compile_seconds)
+        drawn.sort(key=lambda program: program.ledger.seconds + program.ledger.compile_seconds)
         for program in drawn[: -(-len(drawn) // 2)]:
-            if not program.requested and self.pop(program.key, None) is not None:
-                program.forgotten = True
-                program.family.remove(program)
+            if not program.forms.is_requested and self.pop(program.key, None) is not None:
+                program.forget()
 
 
 def new_program(
@@ -100,7 +100,9 @@ def new_program(
     reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(missing))
     closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
     family = Family((skeleton, layouts, key.backend, key.mode, key.threads), closed)
-    made = Program(key, signature, graph, interpreted(graph, key.strides, key.donated), shape, family, left_out=missing)
+    ledger = Ledger()
+    forms = Forms(interpreted(graph, key.strides, key.donated), ledger)
+    made = Program(key, signature, graph, shape, family, ledger, forms, left_out=missing)
     if reason and not made.schedule.requests:
-        made.reason = reason
+        forms.change(Event.KEPT, reason=reason)
     return made

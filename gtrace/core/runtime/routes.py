@@ -3,15 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import attrs
 import torch
 
 from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Marks, RecordedGraph
+from gtrace.core.passes.user_passes import Passes
 from gtrace.core.runtime.lazy_outputs import LazyOutputs
 from gtrace.core.runtime.lifted_scalars import ScalarInputs, Scalars
 from gtrace.core.runtime.program import Program
+
+Strides = Sequence[tuple[int, ...]]
+"""The strides of the inputs of a graph."""
+
+
+@attrs.frozen
+class Target:
+    """What a program is compiled by, and for."""
+
+    backend: str = "inductor"
+    mode: str = "default"
+
+
+DEFAULT = Target()
+
+
+class RecordedTrace(Protocol):
+    """What a thread has recorded; see `gtrace.core.trace.record.Trace`."""
+
+    flat: list[Any]
+    scalars: list[bool | int | float | complex]
+    leaves: list[Any]
+    marks: Marks
+
+    def decode(self, outputs: Sequence[int]) -> RecordedGraph: ...
+
+
+@attrs.frozen(eq=False)
+class New:
+    """A recorded program that is to be prepared.
+
+    Attributes:
+        scalars: its numbers.
+        marks: its regions.
+        passes: the user's.
+        plain: whether outputs that follow from others may be left out.
+    """
+
+    program: RecordedGraph
+    scalars: Scalars
+    marks: Marks
+    passes: Passes
+    plain: bool
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from gtrace.core.backends.backend import find_backend
-from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.driver import IMPORT_SECONDS, startup_seconds
 from gtrace.core.backends.inductor.failures import named_operators
 from gtrace.core.backends.interpreter import lstm
@@ -41,8 +41,9 @@ from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.cache.artifact_cache import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.compile_warnings import CompileWarnings, concerns_every_program
-from gtrace.core.runtime.instruments import measure_library_share
-from gtrace.core.runtime.program import Partial, Program
+from gtrace.core.runtime.decisions import WAIT, Action, Decision, decide
+from gtrace.core.runtime.forms import Code, Event, Partial, State
+from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.trials import Trials, new_trial
 from gtrace.core.runtime.worker.client import find_python, worker
 from gtrace.core.runtime.worker.sharing import sharing
@@ -94,8 +95,9 @@ class TierController:
         Outcomes of the parent's worker do not reach this process, so these programs may be requested again.
         """
         for program in list(self._programs.values()):
-            program.requested = program.family.requested = False
-            program.partial = None
+            program.family.requested = False
+            if program.forms.is_requested:
+                program.forms.change(Event.WITHDRAWN)
 
     # -- deciding
 
@@ -109,70 +111,47 @@ class TierController:
             seconds = program.native_seconds
             return seconds * sharing.slowdown(alone=True) if settings.background else seconds
         if settings.background:
-            return self.worker_cost.predict(program.ops) * sharing.slowdown(program.library_share or 0.0)
+            return self.worker_cost.predict(program.ops) * sharing.slowdown(program.ledger.library_share or 0.0)
         return self.cost.predict(program.ops)
 
-    def consider(self, program: Program) -> bool:
-        """Compile a program once interpreting has cost as much as compiling should; returns whether it waits."""
-        if program.requested or program.reason:
-            return False
-        settings, family = config.current, program.family
-        if (
-            program.interpreted_seconds < program.patience
-            and program.settings is settings
-            and program.seen == len(family.symbolic)
-            and (family.closed or len(family.members) == 1)
-        ):
-            return True
-        policy = policies.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
-        ops = program.ops
-        expected = self.expected(program, settings)
-        # the call about to happen counts: from the threshold-th repetition on a program is hot
-        calls = program.interpreted_calls + 1
-        won = program.won
-        seconds = (program.interpreted_seconds + program.earlier) * won
-        own = policies.decide(policies.History(ops, calls, seconds), policy, expected)
-        if own is policies.Decision.NEVER:
-            program.settled = settings
-            return False
-        if program.seen != len(family.symbolic):
-            program.seen = len(family.symbolic)
-            if self._join(program):
-                return False
-        if not program.looked and not policy.compile:
-            program.looked = True
+    def consider(self, program: Program) -> Decision:
+        """Decide about a program and act on it, until nothing is left to do before its next call."""
+        settings = config.current
+        while True:
+            decision = decide(program, settings, self.expected)
+            if decision is WAIT or not self._apply(program, decision, settings):
+                return decision
+
+    def _apply(self, program: Program, decision: Decision, settings: Config) -> bool:
+        """Act on a decision; returns whether there is more to decide."""
+        action, ledger, family = decision.action, program.ledger, program.family
+        if decision.patience is not None:
+            ledger.wait(settings, decision.patience)
+        if decision.together:
+            family.many = True
+        if action is Action.SETTLE:
+            ledger.settle(settings)
+        elif action is Action.WAIT_APART:
+            family.tried = family.count
+        elif action is Action.JOIN:
+            ledger.compare(len(family.symbolic))
+            return not self._join(program)
+        elif action is Action.LOOK:
+            ledger.look()
             if self._find(program, refusals=True):
                 return False
-            program.earlier = artifacts.earlier(program.signature).interpreted_seconds
+            ledger.learn_earlier(artifacts.earlier(program.signature).interpreted_seconds)
             self._learn_earlier()
-        if own is policies.Decision.WAIT:
-            if policy.hot_threshold is None:
-                program.settings, program.patience = settings, expected / won - program.earlier if won else math.inf
-            # each size may be rare, and all together frequent
-            if family.closed or family.requested or family.tried == family.count or not family.others(program):
-                return True
-            calls, seconds = family.calls + 1, family.seconds * won
-            if program.short:
-                expected = self.expected(program, settings, natively=False)
-            together = policies.decide(policies.History(ops, calls, seconds), policy, expected)
-            if together is not policies.Decision.COMPILE:
-                return True
-            if family.relate(program) is None:
-                family.tried = family.count
-                return True
-            family.many = True
-        if policy.hot_threshold is None and not policy.compile and program.unmeasured:
-            if program.instrument is None:  # a profile measures it too
-                program.instrument = measure_library_share
             return True
-        if Detected in bus.wanted and not settings.compile:
-            names = tuple(node.op.name for node in program.graph.nodes)
-            bus.emit(Detected(program.signature.exact, names, calls, seconds))
-        if policy.compile or not settings.background or not self._ahead_of_time(program):
-            # another thread may be compiling: then this call is interpreted, and a later one asks again
-            self.compile(program, wait=math.inf if policy.compile else 0)
-        else:
-            self._request(program)
+        elif action is Action.COMPILE:
+            if Detected in bus.wanted and not settings.compile:
+                names = tuple(node.op.name for node in program.graph.nodes)
+                bus.emit(Detected(program.signature.exact, names, decision.calls, decision.seconds))
+            if settings.compile or not settings.background or not self._ahead_of_time(program):
+                # another thread may be compiling: then this call is interpreted, and a later one asks again
+                self.compile(program, wait=math.inf if settings.compile else 0)
+            else:
+                self._request(program)
         return False
 
     def _learn_earlier(self) -> None:
@@ -188,13 +167,12 @@ class TierController:
 
     def _join(self, program: Program) -> bool:
         """Run a program by the compiled form of its family for open sizes, if one fits; returns whether one does."""
-        found = program.family.find(program.shape)
-        if found is None:
+        code = program.family.find(program.shape)
+        if code is None:
             return False
         with self.lock:
-            program.symbolic, executable = found
-            program.origin = executable.origin
-            self.judging.adopt(program, executable)
+            if program.forms.is_open:  # another thread may have been faster
+                self.judging.adopt(program, code)
         return True
 
     def _find(self, program: Program, refusals: bool) -> bool:
@@ -216,26 +194,25 @@ class TierController:
             self._fail(program, error, user_location())
             return True
         with self.lock:
-            if program.tier != "interpreted":
+            if not program.forms.is_open:
                 return True
             if executable is not None:
                 assert symbolic is not None
                 family.symbolic.append(symbolic)
-                program.symbolic = symbolic
+                code = Code(executable, symbolic)
                 family.trials[symbolic] = new_trial(program)
             elif isinstance(found, Refusal):
                 slow = found.tier == "demoted"
                 if program.leave_to_inductor() if slow else self._leave_out(program, CompileError(found.reason)):
                     return self._find(program, refusals)
                 if refusals:
-                    program.tier, program.reason = found.tier, found.reason
+                    program.forms.change(Event.REFUSED if slow else Event.FAILED, reason=found.reason)
                 return refusals
             elif found is None:
                 return False
             else:
-                executable = exact.finish(found)
-            program.origin = executable.origin
-            self.judging.adopt(program, executable)
+                code = exact.finish(found)
+            self.judging.adopt(program, code)
             self.loaded += 1
         if Loaded in bus.wanted:
             bus.emit(Loaded(program.signature.exact, perf_counter() - start))
@@ -246,13 +223,13 @@ class TierController:
         family = program.family
         others = family.others(program)
         if 0 in program.dims and others:
-            program.reason = "a size is 0: there is nothing to compute"
+            self._end(program, Event.KEPT, "a size is 0: there is nothing to compute")
             return True
         if len(family.exact) + len(family.symbolic) < MAX_VERSIONS or program.dims in family.exact or not others:
             return False
         change = difference(others[0].graph, program.graph, (), ())
         why = f" ({family.closed})" if family.closed else ""
-        program.reason = f"compiled for {MAX_VERSIONS} other sizes already"
+        self._end(program, Event.KEPT, f"compiled for {MAX_VERSIONS} other sizes already")
         if not family.warned:
             family.warned = True
             warn_at(
@@ -296,8 +273,8 @@ class TierController:
             native = program.natively and program.native_seconds <= wait
             if not settings.background or (native and to_the_end) or not self._ahead_of_time(program):
                 here.append(program)
-            elif program.tier == "interpreted" and not program.reason:
-                program.looked = True
+            elif program.forms.is_open:
+                program.ledger.look()
                 if not self._find(program, refusals=not settings.compile):
                     (short if native and program.natively else missing).append(program)
         sizes = [program.ops for program in missing]
@@ -316,8 +293,8 @@ class TierController:
 
         def done(awaited: Sequence[Program] = programs) -> bool:
             if Awaiting in bus.wanted:
-                bus.emit(Awaiting(total - sum(program.requested for program in programs) - len(here), total))
-            return not any(program.requested for program in awaited)
+                bus.emit(Awaiting(total - sum(program.forms.is_requested for program in programs) - len(here), total))
+            return not any(program.forms.is_requested for program in awaited)
 
         try:
             while here:
@@ -340,7 +317,7 @@ class TierController:
 
     def _compile(self, program: Program) -> None:
         with self.lock:
-            if program.tier != "interpreted" or program.reason or self._join(program):
+            if not program.forms.is_open or self._join(program):
                 return
         if self._find(program, refusals=False) or self._refuse(program):
             return
@@ -351,7 +328,7 @@ class TierController:
             try:
                 results = self._results(way)
                 with self.lock:
-                    executable = way.finish(results)
+                    code = way.finish(results)
             except CompileError as error:
                 if way.symbolic is None or concerns_every_program(error):
                     raise
@@ -359,17 +336,17 @@ class TierController:
                 way = for_own_sizes(program)
                 results = self._results(way)
                 with self.lock:
-                    executable = way.finish(results)
+                    code = way.finish(results)
         except CompileError as error:
-            program.compile_seconds = perf_counter() - start
+            program.ledger.learn_compile(perf_counter() - start)
             if self._leave_out(program, error):
                 self._compile(program)
             else:
                 self._fail(program, error, user_location())
             return
         with self.lock:
-            if program.tier == "interpreted":  # the worker may have been faster
-                self._finish(way, executable, perf_counter() - start)
+            if program.forms.is_open:  # the worker may have been faster
+                self._finish(program, code, perf_counter() - start)
 
     def _results(self, way: Compilation) -> Results:
         """Compile the requests that were not compiled yet: several programs may have the body of a loop in common."""
@@ -389,12 +366,10 @@ class TierController:
     def _request(self, program: Program) -> None:
         """Have a program compiled by the worker; it is interpreted until that is done."""
         with self.lock:
-            if program.tier != "interpreted" or program.reason or program.requested or self._join(program):
-                return
-            if self._refuse(program):
+            if program.forms.state is not State.INTERPRETED or self._join(program) or self._refuse(program):
                 return
             way = compilation(program)
-            program.requested = True
+            program.forms.change(Event.REQUESTED, awaited=way)
             if way.symbolic is not None:
                 program.family.requested = True
             self._announce(program, background=True)
@@ -409,30 +384,29 @@ class TierController:
 
     def _arrived_in_part(self, way: Compilation, found: Results) -> None:
         """Run a program by what is compiled of it. Called in the thread that asks, or that serves the worker."""
-        program = way.program
+        forms = way.program.forms
         with self.lock:
-            if program.requested and program.tier == "interpreted":
-                partial = program.partial
-                usual = program.usual if partial is None else partial.usual
-                program.partial, program.usual = Partial(way.in_part(found), usual), 0.0
+            if forms.awaited is way:
+                usual = forms.ledger.usual if forms.partial is None else forms.partial.usual
+                forms.change(Event.ARRIVED_IN_PART, partial=Partial(way.in_part(found), usual))
 
     def _arrived(self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str) -> None:
         """Adopt what the worker compiled, or note why it failed. Called in the thread that serves the worker."""
         program = way.program
         with self.lock:
-            program.requested, program.partial = False, None
             if way.symbolic is not None:
                 program.family.requested = False
-            if program.tier != "interpreted":
-                return
+            if program.forms.awaited is not way:
+                return  # another thread has compiled the program, or found out about it
             if not isinstance(outcome, CompileError):
                 try:
-                    executable = way.finish(outcome)
+                    code = way.finish(outcome)
                 except CompileError as error:
                     outcome = error
                 else:
-                    self._finish(way, executable, seconds)
+                    self._finish(program, code, seconds)
                     return
+            program.forms.change(Event.WITHDRAWN)
             if self._leave_out(program, outcome):
                 self._request(program)
             elif way.symbolic is not None and not concerns_every_program(outcome):
@@ -465,19 +439,26 @@ class TierController:
             bus.emit(Recompiling(program.signature.exact, change))
         bus.emit(CompileStarted(program.signature.exact, program.ops, background))
 
-    def _finish(self, way: Compilation, executable: Executable, seconds: float) -> None:
-        program = way.program
-        program.compile_seconds, program.origin = seconds, executable.origin
-        model = self.cost if executable.origin == "process" else self.worker_cost
-        if program.symbolic is not None or not program.native:
+    def _finish(self, program: Program, code: Code, seconds: float) -> None:
+        program.ledger.learn_compile(seconds)
+        model = self.cost if code.executable.origin == "process" else self.worker_cost
+        if code.symbolic is not None or not program.native:
             model.learn(program.ops, seconds)
         self.compiles += 1
         program.family.calls, program.family.seconds = 0, 0.0
         self._latest.remember(program.structure, program)
-        if program.symbolic is not None:
-            program.family.trials[program.symbolic] = new_trial(program)
-        self.judging.adopt(program, executable)
+        if code.symbolic is not None:
+            program.family.trials[code.symbolic] = new_trial(program)
+        self.judging.adopt(program, code)
         bus.emit(CompileFinished(program.signature.exact, seconds))
+
+    def _end(self, program: Program, event: Event, reason: str) -> bool:
+        """Interpret a program from now on; returns False if another thread has found out about it meanwhile."""
+        with self.lock:
+            is_open = program.forms.is_open
+            if is_open:
+                program.forms.change(event, reason=reason)
+            return is_open
 
     def _close(self, program: Program, error: CompileError) -> None:
         program.family.closed = str(error)
@@ -485,11 +466,11 @@ class TierController:
         bus.emit(CompileFailed(program.signature.exact, f"for open sizes: {error}", text))
 
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
-        program.reason = str(error)
         own = not concerns_every_program(error)
-        if own:
-            program.tier = "failed"
-        bus.emit(CompileFailed(program.signature.exact, program.reason, "".join(traceback.format_exception(error))))
+        news = self._end(program, Event.FAILED if own else Event.KEPT, str(error))
+        bus.emit(CompileFailed(program.signature.exact, str(error), "".join(traceback.format_exception(error))))
+        if not news:
+            return
         if own and program.left_out and not program.schedule.requests:
             return  # it only calls operators of torch that compiled code cannot call: nothing is to be mended
         self.warnings.warn(program.signature, error, location)

@@ -1,4 +1,4 @@
-"""Whether compiled programs are right and worth it: trials against their interpreted form, and audits."""
+"""Decides whether compiled programs are correct, by audits, and faster than their interpreted forms, by trials."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import statistics
 import threading
 from collections.abc import Mapping, Sequence
 
+import attrs
 import torch
 
-from gtrace.core.backends.executable import Executable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, user_location, warn_at
 from gtrace.core.base.events import Judged, bus
@@ -21,12 +21,13 @@ from gtrace.core.runtime.audit import disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
-from gtrace.core.runtime.program import Program, Rival, Trial
+from gtrace.core.runtime.forms import Code, Event, Rival, State, Trial
+from gtrace.core.runtime.program import Program
 
 
 def new_trial(program: Program) -> Trial:
     """Return a trial of a compiled program. If it was not interpreted before, interpreted calls are to be rare."""
-    if program.interpreted_samples:
+    if program.ledger.interpreted_samples:
         return Trial()
     earlier = artifacts.earlier(program.signature)
     calls = earlier.interpreted_calls
@@ -44,6 +45,24 @@ def _interpreted_seconds(graph: Graph) -> float:
     return len(graph.nodes) * policies.OPERATION_SECONDS + moved * policies.BYTE_SECONDS
 
 
+@attrs.define  # frozen ones take twice as long to make
+class Call:
+    """What the engine has seen of a call.
+
+    Attributes:
+        compiled: whether the compiled form ran.
+        interpreted: whether the interpreter ran all of it.
+        waits: whether the program may be compiled once its family was interpreted for long.
+        disturbed: whether the time is not what such calls usually take.
+    """
+
+    seconds: float
+    compiled: bool
+    interpreted: bool
+    waits: bool
+    disturbed: bool
+
+
 class Trials:
     """Puts compiled programs on trial, and has those that are slower, or wrong, interpreted again.
 
@@ -56,98 +75,93 @@ class Trials:
         self._programs = programs
         self._lock = lock
 
-    def adopt(self, program: Program, executable: Executable) -> None:
+    def adopt(self, program: Program, code: Code) -> None:
         """Run a program by its compiled form from now on.
 
         It and its interpreted form take turns until enough calls of each were timed. The load of the machine changes,
         so only times taken side by side can be compared. Programs that share compiled code are judged together.
         """
-        trial = new_trial(program) if program.symbolic is None else program.family.trials.get(program.symbolic)
-        if trial is not None and not config.current.compile:
-            trial.programs.append(program)
-            program.trial, program.reference = trial, program.executable
-            program.interpreted_samples.clear()
-        program.executable = executable
-        program.tier = "compiled"
-        program.usual = 0.0
+        trial = new_trial(program) if code.symbolic is None else program.family.trials.get(code.symbolic)
+        if trial is None or config.current.compile:
+            program.forms.change(Event.ACCEPTED, code=code)
+            return
+        trial.forms.append(program.forms)
+        program.ledger.forget_samples()
+        program.forms.change(Event.ADOPTED, code=code, trial=trial)
 
-    def count(self, program: Program, seconds: float, compiled: bool, interpreted: bool, waits: bool) -> None:
-        """Add a call to the ledger of a program, and to its trial if it is on one. The lock is held.
-
-        Args:
-            compiled: whether the program is; on trial, a call in between is not.
-            interpreted: whether the interpreter ran it, and no code for parts of it.
-            waits: whether it may be compiled once its family was interpreted for long.
-        """
-        program.count(seconds, compiled or not interpreted)
-        trial = program.trial
-        if compiled:
-            if trial is not None and trial.due(program.compiled_seconds):
-                program.waiting = seconds
-        elif waits:
-            program.family.calls += 1
-            program.family.seconds += seconds
-        elif program.waiting is not None and trial is not None:
-            trial.pairs.append((seconds, program.waiting))
-            program.waiting = None
-            self.judge(trial)
-        if program.review_due:
+    def count(self, program: Program, call: Call) -> None:
+        """Add a call to the ledger of a program, and to its trial if it is on one."""
+        forms, ledger = program.forms, program.ledger
+        with self._lock:
+            if not call.disturbed:
+                self._took(program, call.seconds)
+            ledger.count(call.seconds, call.compiled or not call.interpreted)
+            trial = forms.trial
+            if call.compiled:
+                if trial is not None and trial.due(ledger.compiled_seconds):
+                    ledger.owe(call.seconds)
+            elif call.waits:
+                program.family.calls += 1
+                program.family.seconds += call.seconds
+            elif ledger.waiting is not None and trial is not None:
+                trial.pairs.append((call.seconds, ledger.waiting))
+                ledger.owe(None)
+                self.judge(program, trial)
             self.review(program)
 
-    def judge(self, trial: Trial) -> None:
-        """Compare tiers once enough calls were timed; a compiled program that is slower is interpreted again."""
+    def _took(self, program: Program, seconds: float) -> None:
+        """Note what an undisturbed call took. Code for parts of a program is given up if that makes it slower."""
+        partial = program.forms.partial
+        if partial is None:
+            program.ledger.took(seconds)
+            return
+        partial.took(seconds, program.ledger)
+        if partial.is_slower(program.ledger):
+            program.forms.change(Event.PARTS_SLOWER)
+
+    def judge(self, program: Program, trial: Trial) -> None:
+        """Compare both forms once enough calls were timed; a compiled program that is slower is interpreted again."""
         speedup = policies.judge(trial.pairs)
         if speedup is None:
             return
         before = statistics.median(interpreted for interpreted, _ in trial.pairs)
         after = before / speedup
-        first = trial.programs[0]
-        for program in trial.programs:
-            reference, program.reference, program.trial, program.waiting = program.reference, None, None, None
-            assert reference is not None
-            loser, seconds = (reference, before) if speedup >= 1.0 else (program.executable, after)
-            program.rival = Rival(loser, seconds, sum(map(sum, trial.pairs)), program.seconds)
-            program.usual = 0.0
-            if speedup < 1.0:
-                program.executable, program.tier = reference, "demoted"
-                program.reason = f"compiled {after * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
-            else:
-                program.reason = ""
-        if first.symbolic is not None:
-            first.family.trials.pop(first.symbolic, None)
-        if trial.review:
+        faster, review = speedup >= 1.0, program.forms.state is State.REVIEW
+        reason = "" if faster else f"compiled {after * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
+        for forms in trial.forms:
+            rival = Rival(before if faster else after, sum(map(sum, trial.pairs)), forms.ledger.seconds)
+            forms.change(Event.FASTER if faster else Event.SLOWER, reason=reason, rival=rival)
+        if program.forms.symbolic is not None:
+            program.family.trials.pop(program.forms.symbolic, None)
+        if review:
             # the load of this machine today says nothing of later processes; that the code can be faster, does
-            if speedup >= 1.0:
-                artifacts.set_verdict(self._names(first), None)
-        elif speedup < 1.0:
-            self._abandon(first, Verdict(VerdictKind.DEMOTED, first.reason))
-            first.leave_to_inductor()
-        bus.emit(Judged(first.signature.exact, before, after, speedup < 1.0))
+            if faster:
+                artifacts.set_verdict(self._names(program), None)
+        elif not faster:
+            self._abandon(program, Verdict(VerdictKind.DEMOTED, reason))
+            program.leave_to_inductor()
+        bus.emit(Judged(program.signature.exact, before, after, not faster))
 
     def review(self, program: Program) -> None:
-        """Compare the forms of a program again: its calls have become slower than those of the form that lost.
+        """Compare the forms of a program again, if its calls have become slower than those of the form that lost.
 
         Another load of the machine makes another form the faster one. Compiled loops that are divided among threads
         wait for the last thread, for example, which may have no core.
         """
-        rival, program.rival = program.rival, None
-        assert rival is not None
-        program.trial = Trial([program], review=True)
-        if program.tier == "compiled":
-            program.reference = rival.executable
-        else:
-            program.reference, program.executable, program.tier = program.executable, rival.executable, "compiled"
+        with self._lock:
+            if program.forms.review_due:
+                program.forms.change(Event.REVIEWED, trial=Trial([program.forms]))
 
     def _names(self, program: Program) -> list[str]:
         """Return the names of a program's compiled code on disk."""
-        symbolic = program.symbolic
+        symbolic = program.forms.symbolic
         if symbolic is None:
             return list(for_own_sizes(program).names())
         return artifacts.symbolic_names(program.family.name, symbolic.relations, symbolic.constants)
 
     def _abandon(self, program: Program, verdict: Verdict) -> None:
         """Do not run a program's compiled code again, in this process unless it is reviewed, nor in later ones."""
-        family, symbolic = program.family, program.symbolic
+        family, symbolic = program.family, program.forms.symbolic
         if symbolic is not None:
             if symbolic in family.symbolic:
                 family.symbolic.remove(symbolic)
@@ -164,11 +178,12 @@ class Trials:
         if not problem:
             return results
         reason = f"audit: {problem}"
+        symbolic = program.forms.symbolic
         with self._lock:
-            for other in list(self._programs.values()):
-                if other is program or (program.symbolic is not None and other.symbolic is program.symbolic):
-                    other.executable, other.tier, other.reason = other.reinterpreted, "demoted", reason
-                    other.reference = other.trial = other.waiting = other.rival = None
+            for other in {program, *list(self._programs.values())}:
+                shares = symbolic is not None and other.forms.symbolic is symbolic
+                if (other is program or shares) and other.forms.may(Event.DISAGREED):
+                    other.forms.change(Event.DISAGREED, reason=reason)
             self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
         warn_at(
             f"compiled program {program.signature} is wrong and is interpreted from now on, in later runs too:"

@@ -151,19 +151,10 @@ def flush(cause: str) -> None:
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
-        marks = trace.marks
-        plain = trace.tape is None and not marks
+        plain = trace.tape is None and not trace.marks
         if plain:
             deferred = []
-        results = engine.recorded(
-            (tuple(trace.flat), tuple(numbers), marks),
-            tuple(trace.scalars),
-            lambda: trace.decode(numbers),
-            trace.leaves,
-            marks,
-            plain,
-            deferred,
-        )
+        results = engine.recorded(trace, numbers, plain, deferred)
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a

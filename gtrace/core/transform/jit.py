@@ -26,9 +26,10 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.op import Leaf
 from gtrace.core.passes.user_passes import Passes, registered
 from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.forms import Forms
 from gtrace.core.runtime.nan_runs import run_checked
 from gtrace.core.runtime.program import Program
-from gtrace.core.runtime.routes import Parts, Route
+from gtrace.core.runtime.routes import Parts, Route, Target
 from gtrace.core.runtime.sharded import Placed
 from gtrace.core.trace.argument_kinds import gather, gather_named, noted_kinds, tensors_of
 from gtrace.core.trace.array import Array, wrap_as
@@ -56,7 +57,7 @@ class _Call:
         single: whether the function returns one array, and not a pytree of arrays.
         donated, written: the places of the inputs that are given away, and of those that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
-        program: the only one that runs; None if there are several or none.
+        forms: of the only program that runs; None if there are several or none.
     """
 
     route: Route | Parts
@@ -68,10 +69,11 @@ class _Call:
     written: tuple[int, ...] = ()
     kinds: list[Leaf] = attrs.field(factory=list)
     laid_out: Executable | None = None
-    program: Program | None = attrs.field(init=False)
+    forms: Forms | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.program = self.route.program if isinstance(self.route, Route) else None
+        program = self.route.program if isinstance(self.route, Route) else None
+        self.forms = None if program is None else program.forms
 
 
 @attrs.frozen(eq=False)
@@ -241,7 +243,7 @@ class Jitted:
         # an array that is given away is gone, whether or not it is written over
         own = donated if DONATION.on else ()
         written = tuple(k for k in own if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
-        route = engine.cut(traced.graph, strides, self._backend, self._mode, donated=written)
+        route = engine.cut(traced.graph, strides, Target(self._backend, self._mode), donated=written)
         worth = route.programs
         if isinstance(route, Parts):
             # of two operations, nothing can be fused that the parts beside them could not have had
@@ -381,15 +383,15 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
     Args:
         outside: those of the tensors whose memory somebody else may write to afterwards.
     """
-    program = call.program
+    forms = call.forms
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
-    executable = program.executable if program is not None and program.reference is None else None
+    executable = forms.executable if forms is not None and forms.trial is None else None
     if call.constants:
         tensors += call.constants
     results = engine.call(call.route, tensors)
     if outside:
         results = with_own_memory(results, outside)
-    stays = executable is not None and program.executable is executable  # type: ignore[union-attr]
+    stays = executable is not None and forms.executable is executable  # type: ignore[union-attr]
     if stays and executable is call.laid_out:
         if call.single:
             return wrap_as(results[0], call.out_avals[0], call.kinds[0])

@@ -17,7 +17,7 @@ from gtrace.core.ir.signature import sign
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.routes import Parts, Route
+from gtrace.core.runtime.routes import Parts, Route, Target
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.capture import NoOutputs
 from gtrace.core.trace.convert import lift
@@ -44,7 +44,7 @@ class Traced:
         """Return the canonical program."""
         strides = [contiguous_strides(a.shape) for a in self.graph.avals]
         passes = registered.passes
-        return Lowered(self, engine.cut(self.graph, strides, self.backend, self.mode, passes), passes)
+        return Lowered(self, engine.cut(self.graph, strides, Target(self.backend, self.mode), passes), passes)
 
 
 @attrs.frozen(eq=False, slots=False)
