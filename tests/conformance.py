@@ -32,10 +32,10 @@ from conformance_checks import TRIED, Row, close, failure, named, try_operation
 from torch.testing._internal.common_methods_invocations import op_db
 
 import gtrace as gt
+from gtrace.core.backends.inductor.refused import uncompilable
 from gtrace.core.backends.native.generator import generate, loop_graph, of_open_length
 from gtrace.core.backends.native.library import build, load
 from gtrace.core.backends.native.values import UnsupportedLoopError
-from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.simplify import dce

@@ -252,6 +252,112 @@ def test_two_files_use_private_names_of_torch():
         assert f"`{name.replace('.', '/')}.py`" in text, "the page lists them"
 
 
+# -- facts about operations
+
+
+RULES = {
+    "core.ir.simplify", "core.partitioner.bodies", "core.transform.control.code_motion",
+    *(f"core.passes.{name}" for name in ("attention", "channels_last", "contractions", "kernel_gradients",
+                                         "norm_operators", "norms", "optimizer_updates", "rowwise")),
+}  # fmt: skip
+"""What matches patterns of operations."""
+
+EMITTERS = ("core.backends.fx", "core.backends.inductor.", "core.backends.interpreter.", "core.backends.native.")
+"""What writes or calls the code of operations."""
+
+
+def is_name_of_operation(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression is ``op.name``, ``node.op.name`` or a variable that was assigned one."""
+    if isinstance(node, ast.Attribute) and node.attr == "name":
+        return re.fullmatch(r"(.*\.)?_?op", ast.unparse(node.value)) is not None
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def assigned_names(tree: ast.AST) -> set[str]:
+    """Return the variables that are assigned the name of an operation."""
+    pairs = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+                pairs += zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]
+        elif isinstance(node, ast.NamedExpr | ast.AnnAssign) and node.value is not None:
+            pairs.append((node.target, node.value))
+    return {t.id for t, value in pairs if isinstance(t, ast.Name) and is_name_of_operation(value, set())}
+
+
+def is_operation(node: ast.AST, declared: set[str]) -> bool:
+    """Whether an expression is any operation, or one that its own file declares."""
+    text = ast.unparse(node)
+    return re.fullmatch(r"(.*\.)?_?op", text) is not None or "REGISTRY" in text or text == "None" or text in declared
+
+
+def decisions_by_name(tree: ast.AST) -> set[int]:
+    """Return the lines that decide something by the names of operations: comparisons, and tables by name."""
+    lines = set()
+    declared = {
+        ast.unparse(target)
+        for node in getattr(tree, "body", [])
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("define(")
+        for target in node.targets
+    }
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.Module):
+            continue
+        names = assigned_names(function) if isinstance(function, ast.FunctionDef) else set()
+        for node in ast.walk(function):
+            asked: list[ast.AST] = []
+            if isinstance(node, ast.Compare):
+                sides = [node.left, *node.comparators]
+                asked = [inner for side in sides for inner in ast.walk(side) if not isinstance(side, ast.Call)]
+                of_node = any(isinstance(x, ast.Attribute) and x.attr == "op" for x in sides)
+                if of_node and not all(is_operation(x, declared) for x in sides):
+                    lines.add(node.lineno)
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value) != "REGISTRY":
+                asked = [node.slice]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in ("startswith", "endswith", "removesuffix"):
+                    asked = [node.func.value]
+                elif node.func.attr == "get" and ast.unparse(node.func.value) != "REGISTRY":
+                    asked = node.args[:1]
+            elif isinstance(node, ast.Match):
+                asked = [node.subject]
+            if any(is_name_of_operation(x, names) for x in asked):
+                lines.add(node.lineno)
+    return lines
+
+
+def overloads(tree: ast.AST) -> set[int]:
+    """Return the lines that name an operator of torch."""
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {node.lineno for node in texts if re.match(r"aten\.\w", node.value)}
+
+
+def test_only_rules_and_emitters_know_operations_by_name():
+    deciding = {}
+    for name, tree in modules().items():
+        if room(name) in [*CORE, "distributed", "observe"] and not name.startswith(EMITTERS):
+            lines = decisions_by_name(tree) | overloads(tree)
+            if lines:
+                deciding[name] = sorted(lines)
+    others = {name: lines for name, lines in deciding.items() if name not in RULES}
+    assert not others, "ask for a trait: gtrace/core/ir/declaration.py has them"
+    assert RULES <= deciding.keys(), "these match no pattern any more"
+
+
+@pytest.mark.parametrize("code", [
+    "node.op.name == 'add'", "'add' != op.name", "node.instr.op.name in NAMES", "TABLE[node.op.name]",
+    "TABLE.get(op.name)", "node.op is project", "node.op in OPS", "'sum' in {node.op.name for node in nodes}",
+    "op.name.startswith('a')",
+])  # fmt: skip
+def test_a_decision_by_name_is_found(code):
+    assert decisions_by_name(ast.parse(code))
+    assert decisions_by_name(ast.parse("def f(node):\n    a, name = node.aval, node.op.name\n    return name == 'add'"))
+    for allowed in ("op.moves", "message(op.name, x)", "p.op is not q.op", "REGISTRY[node.op.name]", "name == 'x'"):
+        assert not decisions_by_name(ast.parse(allowed))
+
+
+
 # -- the picture, and the table of states
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.core.backends.scheduler import uncompilable
+from gtrace.core.backends.inductor.refused import uncompilable
 from gtrace.core.base.dtypes import BY_TORCH
 from gtrace.errors import DtypeError, GtraceError
 

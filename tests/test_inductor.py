@@ -225,7 +225,7 @@ def test_nearest_neighbours_by_scales(mode, scales):
         (program,) = jitted.programs()
         assert "neighbours" in program.forms.reason
     else:
-        assert not gt.core.backends.scheduler.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
+        assert not gt.core.backends.inductor.refused.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
 
 
 INTERPRETED = {
@@ -251,7 +251,7 @@ INTERPRETED = {
 def test_what_inductor_cannot_round_as_torch_is_interpreted(name):
     function, x = INTERPRETED[name]
     jitted = gt.jit(gt.lift(function))
-    assert "Inductor" in gt.core.backends.scheduler.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
+    assert "Inductor" in gt.core.backends.inductor.refused.uncompilable(gt.make_graph(jitted)(gt.from_torch(x)))
     with gt.config(native=False, compile=True):
         assert torch.equal(jitted(gt.from_torch(x)).to_torch(), function(x))
 

@@ -56,7 +56,7 @@ def test_parts_that_are_interpreted_compute_the_same(graph, data):
     refused = data.draw(st.lists(st.sampled_from(instrs), unique=True)) if instrs else []
     inputs = [x.to_torch() for x in data.draw(arguments(graph))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition, "_uncompilable", lambda node: "refused" if node.instr in refused else "")
+        patch.setattr(partition, "refusal", lambda node: "refused" if node.instr in refused else "")
         schedule = Scheduler("inductor", "default", 1).schedule(graph, [x.stride() for x in inputs])
     for request in schedule.requests:
         verify(request.graph)

@@ -110,6 +110,41 @@ def test_contractions_are_sums_of_products(op):
     np.testing.assert_array_equal(op.cases.user(*args), np.full((2, 4), 3.0))
 
 
+COUNTED = {
+    "matmul": [((), (2, 3), (3, 4)), ((), (5, 2, 3), (3, 4)), ((), (5, 1, 2, 3), (4, 3, 2)), ((), (0, 3), (3, 2))],
+    "einsum": [((e,), *shapes) for e, *shapes in [
+        ("ij,jk->ik", (2, 3), (3, 4)), ("ij->", (2, 3)), ("ij,jk,ki->", (2, 3), (3, 4), (4, 2)), ("i,j->ij", (2,), (3,)),
+    ]],
+    "correlate": [((0,), (2, 7), (2, 3))],
+}  # fmt: skip
+
+
+@having(lambda op: op.contraction)
+def test_contractions_count_their_products(op):
+    """Of ones, the results add up to the number of products."""
+    for params, *shapes in COUNTED[op.name]:
+        instr = op.instr(params, tuple(gt.ones(shape).aval for shape in shapes))
+        named = dict(zip(op.params, params, strict=True))
+        total = op.impl(*map(torch.ones, shapes), **named).sum()
+        assert op.contraction(instr.ins, instr.aval, **named) == total
+
+
+@having(lambda op: op.view)
+def test_views_share_the_memory_of_their_operand(op):
+    count = 0
+    for node, (x, *_), out in runs(op):
+        view = op.view if isinstance(op.view, bool) else op.view(**node.attributes)
+        if view and out.numel():
+            count += 1
+            assert memory(out) == memory(x) and out.numel() <= x.numel()
+    assert count or op.name == "aten"
+
+
+@having(lambda op: op.loop or op.branch)
+def test_loops_and_branches_have_programs(op):
+    assert op.rules.body is not None and op.loop != op.branch
+
+
 def departure(node, lines):
     """Return how far an operation is from a polynomial on lines (start, direction) of its operands; None: a pole."""
     places = np.cos(np.pi * (2 * np.arange(24) + 1) / 48)  # Chebyshev's: interpolation converges

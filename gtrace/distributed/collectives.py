@@ -74,7 +74,7 @@ def _reduce(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: t
 
 
 all_reduce_op = define(
-    "all_reduce_parts", collective=True, elsewhere=_ELSEWHERE,
+    "all_reduce_parts", collective=lambda n: 2 * (n - 1) / n, elsewhere=_ELSEWHERE,
     params=("mesh", "axes", "kind"), arity=None, body=_reduce,
     result=lambda avals, mesh, axes, kind: _one(avals[0].plain),
     vjp=lambda cts, needed, *operands, mesh, axes, kind: _after(operands, cts[0]),
@@ -86,7 +86,7 @@ def _gather(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str, axes: A
 
 
 all_gather_op = define(
-    "all_gather_parts", collective=True, elsewhere=_ELSEWHERE,
+    "all_gather_parts", collective=lambda n: n - 1.0, elsewhere=_ELSEWHERE,
     params=("mesh", "axes", "dim", "size"), arity=None, body=_gather,
     result=lambda avals, mesh, axes, dim, size: _one(_resized(avals[0], dim, size)),
     vjp=lambda cts, needed, *operands, mesh, axes, dim, size: _after(
@@ -100,7 +100,7 @@ def _reduce_scatter(programs: Any, x: torch.Tensor, *_: torch.Tensor, mesh: str,
 
 
 reduce_scatter_op = define(
-    "reduce_scatter_parts", collective=True, elsewhere=_ELSEWHERE,
+    "reduce_scatter_parts", collective=lambda n: (n - 1) / n, elsewhere=_ELSEWHERE,
     params=("mesh", "axes", "dim"), arity=None, body=_reduce_scatter,
     result=lambda avals, mesh, axes, dim: _one(
         _resized(avals[0], dim, avals[0].shape[dim] // parse_mesh(mesh).parts(axes))
@@ -122,7 +122,7 @@ def _transposed(avals: Sequence[Aval], mesh: str, axes: tuple[str, ...], split: 
 
 
 all_to_all_op: Op = define(
-    "all_to_all_parts", collective=True, elsewhere=_ELSEWHERE,
+    "all_to_all_parts", collective=lambda n: (n - 1) / n, elsewhere=_ELSEWHERE,
     params=("mesh", "axes", "split", "concat"), arity=None, body=_all_to_all,
     result=_transposed,
     vjp=lambda cts, needed, *operands, mesh, axes, split, concat: _after(
@@ -136,7 +136,7 @@ def _send(programs: Any, x: torch.Tensor, *_: torch.Tensor, source: str, target:
 
 
 send_op = define(
-    "send_parts", collective=True, elsewhere=_ELSEWHERE,
+    "send_parts", collective=lambda n: 1.0, elsewhere=_ELSEWHERE,
     params=("source", "target", "shape"), arity=None, body=_send,
     result=lambda avals, source, target, shape: _one(reshaped(avals[0], shape)),
     nondiff="programs are divided after their derivatives were taken",

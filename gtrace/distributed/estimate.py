@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import attrs
 
-from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, subgraphs
-from gtrace.core.ir.sharding_rule import WHOLE
-from gtrace.core.partitioner.partition import factors_of
 from gtrace.core.partitioner.partitioned import Transfer
 
 
@@ -88,7 +84,7 @@ def _work(node: Node) -> Work:
     subs = subgraphs(node.params)
     if subs:
         inner = [work(sub.graph) for sub in subs]
-        if op.name == "switch":
+        if op.branch:
             return max(inner, key=lambda one: (one.nbytes, one.flops))
         whole = Work()
         for one in inner:
@@ -97,20 +93,9 @@ def _work(node: Node) -> Work:
     if op.elementwise or op.free or op.projection or op.constant or op.rules.body is not None:
         return Work()
     nbytes = float(sum(a.nbytes for a in (*node.instr.ins, node.instr.aval)))
-    return Work(_flops(node) if op.contraction else 0.0, nbytes)
-
-
-def _flops(node: Node) -> float:
-    """Return the multiplications and additions of a contraction: two for each element of the result and each term."""
-    factors, avals = factors_of(node), node.instr.ins
-    assert factors is not None
-    reduced: dict[str, int] = {}
-    for term, a in zip(factors.operands, avals, strict=True):
-        reduced.update((c, n) for c, n in zip(term, a.shape, strict=True) if c not in factors.result and c != WHOLE)
-    # of a convolution, the window is whole
-    window = [n for c, n in zip(factors.operands[-1], avals[-1].shape, strict=True) if c == WHOLE]
-    out: Aval = node.instr.aval
-    return 2.0 * math.prod(out.shape) * math.prod(reduced.values()) * math.prod(window)
+    if op.contraction is None:
+        return Work(0.0, nbytes)
+    return Work(2.0 * op.contraction(node.instr.ins, node.instr.aval, **node.attributes), nbytes)
 
 
 def estimate(given: Work, transfers: Sequence[Transfer], speeds: Speeds) -> Estimate:

@@ -67,6 +67,10 @@ class Timing:
     seconds: float = 0.0
 
 
+def _is_product(node: Node) -> bool:
+    return node.op.contraction is not None
+
+
 class Profile:
     """What `profile` measured; complete at the end of the block. It prints, and shows in notebooks, as tables.
 
@@ -210,7 +214,7 @@ class Profile:
 
     def _operation(self, program: Program, node: Node, seconds: float) -> None:
         signature = program.signature.exact
-        made = Timing(node.op.name, signature, node.location or "", node.op.contraction, node.out)
+        made = Timing(node.op.name, signature, node.location or "", _is_product(node), node.out)
         self._add((signature, node.out), made, seconds)
 
     def _region(self, program: Program, name: str, line: str | None, seconds: float) -> None:
@@ -230,10 +234,10 @@ class Profile:
         if known:
             self._products[signature] = sum(t.seconds / t.calls for t in known if t.product)
             return
-        if has_calls(graph) or program.communicates or not any(node.op.contraction for node in graph.nodes):
+        if has_calls(graph) or program.communicates or not any(map(_is_product, graph.nodes)):
             return
         inside: list[float] = []
-        run = timed_interpreter(graph, lambda node, seconds: inside.append(seconds), lambda node: node.op.contraction)
+        run = timed_interpreter(graph, lambda node, seconds: inside.append(seconds), _is_product)
         try:
             for _ in range(2):  # the first call allocates
                 inside.clear()

@@ -27,10 +27,10 @@ import torch
 from gtrace.core.backends.aoti import load as load_artifact
 from gtrace.core.backends.guards import hold
 from gtrace.core.backends.inductor.driver import compile_package
+from gtrace.core.backends.inductor.refused import uncompilable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.backends.symbolic import Relation, fit, shape_of
 from gtrace.core.backends.toolchain import missing_instructions, toolchain
 from gtrace.core.backends.whole_libraries import check_library

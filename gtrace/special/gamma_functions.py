@@ -212,14 +212,16 @@ _LOWER, _UPPER = _incomplete(False), _incomplete(True)
 gammainc = binary(
     "gammainc", _LOWER, "Return the regularized lower incomplete gamma function P(a, x).",
     "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True, check=broadcasts,
-    direct=in_blocks(_LOWER), partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
+    one_device=True, direct=in_blocks(_LOWER),
+    partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammainc"),
 )  # fmt: skip
 gammaincc = binary(
     "gammaincc", _UPPER,
     "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
     "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True, check=broadcasts,
-    direct=in_blocks(_UPPER), partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
+    one_device=True, direct=in_blocks(_UPPER),
+    partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), errors=shapes_differ, reference=scipy_special("gammaincc"),
 )  # fmt: skip
 

@@ -14,8 +14,8 @@ import numpy
 import torch
 
 import gtrace as gt
+from gtrace.core.backends.inductor.refused import uncompilable
 from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
-from gtrace.core.backends.scheduler import uncompilable
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import ConcretizationError, DtypeError, user_location

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.ir.graph import Graph, Node, subgraphs
@@ -50,8 +50,13 @@ def torch_calls(graph: Graph) -> int:
         if not inner:
             total += not node.op.projection
         else:
-            total += max(inner) if node.op.name == "switch" else sum(inner) * int(node.attributes.get("length", 1))
+            total += _of_programs(node, inner)
     return total
+
+
+def _of_programs(node: Node, inner: Sequence[int]) -> int:
+    """Return what an operation takes whose programs take this much: of branches the longest, of a loop all steps."""
+    return max(inner) if node.op.branch else sum(inner) * int(node.attributes.get("length", 1))
 
 
 def savable(nodes: Iterable[Node]) -> int:
@@ -91,14 +96,10 @@ def node_additions(node: Node) -> int:
     subs = subgraphs(node.params)
     if subs:
         inner = [additions(sub.graph) for sub in subs]
-        return max(inner) if node.op.name == "switch" else sum(inner) * int(node.attributes.get("length", 1))
+        return _of_programs(node, inner)
     if node.op.free or node.op.projection:
         return 0
     ins, out = node.instr.ins, node.instr.aval
-    if node.op.name == "matmul":
-        return int(out.size * ins[0].shape[-1]) // PRODUCTS
-    if node.op.name == "einsum":
-        terms = node.params[0].partition("->")[0].split(",")
-        sizes = {c: n for term, a in zip(terms, ins, strict=True) for c, n in zip(term, a.shape, strict=False)}
-        return math.prod(sizes.values()) // PRODUCTS
+    if node.op.contraction is not None:
+        return node.op.contraction(ins, out, **node.attributes) // PRODUCTS
     return sum(a.nbytes for a in (*ins, out)) // 4

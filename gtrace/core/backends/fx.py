@@ -17,7 +17,6 @@ import torch
 from gtrace.core.backends.guards import portable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.result_strides import carried_strides, in_order
-from gtrace.core.backends.native.generator import LOOPS
 from gtrace.core.backends.native.operator import loop_operator
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.symbolic import Relation
@@ -242,9 +241,9 @@ class _Builder:
         if not programs:
             function = node.instr.kernel()
             return functools.partial(function, **given) if given else function
-        if node.op.name == "switch":
+        if node.op.branch:
             return functools.partial(_switch, programs)
-        if node.op.name in LOOPS:
+        if node.op.loop:
             return self._loop(node, programs[0], given, fixed)
         assert node.op.rules.body is not None  # it runs its body
         return functools.partial(

@@ -15,22 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from typing import Any
 
 import attrs
-import torch
 
 from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
+from gtrace.core.backends.inductor.refused import refusal
 from gtrace.core.backends.interpreter.matmul import LINEAR_ALGEBRA
-from gtrace.core.backends.native.block import EMITTERS, check
-from gtrace.core.backends.native.elementwise import lowering
-from gtrace.core.backends.native.generator import LOOPS, generate, loop_graph, of_open_length
-from gtrace.core.backends.native.layers import is_written
-from gtrace.core.backends.native.values import SHORT_FLOATS, UnsupportedLoopError
+from gtrace.core.backends.native.generator import generate, has_code, loop_graph, of_open_length, taken_whole
+from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.core.backends.straight_lines import split
-from gtrace.core.base.dtypes import FLOAT8, WIDE_UNSIGNED
-from gtrace.core.base.mechanisms import DRAWS_APART, INDUCTOR, NATIVE_LOOPS, NATIVE_PROGRAMS, NEAREST_BY_SCALES
+from gtrace.core.base.mechanisms import DRAWS_APART, INDUCTOR, NATIVE_LOOPS, NATIVE_PROGRAMS
 from gtrace.core.ir.aliasing import given_away, written_over
-from gtrace.core.ir.aval import Bundle, contiguous_strides
+from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph, Node, Subgraph, print_graph, subgraphs
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.draws import draws_apart, has_draws
@@ -57,89 +53,10 @@ MAX_PROLOGUE = 1 << 16
 MAX_OPS = 1000
 """Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
-RECURRENCES = tuple(
-    f"aten.special_{name}_polynomial_" for name in ("chebyshev", "shifted_chebyshev", "hermite", "laguerre", "legendre")
-)
-"""Polynomials whose recurrences amplify roundings, until one result is infinite and the other is NaN."""
-
 Strides = Sequence[tuple[int, ...]]
 
 _native_requests: weakref.WeakValueDictionary[Any, CompileRequest] = weakref.WeakValueDictionary()
 """Of loops that are compiled as a whole, by (instruction, mode, threads), as long as a schedule has them."""
-
-
-def uncompilable(graph: Graph) -> str:
-    """Return why Inductor cannot compile a program as a whole; empty if nothing is known against it."""
-    for node in graph.nodes:
-        found = _uncompilable(node) or next(filter(None, (uncompilable(s.graph) for s in subgraphs(node.params))), "")
-        if found:
-            return found
-    return ""
-
-
-def _uncompilable(node: Node) -> str:
-    """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
-    if node.op.effect:
-        return "Python functions are called by the interpreter"
-    if NEAREST_BY_SCALES.on and _is_nearest_by_scales(node):
-        NEAREST_BY_SCALES.used()
-        return "Inductor takes other neighbours than torch for scales that are no integers"
-    found = _rounds_otherwise(node)
-    if found:
-        return found
-    for a in (*node.instr.ins, node.instr.aval):
-        for one in a.avals if isinstance(a, Bundle) else (a,):
-            if one.complex:
-                return "Inductor generates no code for complex numbers"
-            if one.dtype in FLOAT8:
-                return "Inductor's code for float8 is incomplete"
-            if one.dtype in WIDE_UNSIGNED and not _moves_words(node):
-                return "Inductor's code for uint16, uint32 and uint64 is incomplete"
-    return ""
-
-
-def _is_nearest_by_scales(node: Node) -> bool:
-    """Whether a node takes nearest neighbours by scales that do not make the sizes of its result.
-
-    torch's kernels differ in their rounding by the strides of what they are given, and Inductor has another
-    (pytorch/pytorch#198201, #175154).
-    """
-    if not str(node.attributes.get("overload")).startswith(("aten.upsample_nearest", "aten._upsample_nearest")):
-        return False
-    args = node.attributes["args"]
-    sizes = [x for x in args[1:] if isinstance(x, tuple)]
-    scales = [x for x in args[1:] if isinstance(x, (int, float))]
-    big = sizes[0]
-    small = (node.instr.ins[0].shape if len(sizes) == 1 else sizes[1])[-len(big) :]
-    return bool(scales) and (
-        len(scales) != len(big) or any(k * n != m for k, n, m in zip(scales, small, big, strict=True))
-    )
-
-
-def _rounds_otherwise(node: Node) -> str:
-    """Return what Inductor computes with other roundings than torch, such that the results have little in common."""
-    overload, aval = str(node.attributes.get("overload")), node.instr.aval
-    if overload.startswith(RECURRENCES):
-        return "Inductor rounds recurrences of polynomials otherwise than torch"
-    if isinstance(aval, Bundle):
-        return ""
-    if overload.startswith(("aten.upsample_bi", "aten._upsample_bi")) and not aval.floating:
-        # torch's weights have 16 bits (pytorch/pytorch#113024)
-        return "Inductor interpolates images of bytes with other weights than torch"
-    if aval.dtype in SHORT_FLOATS:
-        if node.op.name == "nextafter" or overload.startswith("aten.nextafter"):
-            return "Inductor's neighbours of 16-bit floats are those of float32"
-        if overload.startswith("aten.grid_sampler_2d"):
-            return "Inductor rounds places of 16 bits otherwise than torch"
-    return ""
-
-
-def _moves_words(node: Node) -> bool:
-    """Whether a node moves and converts integers, of which uint32 are the widest unsigned: Inductor has that."""
-    return node.op.moves and all(
-        a.dtype is torch.uint32 or not (a.dtype in WIDE_UNSIGNED or a.dtype.is_floating_point)
-        for a in (*node.instr.ins, node.instr.aval)
-    )
 
 
 @attrs.frozen(eq=False)
@@ -213,7 +130,7 @@ class Scheduler:
         """
         if not DRAWS_APART.on or not self._compiles_short or not has_draws(graph) or self._is_small(graph):
             return [graph]
-        parts = draws_apart(graph, _is_native)
+        parts = draws_apart(graph, has_code)
         if len(parts) > 1:
             DRAWS_APART.used()
         return parts
@@ -228,7 +145,7 @@ class Scheduler:
         """Yield the calls of a program, each with its operations."""
         known = dict(zip(graph.inputs, strides, strict=True))
         equal: dict[Any, CompileRequest | Graph] = {}
-        native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.name in LOOPS}
+        native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.loop}
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
@@ -325,7 +242,7 @@ class Scheduler:
             return None
         libraries = set()
         for node in graph.nodes:
-            if not _is_native(node):
+            if not has_code(node):
                 if not (node.op.projection or str(node.attributes.get("overload")).startswith(LINEAR_ALGEBRA)):
                     return None
                 libraries.add(node.out)
@@ -357,7 +274,7 @@ class Scheduler:
     def _is_interpreted(self, node: Node) -> bool:
         if node.op.effect or node.attributes.get("overload") in self.left_out:
             return True
-        return self.backend == "inductor" and bool(_uncompilable(node))
+        return self.backend == "inductor" and bool(refusal(node))
 
     def _loop(self, node: Node) -> Loop:
         bodies = node.op.rules.bodies
@@ -368,7 +285,7 @@ class Scheduler:
         """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length."""
         if self.backend != "inductor" or not NATIVE_LOOPS.on:
             return None
-        constants = tuple(one for one in whole.nodes if one.op.constant and one.out in _fixed(node))
+        constants = tuple(one for one in whole.nodes if one.op.constant and one.out in taken_whole(node))
         for prologue in dict.fromkeys((_prologue(node, whole, apart), constants)):
             graph, ins = loop_graph(node, prologue)
             opened = of_open_length(graph)
@@ -398,21 +315,6 @@ class Scheduler:
         return sub.memo(("schedule", self), make)
 
 
-def _is_native(node: Node) -> bool:
-    """Whether an operation, on operands of these types, has C++ of ours."""
-    if node.op.name == "aten" and not is_written(node):
-        return False
-    if node.op.rules.body is not None or (node.op.name not in EMITTERS and lowering(node) is None):
-        return False
-    try:
-        for a in (*node.instr.ins, node.instr.aval):
-            for one in a.avals if isinstance(a, Bundle) else (a,):
-                check(one)
-    except UnsupportedLoopError:
-        return False
-    return True
-
-
 def native_cost(node: Node, opened: Graph, text: str) -> int | None:
     """Return what a step of a loop costs that can be compiled as a whole; None if it cannot.
 
@@ -431,20 +333,13 @@ def native_cost(node: Node, opened: Graph, text: str) -> int | None:
     return cost
 
 
-def _fixed(loop: Node) -> set[int]:
-    """Return the operands of a loop that it takes as a whole, not step by step."""
-    count = sum(loop.params[3:]) if loop.op.name == "scan" else len(loop.ins)
-    stepped = set(loop.ins[count:])
-    return {x for x in loop.ins[:count] if isinstance(x, int) and x not in stepped}
-
-
 def _prologue(loop: Node, graph: Graph, apart: Set[int]) -> tuple[Node, ...]:
     """Return the short operations before a loop that nothing else needs, and the constants it begins with, in order.
 
     The code of a loop is for any length, so no array with an axis of that length is among them.
     """
     length = loop.attributes.get("length")
-    fixed = _fixed(loop)
+    fixed = taken_whole(loop)
     used: dict[int, set[int]] = {value: {-1} for value in graph.outputs}
     for node in graph.nodes:
         for value in node.values():
@@ -461,7 +356,7 @@ def _prologue(loop: Node, graph: Graph, apart: Set[int]) -> tuple[Node, ...]:
             not users <= inside
             or node.out in apart
             or node.op.projection
-            or not _is_native(node)
+            or not has_code(node)
             or any(length in a.shape for a in (*node.instr.ins, node.instr.aval))
         )
         size = 0 if constant else node_additions(node)

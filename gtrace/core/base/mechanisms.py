@@ -308,7 +308,7 @@ EXTREME_PLACES = _mechanism(
 )  # fmt: skip
 NEAREST_BY_SCALES = _mechanism(
     "nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted",
-    "core/backends/scheduler:_is_nearest_by_scales",
+    "core/backends/inductor/refused:_is_nearest_by_scales",
 )  # fmt: skip
 
 

@@ -42,17 +42,25 @@ class Declaration:
         uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
         free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
         moves: the elements of its result are those of its operands, in another place or dtype.
-        keeps: the result is weak if so many of the first operands are, 0 for all of them; None: it is strong, unless
-            the operation is elementwise.
+        keeps: which operands decide whether the result is weak: it is if all of them are. None: all operands of an
+            elementwise operation; the result of another one is strong.
         fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
         product: it is x * y, element by element.
         scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
-        contraction: it computes sums of products, as of matrices, and is expensive to recompute.
+        contraction: for a sum of products, as of matrices, which is expensive to recompute: a function of (operands'
+            avals, result's aval, **attributes) that returns how many products it adds up.
+        view: torch's result is a view of the operand, where strides allow that; or a function of (**attributes) that
+            says so. Each element of the operand is in it at most once.
+        indices: int64 operands after the first are places in the first.
+        one_device: torch's kernel takes no number of the CPU beside arrays of a GPU.
+        loop: it runs a program again and again, `length` times if it has that attribute.
+        branch: it runs one of its programs.
         cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
         complex: its operand or its result is complex, whatever the other dtypes are.
         placement: it says how its operand, which it returns, is laid out over processes.
-        collective: it communicates with other processes.
+        collective: for an operation that communicates: a function of the number of processes that returns how many
+            times its operand each of them sends, at least.
         effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
         unsigned: how uint64 is computed where torch cannot: None, `gtrace.core.ir.wide_unsigned.ORDER` or a function
             of the bits.
@@ -74,16 +82,21 @@ class Declaration:
     uniform: bool = False
     free: bool = False
     moves: bool = False
-    keeps: int | None = None
+    keeps: slice | None = None
     fresh: bool | Callable[[tuple[Aval, ...], Aval], bool] = False
     product: bool = False
     scales: bool = False
     constant: bool = False
-    contraction: bool = False
+    contraction: Callable[..., int] | None = None
+    view: bool | Callable[..., bool] = False
+    indices: bool = False
+    one_device: bool = False
+    loop: bool = False
+    branch: bool = False
     cipher: bool = False
     complex: bool = False
     placement: bool = False
-    collective: bool = False
+    collective: Callable[[int], float] | None = None
     effect: bool = False
     numbers: bool = False
     projection: bool = False

@@ -22,11 +22,6 @@ class Values:
             for value in dict.fromkeys(node.values()):
                 self.users.setdefault(value, []).append(node)
 
-    def added_up(self, value: int) -> Node | None:
-        """Return the sum that is the only use of a value."""
-        users = self.users.get(value, [])
-        return users[0] if len(users) == 1 and users[0].op.name == "add" and value not in self.outputs else None
-
     def depends(self, value: int, on: Collection[int]) -> bool:
         """Whether a value is one of others, or computed from any of them."""
         first = min((self.place[x] for x in on), default=math.inf)

@@ -87,12 +87,9 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
 
 def _is_weak(op: Declaration, avals: Sequence[Aval]) -> bool:
     """Whether the result counts as a number in promotion: if all operands that decide it do."""
-    if op.keeps is not None:
-        deciding = avals[: op.keeps] if op.keeps else avals
-    elif op.elementwise:
-        deciding = avals[1:] if op.name == "where" else avals  # a choice is as weak as what it chooses from
-    else:
+    if op.keeps is None and not op.elementwise:
         return False
+    deciding = avals if op.keeps is None else avals[op.keeps]
     return bool(deciding) and all(a.weak for a in deciding)
 
 

@@ -18,10 +18,6 @@ from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.edit import substitute
 from gtrace.core.ir.graph import Graph, Node, Operand
 
-OPERATIONS = {"permute", "reshape", "slice"}
-OVERLOADS = {"aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.select.int"}
-"""What views are made by, if their operand lies in memory as it has to for that."""
-
 
 @attrs.frozen
 class View:
@@ -132,4 +128,5 @@ def _chain(graph: Graph, made: dict[int, int], value: int, whole: int) -> list[N
 
 
 def _makes_views(node: Node) -> bool:
-    return node.op.projection or node.op.name in OPERATIONS or (node.op.name == "aten" and node.params[0] in OVERLOADS)
+    view = node.op.view
+    return node.op.projection or (view if isinstance(view, bool) else view(**node.attributes))

@@ -55,15 +55,19 @@ def _batch(op: Any, size: int, batched: Any, operands: Any, pad: int) -> Array:
     return reshape(out, (size, rows, out.shape[1]))
 
 
+def _products(avals: tuple[Aval, ...], out: Aval, pad: int) -> int:
+    return out.size * avals[1].shape[1]
+
+
 _op = define(
-    "correlate", _impl, params=("pad",), arity=2, contraction=True, shape=_shape, check=_check, vjp=_vjp,
+    "correlate", _impl, params=("pad",), arity=2, contraction=_products, shape=_shape, check=_check, vjp=_vjp,
     multilinear=True, batch=_batch, factors=lambda avals, pad: Factors("a.,a.->a."),
     samples=lambda: [Sample((uniform(-2, 2, 7), uniform(-2, 2, 3, seed=1)), {"pad": pad}) for pad in (0, 2, 1)]
     + [Sample((numpy.arange(5), numpy.array([1, -1])), {"pad": 1})],
     errors=lambda: [BadSample((numpy.ones(2), numpy.ones(3)), {"pad": 0}, ShapeError, r"shorter")],
     reference=lambda x, y, pad: numpy.correlate(numpy.pad(x, pad), y, "valid"),
     user=lambda x, y, pad: _user(x, y, pad),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 

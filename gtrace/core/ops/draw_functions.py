@@ -125,7 +125,8 @@ def _nextafter_check(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 nextafter = binary(
     "nextafter", torch.nextafter, "Return the float next to x in the direction of y.",
     "float(gt.nextafter(gt.array(1.0), 2.0)) > 1 => True",
-    check=_nextafter_check, nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
+    one_device=True, check=_nextafter_check,
+    nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), numpy.inf))],
     errors=shapes_differ, reference=numpy.nextafter,
 )  # fmt: skip

@@ -168,11 +168,11 @@ def _index_samples() -> list[Sample]:
 
 
 index_op = define(
-    "index", _index_impl, direct=_index_direct, params=("dims",), arity=None, shape=_index_aval, vjp=_index_vjp,
-    linear=(0,), factors=indexed, batch=_index_batch, span=of_operand, samples=_index_samples,
+    "index", _index_impl, direct=_index_direct, params=("dims",), arity=None, indices=True, shape=_index_aval,
+    vjp=_index_vjp, linear=(0,), factors=indexed, batch=_index_batch, span=of_operand, samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -213,12 +213,12 @@ def _update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str)
 
 index_put_op = define(
     "index_put", _index_put_impl, direct=_index_put_direct, params=("dims", "accumulate"), arity=None,
-    shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
+    indices=True, shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
     reference=_update_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u, mode="promise_in_bounds"),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -308,14 +308,14 @@ def _inside_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, 
 
 index_put_inside_op = define(
     "index_put_inside", _put_inside_impl,
-    direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None,
+    direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None, indices=True,
     shape=lambda avals, dims, loose, accumulate: _index_put_aval(avals, dims, accumulate), vjp=_put_inside_vjp,
     linear=(0, 1), batch=_index_put_batch, factors=indexed_put,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
                      for name in ("set", "add")],
     reference=_inside_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -361,12 +361,12 @@ def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) ->
 
 
 scatter_op = define(
-    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, shape=same_kind, vjp=_scatter_vjp, batch=_scatter_batch,
-    unsigned=_scatter_bits,
+    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, indices=True, shape=same_kind, vjp=_scatter_vjp,
+    batch=_scatter_batch, unsigned=_scatter_bits,
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")],
     reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -375,15 +375,15 @@ def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis
 
 
 gather_op = define(
-    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, shape=_gather_aval,
-    vjp=_gather_vjp,
+    "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, indices=True,
+    shape=_gather_aval, vjp=_gather_vjp,
     linear=(0,), factors=picked, batch=shifted("axis"), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
                      Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
     reference=numpy.take_along_axis, user=lambda x, index, axis: bind(
         gather_op, (lift("gather", x), cast(lift("gather", index), torch.int64)), (axis % lift("gather", x).ndim,)
     ),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -396,13 +396,13 @@ def _scatter_add_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndar
 
 scatter_add_op = define(
     "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
-    shape=_scatter_add_aval,
+    indices=True, shape=_scatter_add_aval,
     vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
     linear=(0, 2), batch=shifted("axis"), factors=scattered,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), uniform(-2, 2, 2, 4, seed=2), 0))],
     reference=_scatter_add_reference,
     user=lambda x, index, u, axis: bind(scatter_add_op, (*_same_dtype(x, u, index),), (axis,)),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 

@@ -58,13 +58,13 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 
 slice_op = define(
-    "slice", _slice, uniform=True, moves=True, params=("bounds",), vjp=_slice_vjp, linear=True,
+    "slice", _slice, uniform=True, moves=True, view=True, params=("bounds",), vjp=_slice_vjp, linear=True,
     batch=prefixed(bounds=whole),
     span=of_operand, factors=sliced,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
     reference=lambda x, bounds: x[tuple(slice(*b) for b in bounds)],
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 _unslice = define(
     "unslice", _unslice_impl, params=("shape", "bounds"),
@@ -73,7 +73,7 @@ _unslice = define(
     batch=prefixed(shape=int, bounds=whole), factors=unsliced,
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
     reference=_unslice_reference, user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -116,7 +116,7 @@ _slice_update = define(
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
     reference=_update_reference,
     user=lambda x, u, bounds: bind(_slice_update, promote_arrays("slice_update", x, u), (bounds,)),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ _concat = define(
                      Sample(([uniform(-2, 2, 2, 3), uniform(-2, 2, 2, 1, seed=1)],), {"axis": -1})],
     errors=lambda: [BadSample(([numpy.ones((2, 3)), numpy.ones((2, 4))],), {}, ShapeError, r"equal in every axis")],
     reference=numpy.concatenate, user=lambda xs, axis=0: concat(xs, axis),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -262,7 +262,7 @@ flip_op = define(
     factors=along("axes"),
     span=of_operand, samples=lambda: [Sample((uniform(-2, 2, 3, 4), a)) for a in [(0,), (0, 1)]],
     reference=numpy.flip, user=lambda x, axes: flip(x, axes),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 

@@ -171,13 +171,13 @@ def _matmul_samples() -> list[Sample]:
 
 
 matmul_op = define(
-    "matmul", _matmul, direct=_matmul_direct, arity=2, fresh=True, contraction=True, shape=_matmul_shape,
-    check=_check_matmul, vjp=_matmul_vjp, multilinear=True,
-    batch=_matmul_batch, factors=product, samples=_matmul_samples,
+    "matmul", _matmul, direct=_matmul_direct, arity=2, fresh=True, shape=_matmul_shape,
+    contraction=lambda avals, out: out.size * avals[0].shape[-1], check=_check_matmul, vjp=_matmul_vjp,
+    multilinear=True, batch=_matmul_batch, factors=product, samples=_matmul_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"last size of the first"),
                     BadSample((numpy.ones((2, 2, 3)), numpy.ones((3, 3, 5))), {}, ShapeError, r"batch sizes")],
     reference=numpy.matmul, user=lambda x, y: matmul(x, y),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -296,13 +296,18 @@ def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
     return torch.einsum(equation, *[x.to(torch.int64) for x in xs]).to(dtype)
 
 
+def _sizes(equation: str, operands: Sequence[Any]) -> dict[str, int]:
+    """Return the size that each label stands for."""
+    terms = equation.partition("->")[0].split(",")
+    return {c: n for term, x in zip(terms, operands, strict=True) for c, n in zip(term, x.shape, strict=True)}
+
+
 def _has_long_sums(xs: Sequence[torch.Tensor], equation: str) -> bool:
     """Whether there are few results, each of which is a sum of many terms that torch adds one by one."""
-    terms, _, result = equation.partition("->")
-    sizes = {c: n for term, x in zip(terms.split(","), xs, strict=True) for c, n in zip(term, x.shape, strict=True)}
+    sizes = _sizes(equation, xs)
     if not LONG_SUMS.on or xs[0].device.type != "cpu" or not all(type(n) is int for n in sizes.values()):
         return False
-    results = math.prod(sizes[c] for c in result)
+    results = math.prod(sizes[c] for c in equation.partition("->")[2])
     return 0 < results <= FEW and math.prod(sizes.values()) // results >= LONG
 
 
@@ -351,14 +356,18 @@ def _einsum_samples() -> list[Sample]:
     return [Sample(case) for case in cases]
 
 
+def _einsum_products(avals: tuple[Aval, ...], out: Aval, equation: str) -> int:
+    return math.prod(_sizes(equation, avals).values())
+
+
 _einsum = define(
-    "einsum", _einsum_impl, params=("equation",), arity=None, contraction=True, check=no_booleans,
+    "einsum", _einsum_impl, params=("equation",), arity=None, contraction=_einsum_products, check=no_booleans,
     shape=_einsum_shape, vjp=_einsum_vjp, multilinear=True,
     factors=contraction, batch=_einsum_batch, samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),
                     BadSample(("ij->iz", numpy.ones((2, 3))), {}, ArgumentError, r"labels of the operands")],
     reference=numpy.einsum, user=lambda *args: einsum(*args),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 

@@ -177,6 +177,7 @@ _where = define(
     torch.where,
     arity=3,
     elementwise=True,
+    keeps=slice(1, None),  # a choice is as weak as what it chooses from
     linear=(1, 2),
     check=broadcasts,
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),

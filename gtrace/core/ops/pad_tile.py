@@ -53,7 +53,7 @@ _roll = define(
     linear=True, batch=shifted("axes"), factors=along("axes"),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), 1, 0)), Sample((uniform(-2, 2, 3, 4), (1, -2), (0, 1)))],
     reference=numpy.roll, user=lambda x, shift, axis: roll(x, shift, axis),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -139,7 +139,7 @@ _pad = define(
     errors=lambda: [BadSample((numpy.ones(3), -1), {}, ShapeError, r"widths")],
     reference=lambda x, widths, mode="constant", value=0.0: numpy.pad(x, widths, mode, constant_values=value),
     user=lambda x, widths, mode="constant", value=0.0: pad(x, widths, mode, value),
-    keeps=1,
+    keeps=slice(1),
 )  # fmt: skip
 
 _PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty", "linear_ramp", *STATISTICS)
@@ -310,7 +310,7 @@ _tril = define(
     vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.tril, user=lambda x, k=0: tril(x, k),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 _triu = define(
     "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
@@ -318,7 +318,7 @@ _triu = define(
     vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
     errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
     reference=numpy.triu, user=lambda x, k=0: triu(x, k),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 

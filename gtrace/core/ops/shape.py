@@ -95,13 +95,13 @@ def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int,
 
 
 reshape_op = define(
-    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, moves=True, params=("shape",),
+    "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, moves=True, view=True, params=("shape",),
     vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
     reference=numpy.reshape, user=lambda x, shape: reshape(x, shape),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -219,12 +219,12 @@ def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[
 
 permute_op = define(
     "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True, moves=True,
-    params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
+    view=True, params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3, 4)), (1, 2)), {}, ShapeError, r"each axis once.*swapaxes\(1, 2\)")],
     reference=numpy.transpose, user=lambda x, axes: permute_dims(x, axes),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -336,7 +336,7 @@ broadcast_op = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 
@@ -450,7 +450,7 @@ sum_to = define(
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     reference=_sum_to_reference, user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ _sort = define(
     samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
     reference=_reference_sort,
     user=lambda x, **kw: sort(x, **kw),
-    keeps=0,
+    keeps=slice(None),
 )  # fmt: skip
 _argsort = define(
     "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, shape=lambda avals, **_: _indices(avals[0]),
@@ -150,7 +150,7 @@ def _check_search(op: str, avals: tuple[Aval, ...], side: str) -> None:
 
 
 _searchsorted = define(
-    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, nondiff=_PLACE,
+    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, one_device=True, nondiff=_PLACE,
     factors=searched, batch=unchanged,
     check=_check_search, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})

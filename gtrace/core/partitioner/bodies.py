@@ -16,11 +16,14 @@ from typing import Any, Protocol
 import attrs
 
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
+from gtrace.core.ir.op import Op
 from gtrace.core.ir.sharding import Dims
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.partitioner.layouts import ShardingLayout, replicated
 from gtrace.core.partitioner.local_program import LocalProgram
 from gtrace.core.partitioner.partitioned import Transfer
+
+BodyRule = Callable[[Any, Node], tuple[int, Sequence[ShardingLayout]]]
 
 
 class Divider(Protocol):
@@ -219,9 +222,9 @@ def _switch(divider: Divider, node: Node) -> tuple[int, Sequence[ShardingLayout]
     return out, outputs
 
 
-RULES: dict[str, Callable[[Any, Node], tuple[int, Sequence[ShardingLayout]]]] = {
-    "scan": _scan,
-    "while_loop": _while_loop,
-    "switch": _switch,
-}
-"""Divides an operation with sub-graphs, by its name; returns the local bundle and the layouts of its results."""
+_RULES: dict[str, BodyRule] = {"scan": _scan, "while_loop": _while_loop, "switch": _switch}
+
+
+def rule_of(op: Op) -> BodyRule | None:
+    """Return what divides an operation with sub-graphs: it returns the local bundle and the layouts of its results."""
+    return _RULES.get(op.name)

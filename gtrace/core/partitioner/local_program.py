@@ -81,7 +81,7 @@ class LocalProgram:
             self.flush()
         transfer = Transfer(name, axes, mesh.parts(axes), nbytes, self.location)
         a = self.types[local]
-        if name == "all_reduce_parts" and params == ("sum",) and nbytes <= MAX_JOINED and not a.weak:
+        if params == ("sum",) and nbytes <= MAX_JOINED and not a.weak:
             key = str(mesh), axes, a.dtype
             if sum(one.transfer.nbytes for one in self._bucket[key]) + nbytes > BUCKET:
                 self.flush()

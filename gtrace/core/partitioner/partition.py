@@ -21,7 +21,7 @@ from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph, subgrap
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
 from gtrace.core.ir.sharding_rule import WHOLE, Factors
-from gtrace.core.partitioner.bodies import RULES
+from gtrace.core.partitioner.bodies import rule_of
 from gtrace.core.partitioner.conversion import Converter
 from gtrace.core.partitioner.layouts import ShardingLayout, replicated, wanted_dims
 from gtrace.core.partitioner.local_program import LocalProgram
@@ -266,12 +266,13 @@ class Partitioner:
             self._place(node)
             return
         layouts = [None if isinstance(x, Scalar) else self.home[x] for x in node.ins]
-        asked = op.name in RULES and any(map(_named, subgraphs(node.params)))
+        rule = rule_of(op)
+        asked = rule is not None and any(map(_named, subgraphs(node.params)))
         if not asked and all(layout is None or layout.whole for layout in layouts):
             self._compute_whole(node)
             return
-        if op.name in RULES:
-            self.bundles[node.out] = RULES[op.name](self, node)
+        if rule is not None:
+            self.bundles[node.out] = rule(self, node)
             return
         factors = factors_of(node)
         if factors is None:

@@ -6,6 +6,7 @@ import attrs
 
 from gtrace.core.ir.aval import Aval, parse_aval
 from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import Axes, Mesh, parse_mesh
 from gtrace.core.ir.text import parse_graph
 from gtrace.core.partitioner.serialized import DividedRecord, SentRecord
@@ -41,9 +42,9 @@ class Transfer:
     @property
     def moved(self) -> float:
         """The bytes that each process sends, if the collective sends no more than it has to."""
-        n = self.parts
-        share = {"all_reduce_parts": 2 * (n - 1) / n, "all_gather_parts": float(n - 1), "send_parts": 1.0}
-        return self.times * self.nbytes * share.get(self.kind, (n - 1) / n)
+        sent = REGISTRY[self.kind].collective
+        assert sent is not None
+        return self.times * self.nbytes * sent(self.parts)
 
 
 @attrs.frozen(eq=False)

@@ -335,7 +335,7 @@ class _Norm:
         for value in [v for v, kind in self.rows.kinds.items() if kind == FULL]:
             for top in values.users.get(value, []):
                 if top.op.name == "add" and top.out not in self.rows.kinds:
-                    while (above := values.added_up(top.out)) is not None:
+                    while (above := _added_up(values, top.out)) is not None:
                         top = above
                     tops.setdefault(top.out)
         for out in tops:
@@ -364,7 +364,7 @@ class _Norm:
                 return None
             node = values.made.get(value)
             if value == out or (node is not None and node.op.name == "add" and value not in self.rows.kinds
-                                and values.added_up(value) is not None):  # fmt: skip
+                                and _added_up(values, value) is not None):  # fmt: skip
                 left += reversed(values.made[value].ins)
             else:
                 terms.append(value)
@@ -403,3 +403,9 @@ class _Norm:
 
 def _variance(x: torch.Tensor) -> torch.Tensor:
     return x.var(-1, correction=0, keepdim=True)
+
+
+def _added_up(values: Values, value: int) -> Node | None:
+    """Return the sum that is the only use of a value."""
+    users = values.users.get(value, [])
+    return users[0] if len(users) == 1 and users[0].op.name == "add" and value not in values.outputs else None

@@ -60,10 +60,10 @@ def _is_added(
     if len(users) != 1 or not avals[value].shape:
         return False
     node = users[0]
-    if node.op.name not in ("add", "sub"):
+    if not node.op.scales:
         return False
     other, last = node.ins
-    if other == value and node.op.name == "add":
+    if other == value and node.op.commutative:
         other, last = last, other
     if last != value or other not in inputs or node.out not in returned:
         return False

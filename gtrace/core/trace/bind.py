@@ -114,7 +114,7 @@ def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
     joins = REGISTRY["on_device"]
 
     def moves(k: int, a: Aval) -> bool:
-        index = a.device.type == "cpu" and k > 0 and op.name in _INDEXED and a.dtype is torch.int64
+        index = a.device.type == "cpu" and k > 0 and op.indices and a.dtype is torch.int64
         return a.device != device and (index or follows(a))
 
     return [
@@ -126,10 +126,6 @@ def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
 def follows(a: Aval) -> bool:
     """Whether a value goes to the device of others: 0-d arrays of the CPU, as in torch, and weak ones of a GPU."""
     return not a.shape and (a.weak or a.device.type == "cpu")
-
-
-_INDEXED = frozenset({"index", "index_put", "index_put_inside", "gather", "scatter_add", "scatter_reduce"})
-"""Operations with indices among their operands."""
 
 
 def joint_device(avals: Sequence[Aval]) -> torch.device | None:

@@ -20,7 +20,7 @@ from gtrace.core.ir.graph import MAX_MEMO, Graph, Node, Scalar
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.array_base import ArrayBase
-from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder, project
+from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder
 from gtrace.core.trace.convert import new_tensor
 from gtrace.core.trace.force import materialize
 from gtrace.core.trace.record import PADDING, Trace, decode, thread
@@ -396,7 +396,7 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
                 return results
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in located(graph):
-        if node.op is project:
+        if node.op.projection:
             env[node.out] = env[node.ins[0]][node.params[0]]  # type: ignore[index]
             continue
         if node.instr.aval.__class__ is Bundle:

@@ -23,7 +23,7 @@ from gtrace.core.ops.operands import weak_like
 from gtrace.core.ops.shape import constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind, project
+from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
 from gtrace.core.trace.record import thread
@@ -41,7 +41,7 @@ def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None])
     """
     found: dict[int, Any] = {id(x): t for x, t in zip(tape.inputs, tangents, strict=True) if t is not None}
     for instr, operands, out in tape.entries:
-        if instr.op is project:
+        if instr.op.projection:
             several = found.get(id(operands[0]))
             t = None if several is None else several[instr.params[0]]
         else:

@@ -29,7 +29,7 @@ from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import identity, neg
 from gtrace.core.ops.shape import constant, unbroadcast
 from gtrace.core.trace.array import Array, fresh
-from gtrace.core.trace.bind import new_pending, project
+from gtrace.core.trace.bind import new_pending
 from gtrace.core.trace.record import PADDING, TapeEntry, Trace, followers, thread
 from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
 
@@ -151,7 +151,7 @@ def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[se
     steps: list[TapeEntry] = []
     for entry in entries:
         instr, operands, out = entry
-        if (instr.op.rules.nondiff is None or instr.op is project) and instr.aval.floating:
+        if (instr.op.rules.nondiff is None or instr.op.projection) and instr.aval.floating:
             for x in operands:
                 if id(x) in reached:
                     reached.add(id(out))
@@ -196,7 +196,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
             cotangent = found.pop(id(out), None)
             if cotangent is None:
                 continue
-            if instr.op is project:
+            if instr.op.projection:
                 # the cotangent of several results is a list, with None for those that have none
                 whole, k = operands[0], instr.params[0]
                 slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))

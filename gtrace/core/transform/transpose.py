@@ -13,7 +13,6 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ops.shape import as_shape, constant
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import project
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
@@ -105,5 +104,5 @@ def _check_rules(graph: Graph, count: int) -> None:
             continue
         reached.add(node.out)
         reason = node.op.rules.nondiff
-        if reason is not None and node.op is not project:
+        if reason is not None and not node.op.projection:
             raise ArgumentError(message(_NAME, "a linear function", f"{node.op.name}: {reason}", "Use gt.vjp."))

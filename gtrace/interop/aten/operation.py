@@ -186,8 +186,10 @@ def _reference(*operands: numpy.ndarray, overload: str, args: tuple[Any, ...]) -
     return numpy.einsum("ncpk,ock->nop", windows, operands[1])
 
 
+_VIEWS = ("aten.split.Tensor", "aten.split_with_sizes.default", "aten.unbind.int", "aten.select.int")
+
 aten = define(
-    "aten", _call, numbers=True, direct=_direct, params=("overload", "args"), arity=None, result=_result, vjp=_vjp,
-    jvp=_jvp, batch=_batch, samples=_samples, reference=_reference,
-    user=lambda *xs, overload, args: call_aten(overload, args, xs),
+    "aten", _call, numbers=True, view=lambda overload, args: overload in _VIEWS, direct=_direct,
+    params=("overload", "args"), arity=None, result=_result, vjp=_vjp, jvp=_jvp, batch=_batch,
+    samples=_samples, reference=_reference, user=lambda *xs, overload, args: call_aten(overload, args, xs),
 )  # fmt: skip

@@ -78,10 +78,6 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
     return functools.partial(node.op.rules.body, programs, **plain)
 
 
-OWN_DEVICE = frozenset({"nextafter", "gammainc", "gammaincc", "searchsorted"})
-"""Operations whose kernels take no number of the CPU beside arrays of a GPU."""
-
-
 @attrs.frozen(eq=False)
 class CallPlan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
@@ -91,7 +87,7 @@ class CallPlan:
     Attributes:
         calls: of each the function, the values it takes, the value it assigns, and those that nothing needs after it.
         constants: the numbers, as 0-d tensors. They stay on the CPU, and torch combines them with any
-            device, but for the operations of `OWN_DEVICE`.
+            device, but for operations that are `Op.one_device`.
         outputs: the values to return.
         steps: of the calls.
     """
@@ -122,7 +118,7 @@ class CallPlan:
                     if last_use[x] == index and place not in dead:
                         dead.append(place)
                 else:
-                    device = x.aval.device if step.node.op.name in OWN_DEVICE else CPU
+                    device = x.aval.device if step.node.op.one_device else CPU
                     number = repr(x.value), x.aval.dtype, device
                     place = numbers.setdefault(number, base + len(constants))
                     if place == base + len(constants):

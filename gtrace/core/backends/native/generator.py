@@ -15,19 +15,18 @@ import gtrace.core.backends.native.layers
 import gtrace.core.backends.native.reductions
 import gtrace.core.backends.native.sorting  # noqa: F401 - they register what they can write
 from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
-from gtrace.core.backends.native.block import Block, check
+from gtrace.core.backends.native.block import EMITTERS, Block, check
+from gtrace.core.backends.native.elementwise import lowering
 from gtrace.core.backends.native.functions import separated
+from gtrace.core.backends.native.layers import is_written
 from gtrace.core.backends.native.loops import scan_loop
 from gtrace.core.backends.native.narrowing import narrowed
-from gtrace.core.backends.native.values import Uniform, Value, View, c_type, dense, memory_type
+from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import LONG_PART, SHORT_PART, Writer
 from gtrace.core.base.dtypes import SHORT
-from gtrace.core.ir.aval import aval
+from gtrace.core.ir.aval import Bundle, aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
-
-LOOPS = ("scan", "while_loop")
-"""The operations that become a function."""
 
 OPEN = 2
 """The length that stands for any in the graph of a loop."""
@@ -51,6 +50,28 @@ extern "C" int64_t {entry}(void** args, int64_t length, void** python, int64_t t
   return refused ? REFUSED : DONE;
 }}
 """
+
+
+def has_code(node: Node) -> bool:
+    """Whether an operation without sub-graphs, on operands of these types, has C++ of ours."""
+    if node.op.name == "aten" and not is_written(node):
+        return False
+    if node.op.rules.body is not None or (node.op.name not in EMITTERS and lowering(node) is None):
+        return False
+    try:
+        for a in (*node.instr.ins, node.instr.aval):
+            for one in a.avals if isinstance(a, Bundle) else (a,):
+                check(one)
+    except UnsupportedLoopError:
+        return False
+    return True
+
+
+def taken_whole(loop: Node) -> set[int]:
+    """Return the operands of a loop that it takes as a whole, not step by step."""
+    count = sum(loop.params[3:]) if loop.op.name == "scan" else len(loop.ins)
+    stepped = set(loop.ins[count:])
+    return {x for x in loop.ins[:count] if isinstance(x, int) and x not in stepped}
 
 
 def loop_graph(node: Node, prologue: Sequence[Node] = ()) -> tuple[Graph, tuple[int, ...]]:
@@ -84,7 +105,7 @@ def loop_graph(node: Node, prologue: Sequence[Node] = ()) -> tuple[Graph, tuple[
 
 def of_open_length(graph: Graph) -> Graph:
     """Return the program that `loop_graph` made, for any number of steps."""
-    (loop,) = (node for node in graph.nodes if node.op.name in LOOPS)
+    (loop,) = (node for node in graph.nodes if node.op.loop)
     if loop.op.name != "scan":
         return graph
     body, _, reverse, consts, carry = loop.params
@@ -130,7 +151,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         UnsupportedLoopError: it contains something that native loops do not have, or its steps are so long that calls
             of their compiled form are as good.
     """
-    node = next((node for node in graph.nodes if node.op.name in LOOPS), None)
+    node = next((node for node in graph.nodes if node.op.loop), None)
     if most is None:
         most = LONG_NATIVE_PROGRAM if node is None else LONG_NATIVE_STEP
     writer = Writer(most, SHORT_PART if node is not None else LONG_PART)

@@ -133,8 +133,8 @@ def _narrow(wanted: set[int], branches: Branches) -> tuple[tuple[Branches], list
 
 
 switch_op = define(
-    "switch", params=("branches",), arity=None, body=_run, result=_result, vjp=_vjp, jvp=_jvp, batch=_batch,
-    narrow=_narrow, elsewhere="test_control: a choice in Python, example by example",
+    "switch", params=("branches",), arity=None, branch=True, body=_run, result=_result, vjp=_vjp,
+    jvp=_jvp, batch=_batch, narrow=_narrow, elsewhere="test_control: a choice in Python, example by example",
 )  # fmt: skip
 
 

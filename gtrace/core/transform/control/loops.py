@@ -149,8 +149,8 @@ def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_const
 
 
 while_op = define(
-    "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, body=run_while, result=_result,
-    vjp=_no_vjp, jvp=_jvp, batch=_batch, elsewhere="test_control: the same steps in a Python loop",
+    "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, loop=True, body=run_while,
+    result=_result, vjp=_no_vjp, jvp=_jvp, batch=_batch, elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 
 

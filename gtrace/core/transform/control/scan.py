@@ -280,8 +280,8 @@ def _narrow(
 
 
 scan_op = define(
-    "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, body=run_scan, result=_result,
-    compiled=run_chunks, bodies=chunk_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, loop=True, body=run_scan,
+    result=_result, compiled=run_chunks, bodies=chunk_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
     elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 
