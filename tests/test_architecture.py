@@ -333,6 +333,7 @@ def overloads(tree: ast.AST) -> set[int]:
     return {node.lineno for node in texts if re.match(r"aten\.\w", node.value)}
 
 
+@pytest.mark.slow
 def test_only_rules_and_emitters_know_operations_by_name():
     deciding = {}
     for name, tree in modules().items():

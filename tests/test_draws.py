@@ -12,7 +12,8 @@ from parts import run_parts
 import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.passes.canonical import CANONICAL
-from gtrace.core.passes.draws import LEAST_DRAWN, draws_apart, has_draws
+from gtrace.core.passes.draws import draws_apart, has_draws
+from gtrace.core.passes.tuned import LEAST_DRAWN
 from gtrace.testing import assert_close, count_compiles
 
 pytestmark = pytest.mark.native

@@ -15,8 +15,9 @@ import gtrace as gt
 import gtrace.numpy as gnp
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.ir.verify import broken_rule
-from gtrace.core.passes.attention import BACKWARD, FORWARD, LEAST_SCORES, fuse_attention
+from gtrace.core.passes.attention import BACKWARD, FORWARD, fuse_attention
 from gtrace.core.passes.canonical import CANONICAL
+from gtrace.core.passes.tuned import LEAST_SCORES
 
 BATCH, HEADS, LENGTH, DEPTH = 2, 2, 48, 4
 assert BATCH * LENGTH**2 >= LEAST_SCORES  # of a single head, too

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace import ir
 from gtrace.core.base.events import Forced, bus
-from gtrace.core.passes.recomputable_outputs import LEAST_NODES, MAX_NODES, recomputable_outputs, recomputation
+from gtrace.core.passes.recomputable_outputs import recomputable_outputs, recomputation
+from gtrace.core.passes.tuned import LEAST_LAZY_NODES, MAX_LAZY_NODES
 from gtrace.testing import assert_close
 
 RNG = np.random.default_rng(0)
@@ -101,7 +102,7 @@ def test_updates_are_left_out_until_somebody_looks_at_them(default_settings):
     first, *later = counts
     assert len(first) == 3
     # the second step's program may be another one than the third's
-    assert all(0 < n <= MAX_NODES for n in first), "what they follow from is not computed again"
+    assert all(0 < n <= MAX_LAZY_NODES for n in first), "what they follow from is not computed again"
     assert later[1:] == [[], []], "from then on they are computed with the step"
 
 
@@ -161,7 +162,7 @@ def test_any_program_any_arrays_alive_looked_at_in_any_order(data):
     arrays = [RNG.normal(size=(3,)) for _ in range(3)]
     known = [(gt.array(x), x) for x in arrays]
     inputs = list(known)
-    for _ in range(LEAST_NODES + 6):
+    for _ in range(LEAST_LAZY_NODES + 6):
         kind = data.draw(st.sampled_from(["unary", "binary", "added", "sum"]))
         x, y = data.draw(st.sampled_from(known))
         if kind == "unary":
@@ -182,7 +183,7 @@ def test_any_program_any_arrays_alive_looked_at_in_any_order(data):
 def chain(x, p, between):
     y = x.sum() + gt.exp(x) @ x * x
     total = y
-    for _ in range(LEAST_NODES):
+    for _ in range(LEAST_LAZY_NODES):
         total = gt.sin(total)
     update = y
     for _ in range(between):
@@ -190,7 +191,7 @@ def chain(x, p, between):
     return y, total, update, p + update
 
 
-@pytest.mark.parametrize(("between", "places"), [(1, {2}), (MAX_NODES, {2}), (MAX_NODES + 1, set())])
+@pytest.mark.parametrize(("between", "places"), [(1, {2}), (MAX_LAZY_NODES, {2}), (MAX_LAZY_NODES + 1, set())])
 def test_what_takes_few_operations_is_left_out(between, places):
     graph = gt.make_graph(lambda x, p: chain(x, p, between))(gt.ones(4), gt.ones(4))
     found = recomputable_outputs(graph)

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import gtrace as gt
+from gtrace.core.backends.interpreter.tuned import COUNTER_CHUNK, FEW_COUNTERS
 from gtrace.core.ops import threefry
 from gtrace.core.ops.draw_functions import fma
-from gtrace.core.ops.threefry import CHUNK, FEW, block
+from gtrace.core.ops.threefry import block
 from gtrace.testing import assert_close
 
 R = gt.random
@@ -504,13 +505,13 @@ def test_wrong_seeds(n):
 @pytest.mark.parametrize(
     "shapes",
     [
-        ((1,), (1,), (), (FEW,)),
-        ((1,), (1,), (), (FEW + 1,)),
-        ((1,), (), (CHUNK,), (CHUNK,)),
-        ((1,), (1,), (), (2 * CHUNK + 1,)),
-        ((3, 1), (3, 1), (), (FEW,)),
-        ((1, FEW), (2, 1), (1,), ()),
-        ((FEW // 2, 2), (1,), (), (1, 2)),
+        ((1,), (1,), (), (FEW_COUNTERS,)),
+        ((1,), (1,), (), (FEW_COUNTERS + 1,)),
+        ((1,), (), (COUNTER_CHUNK,), (COUNTER_CHUNK,)),
+        ((1,), (1,), (), (2 * COUNTER_CHUNK + 1,)),
+        ((3, 1), (3, 1), (), (FEW_COUNTERS,)),
+        ((1, FEW_COUNTERS), (2, 1), (1,), ()),
+        ((FEW_COUNTERS // 2, 2), (1,), (), (1, 2)),
     ],
     ids=str,
 )

@@ -65,8 +65,8 @@ def test_planted_repetitions_are_found_and_nothing_else_changes(case, seed):
     graph, length, count = case
     with pytest.MonkeyPatch.context() as patch:
         # every part may be small here
-        patch.setattr(repeats, "_PART_NODES_OF_SMALL_ARRAYS", 16)
-        patch.setattr(repeats, "_PART_NODES", 16)
+        patch.setattr(repeats, "PART_NODES_OF_SMALL_ARRAYS", 16)
+        patch.setattr(repeats, "PART_NODES", 16)
         parts = cut_repeats(graph)
     rng = np.random.default_rng(seed)
     tensors = [torch.from_numpy(rng.normal(size=a.shape)) for a in graph.avals]

@@ -443,9 +443,9 @@ def test_jit_that_waits_compiles_here_and_in_the_worker(tmp_path, monkeypatch):
     with gt.config(auto_compile=False):
         expected = np.asarray(f(x))
     # parts of twenty operations, which compile faster
-    monkeypatch.setattr(repeats, "_PART_NODES_OF_SMALL_ARRAYS", 16)
-    monkeypatch.setattr(repeats, "LEAST_NODES", 40)
-    monkeypatch.setattr(simplified, "LEAST_NODES", 40)
+    monkeypatch.setattr(repeats, "PART_NODES_OF_SMALL_ARRAYS", 16)
+    monkeypatch.setattr(repeats, "LEAST_CUT_NODES", 40)
+    monkeypatch.setattr(simplified, "LEAST_CUT_NODES", 40)
     monkeypatch.setattr(engine.tiering, "cost", CostModel())
     monkeypatch.setattr(engine.tiering, "worker_cost", CostModel(startup=1e-3))
     with gt.config(background=True, cache_dir=str(tmp_path)):

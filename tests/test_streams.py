@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.core.backends.inductor.driver import COLD_SECONDS, IMPORT_SECONDS
 from gtrace.core.backends.inductor.folders import headers_folder
+from gtrace.core.backends.inductor.tuned import COLD_SECONDS, IMPORT_SECONDS
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.runtime.engine import Engine, engine
 from gtrace.core.runtime.policy import Decision, History, Policy, decide

@@ -12,7 +12,7 @@ import optree
 import torch
 
 import gtrace as gt
-from gtrace.core.backends.scheduler import MIN_OPS
+from gtrace.core.backends.tuned import MIN_OPS
 from gtrace.core.base import tree
 from gtrace.core.ir.difference import differences
 from gtrace.core.ir.graph import print_graph

@@ -9,15 +9,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
-
-CALLS = 3
-"""Calls of each way that are timed."""
-
-CLEAR = 2.0
-"""How many times as long the second way takes in one call where it is not tried again."""
-
-CLOSE = 1.2
-"""How many times as long the slower way takes, at most, where a later process had better time them again."""
+from gtrace.core.backends.tuned import CLEARLY_SLOWER, CLOSE, TIMED_CALLS
 
 
 @attrs.define(eq=False)
@@ -80,7 +72,7 @@ class FasterOfTwo:
         begin = self._clock()
         results = self._ways[turn](tensors)
         self._times[turn].append(self._clock() - begin)
-        if mine and others and (min(others) > CLEAR * min(mine) or min(len(mine), len(others)) >= CALLS):
+        if mine and others and (min(others) > CLEARLY_SLOWER * min(mine) or min(len(mine), len(others)) >= TIMED_CALLS):
             self.choice.seconds = min(mine), min(others)
             self.choice.first = min(mine) <= min(others)
         return results

@@ -6,30 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.backends.tuned import INTERPRETED_CALL, LARGE_OPERATION, PRODUCTS, SAVED_OF_LARGE, SMALL_OPERATION
 from gtrace.core.ir.graph import Graph, Node, subgraphs
-
-CALL = 2000
-"""Additions that an interpreted operation takes however small it is."""
-
-PRODUCTS = 16
-"""Multiplications of a product of matrices that take as long as one addition of elements."""
-
-TORCH_CALL = 10_000
-"""Additions of compiled code in the time that a call of torch takes, however small it is."""
-
-LONG_STEP = 1_000_000
-"""Additions in a step of a loop above which calls of the compiled body cost little beside it."""
-
-LONG_NATIVE_STEP = 8_000_000
-"""Additions in a step above which a loop is not compiled as a whole: libraries are faster for products of that size."""
-
-
-LONG_NATIVE_PROGRAM = 1 << 26
-"""The same in a program without loops: beside it, what interpreting and compiling its operations takes is little."""
-
-_SMALL, _LARGE, _SAVED_OF_LARGE = 1 << 20, 1 << 22, 0.4
-"""Bytes that an operation reads and writes: up to the first compiling saves all that is beside products, and from the
-second on so much of it."""
 
 
 def additions(graph: Graph) -> int:
@@ -64,7 +42,7 @@ def savable(nodes: Iterable[Node]) -> int:
 
     Products of matrices take the same library.
     """
-    return sum(CALL + (0 if takes_library(node.instr) else node_additions(node)) for node in nodes)
+    return sum(INTERPRETED_CALL + (0 if takes_library(node.instr) else node_additions(node)) for node in nodes)
 
 
 def saved_beside_libraries(graph: Graph) -> float:
@@ -87,8 +65,10 @@ def saved_beside_libraries(graph: Graph) -> float:
     if not total:
         return 1.0
     mean = sum(n * n for n in moved) / total  # weighted by what they take
-    share = (math.log(max(mean, 1)) - math.log(_SMALL)) / (math.log(_LARGE) - math.log(_SMALL))
-    return 1.0 - (1.0 - _SAVED_OF_LARGE) * min(max(share, 0.0), 1.0)
+    share = (math.log(max(mean, 1)) - math.log(SMALL_OPERATION)) / (
+        math.log(LARGE_OPERATION) - math.log(SMALL_OPERATION)
+    )
+    return 1.0 - (1.0 - SAVED_OF_LARGE) * min(max(share, 0.0), 1.0)
 
 
 def node_additions(node: Node) -> int:

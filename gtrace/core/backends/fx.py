@@ -20,6 +20,7 @@ from gtrace.core.backends.interpreter.result_strides import carried_strides, in_
 from gtrace.core.backends.native.operator import loop_operator
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.symbolic import Relation
+from gtrace.core.backends.tuned import MAX_EXPORTED_OPS
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.ir.aliasing import Pairs
 from gtrace.core.ir.aval import Aval, layout
@@ -181,10 +182,6 @@ def _dense(a: Aval, strides: Sequence[int], sizes: Sequence[Any]) -> torch.Tenso
     return torch.empty_strided(sizes, steps, dtype=a.dtype, device=a.device)
 
 
-MAX_UNROLLED = 1000
-"""Operations that the steps of a loop may become."""
-
-
 @attrs.frozen(eq=False)
 class _Builder:
     """Makes functions that torch can trace.
@@ -268,10 +265,11 @@ class _Builder:
         if node.op.name != "scan":
             raise UnsupportedLoopError(f"{node.op.name}: {reason}")
         length, count = given["length"], count_operations(node.params[0].graph)
-        if not isinstance(length, int) or not 0 < length * count <= MAX_UNROLLED:
+        if not isinstance(length, int) or not 0 < length * count <= MAX_EXPORTED_OPS:
             steps = "an open number of" if not isinstance(length, int) else str(length)
             raise UnsupportedLoopError(
-                f"scan: {reason}; and {steps} steps of {count} operations unroll to none or more than {MAX_UNROLLED}"
+                f"scan: {reason}; and {steps} steps of {count} operations unroll to none or more"
+                f" than {MAX_EXPORTED_OPS}"
             )
         order = range(length - 1, -1, -1) if given["reverse"] else range(length)
         return functools.partial(_unrolled, body, order, given["consts"], given["carry"])

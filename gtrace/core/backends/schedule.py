@@ -13,13 +13,14 @@ import attrs
 import torch
 
 from gtrace.core.backends.autotune import Choice, FasterOfTwo
-from gtrace.core.backends.cost_model import TORCH_CALL, torch_calls
+from gtrace.core.backends.cost_model import torch_calls
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.backends.native.library import RefusedError
 from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.tuned import TORCH_CALL
 from gtrace.core.ir.aval import layout
 from gtrace.core.ir.graph import Graph, Node, subgraphs
 from gtrace.core.passes.deferred_updates import settled

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_STEP, additions, node_additions, savable
+from gtrace.core.backends.cost_model import additions, node_additions, savable
 from gtrace.core.backends.inductor.refused import refusal
 from gtrace.core.backends.interpreter.matmul import LINEAR_ALGEBRA
 from gtrace.core.backends.native.generator import generate, has_code, loop_graph, of_open_length, taken_whole
@@ -24,6 +24,16 @@ from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Call, Loop, NativeLoop, Schedule
 from gtrace.core.backends.straight_lines import split
+from gtrace.core.backends.tuned import (
+    LONG_NATIVE_PROGRAM,
+    LONG_STEP,
+    MAX_OPS,
+    MAX_PROLOGUE,
+    MAX_SHARE,
+    MIN_NATIVE_OPS,
+    MIN_OPS,
+    MIN_SHARE,
+)
 from gtrace.core.base.mechanisms import DRAWS_APART, INDUCTOR, NATIVE_LOOPS, NATIVE_PROGRAMS
 from gtrace.core.ir.aliasing import given_away, written_over
 from gtrace.core.ir.aval import contiguous_strides
@@ -32,26 +42,6 @@ from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.passes.draws import draws_apart, has_draws
 from gtrace.core.passes.split import slices
 from gtrace.core.passes.subgraph_calls import has_calls
-
-MIN_OPS = 3
-"""Parts of fewer operations are interpreted: there is nothing to fuse."""
-
-MIN_NATIVE_OPS = 8
-"""The same of parts that the C++ compiler alone compiles, whose calls from Python take longer."""
-
-MIN_SHARE = 0.05
-"""Parts beside loops are interpreted as well if compiling them saves less than this share of all work: that takes ten
-times as long as compiling a native loop."""
-
-MAX_SHARE = 0.7
-"""Parts beside native loops that take up to this share of their work are compiled as they are, for one thread and
-without Inductor: to import it takes seconds, and each of its programs one more."""
-
-MAX_PROLOGUE = 1 << 16
-"""Additions that the operations before a loop may take that become part of its function."""
-
-MAX_OPS = 1000
-"""Parts of more operations are cut where the fewest bytes cross, because compile time grows faster than linearly."""
 
 Strides = Sequence[tuple[int, ...]]
 

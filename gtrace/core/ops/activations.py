@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.tuned import LEAST_SLOPE
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
@@ -83,9 +84,6 @@ softplus = unary(
 _FLAT = 40.0
 """Beyond it the slope of gelu is 0 or 1 in every dtype. Its formulas would multiply zero by infinity there."""
 
-_LARGE = 1 << 16
-"""Elements from which on reading an array takes longer than a call."""
-
 
 def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
     return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
@@ -106,7 +104,7 @@ def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..
     if avals[0].shape != avals[1].shape:
         return None
     how = "tanh" if approximate else "none"
-    limited = _limited if avals[1].device.type == "cpu" and avals[1].size >= _LARGE else _clamped
+    limited = _limited if avals[1].device.type == "cpu" and avals[1].size >= LEAST_SLOPE else _clamped
     if are_images(avals):
         return lambda g, x: torch.ops.aten.gelu_backward(in_layout_of(g, x), limited(x), approximate=how)
     return lambda g, x: torch.ops.aten.gelu_backward(g, limited(x), approximate=how)

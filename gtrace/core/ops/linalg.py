@@ -12,8 +12,6 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.matmul import (
-    FEW,
-    LONG,
     batched_matmul,
     has_long_sums,
     is_large,
@@ -21,6 +19,7 @@ from gtrace.core.backends.interpreter.matmul import (
     matmul_in_blocks,
     preferred,
 )
+from gtrace.core.backends.interpreter.tuned import FEW_SUMS, LONG_SUM, MOST_SEARCHED
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.base.mechanisms import BATCHED_MATMUL, LONG_SUMS
 from gtrace.core.ir.aval import Aval, aval
@@ -308,7 +307,7 @@ def _has_long_sums(xs: Sequence[torch.Tensor], equation: str) -> bool:
     if not LONG_SUMS.on or xs[0].device.type != "cpu" or not all(type(n) is int for n in sizes.values()):
         return False
     results = math.prod(sizes[c] for c in equation.partition("->")[2])
-    return 0 < results <= FEW and math.prod(sizes.values()) // results >= LONG
+    return 0 < results <= FEW_SUMS and math.prod(sizes.values()) // results >= LONG_SUM
 
 
 def _einsum_shape(avals: tuple[Aval, ...], equation: str) -> tuple[int, ...]:
@@ -369,10 +368,6 @@ _einsum = define(
     reference=numpy.einsum, user=lambda *args: einsum(*args),
     keeps=slice(None),
 )  # fmt: skip
-
-
-MOST_SEARCHED = 5
-"""Operands, at most, of which all orders are compared."""
 
 
 @replayable

@@ -9,6 +9,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.tuned import LEAST_ONE_HOT
 from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval
@@ -27,9 +28,6 @@ from gtrace.core.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["one_hot"]
 
-_LARGE = 1 << 14
-"""Elements of a result from which on few writes are faster than comparisons of all, although they are more calls."""
-
 
 def _one_hot_impl(x: torch.Tensor, num_classes: int, axis: int, dtype: str) -> torch.Tensor:
     classes = torch.arange(num_classes, device=x.device)
@@ -41,7 +39,7 @@ def _one_hot_direct(
     avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     to, ndim = DTYPES[dtype], len(avals[0].shape) + 1
-    if avals[0].size * num_classes >= _LARGE:
+    if avals[0].size * num_classes >= LEAST_ONE_HOT:
         return functools.partial(_scattered, num_classes=num_classes, axis=axis, dtype=to)
     classes = torch.arange(num_classes, device=avals[0].device).reshape([-1 if k == axis else 1 for k in range(ndim)])
     return lambda x: torch.eq(x.unsqueeze(axis), classes).to(to)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.tuned import MOST_BESIDE
 from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ir.aval import Aval
@@ -42,10 +43,6 @@ from gtrace.core.trace.convert import lift, number_operand, python_scalar
 from gtrace.core.trace.replayable import replayable
 
 __all__ = ["pad", "repeat", "roll", "tile", "tril", "triu"]
-
-MOST_BESIDE = 4
-"""Times up to which elements are repeated by putting arrays beside each other: torch copies what is spread one element
-at a time."""
 
 _roll = define(
     "roll", lambda x, shifts, axes: torch.roll(x, shifts, axes), params=("shifts", "axes"), shape=same_kind,

@@ -13,6 +13,7 @@ import numpy
 import torch
 
 from gtrace.core.backends.inductor.pointwise import POINTWISE
+from gtrace.core.backends.interpreter.tuned import COUNTER_CHUNK, FEW_COUNTERS
 from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise, integer_function
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.aval import Aval
@@ -61,9 +62,6 @@ def _compute(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
     return first if word == FIRST else second
 
 
-FEW, CHUNK = 4, 1 << 16
-"""On the CPU: counters up to which Python's integers are fastest, and those of a chunk, which stays in its cache."""
-
 _U32 = numpy.uint32
 _TURNS = tuple(tuple((_U32(d), _U32(32 - d)) for d in group) for group in _ROTATIONS)
 
@@ -75,7 +73,7 @@ def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tens
     """
     shape = numpy.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
     count = math.prod(shape)
-    if 0 < count <= FEW:
+    if 0 < count <= FEW_COUNTERS:
         columns = [
             [w.item()] * count if w.numel() == 1 else w.expand(shape).reshape(-1).tolist() for w in (k0, k1, x0, x1)
         ]
@@ -83,8 +81,8 @@ def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tens
         return torch.tensor(found, dtype=torch.int64).reshape(shape)
     out = numpy.empty(count, numpy.int64)
     words = [int(w) if w.numel() == 1 else w.expand(shape).reshape(-1).numpy() for w in (k0, k1, x0, x1)]
-    for start in range(0, count, CHUNK):
-        stop = min(start + CHUNK, count)
+    for start in range(0, count, COUNTER_CHUNK):
+        stop = min(start + COUNTER_CHUNK, count)
         first, second = _encrypted([_part(w, start, stop) for w in words], stop - start)
         if word == PAIR:
             out[start:stop] = (first.astype(numpy.uint64) << numpy.uint64(32) | second).view(numpy.int64)

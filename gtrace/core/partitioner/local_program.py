@@ -9,17 +9,12 @@ from typing import Any
 
 import attrs
 
+from gtrace.core.backends.tuned import BUCKET, MAX_JOINED
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.op import REGISTRY, Op
 from gtrace.core.ir.sharding import Axes, Mesh
 from gtrace.core.partitioner.partitioned import Transfer
-
-MAX_JOINED = 2**20
-"""Bytes of an array that is summed together with others. Larger ones are sent alone: joining copies them."""
-
-BUCKET = 25 * 2**20
-"""Bytes that are summed by one call, as in torch's DistributedDataParallel."""
 
 
 @attrs.frozen(eq=False)

@@ -23,15 +23,10 @@ from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
 from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, hides_alone, number_of
+from gtrace.core.passes.tuned import LEAST_KEYS, LEAST_SCORES
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
-
-LEAST_SCORES = 1 << 12
-"""Scores from which on the kernel is worth its call."""
-
-LONG = 1024
-"""Keys from which on it is faster although there is a single head, whose gradient it computes by one thread."""
 
 MOST_STEPS = 8
 """Operations between the product and the softmax, at most: sums have two sides, each of which may be the scores."""
@@ -94,7 +89,7 @@ def _is_weights(node: Node) -> bool:
         return False
     if a.dtype not in (torch.float32, torch.float64) or a.device.type != "cpu" or a.sharding is not None or a.weak:
         return False
-    several = math.prod(a.shape[:-2]) > 1 or a.shape[-1] >= LONG
+    several = math.prod(a.shape[:-2]) > 1 or a.shape[-1] >= LEAST_KEYS
     return len(a.shape) in (3, 4) and a.size >= LEAST_SCORES and several
 
 

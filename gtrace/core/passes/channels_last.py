@@ -18,9 +18,7 @@ from gtrace.core.base.mechanisms import CHANNELS_LAST
 from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.views import find_views
-
-LEAST_ELEMENTS = 1 << 14
-"""Of the images: a call for fewer takes a few microseconds, which a copy would only add to."""
+from gtrace.core.passes.tuned import LEAST_IMAGE
 
 IMAGES = {
     "aten.convolution.default": (1, (0,)),
@@ -172,13 +170,13 @@ def _is_float32(images: torch.Tensor | Aval, axes: int) -> bool:
 def _is_large(images: Any, weights: Any) -> bool:
     """Whether images of so many elements are large beside the weights, which would be copied as well."""
     # sizes that are open are taken for large ones, without an assumption on them
-    return not isinstance(images, int) or images >= max(LEAST_ELEMENTS, weights)
+    return not isinstance(images, int) or images >= max(LEAST_IMAGE, weights)
 
 
 def are_images(avals: Sequence[Aval]) -> bool:
     """Whether two arrays may be images of one shape, so large that one layout saves more than a copy takes."""
     a = avals[0]
-    return len(a.shape) == 4 and a.device.type == "cpu" and a.size >= LEAST_ELEMENTS and avals[1].shape == a.shape
+    return len(a.shape) == 4 and a.device.type == "cpu" and a.size >= LEAST_IMAGE and avals[1].shape == a.shape
 
 
 def in_layout_of(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

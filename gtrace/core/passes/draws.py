@@ -14,9 +14,7 @@ import attrs
 
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.passes.split import is_constant, slices
-
-LEAST_DRAWN = 256
-"""Elements of a draw that is a program of its own: interpreted, it takes ten times as long as a call."""
+from gtrace.core.passes.tuned import LEAST_DRAWN
 
 
 def has_draws(graph: Graph) -> bool:

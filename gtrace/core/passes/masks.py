@@ -15,6 +15,7 @@ from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.evaluate import evaluate
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.tuned import MOST_KNOWN
 
 HIDDEN = -1e9
 """A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a
@@ -26,9 +27,6 @@ row, in which it takes digits: after -1e9 none is left for the gradient."""
 
 REPLACED = -1e30
 """In place of scores that are replaced by a number such as -1e9, where a row may have no others."""
-
-MOST_KNOWN = 1 << 25
-"""Elements of a mask, at most, that is computed to see what it is."""
 
 
 @attrs.frozen

@@ -11,16 +11,13 @@ import attrs
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.graph import Graph, Operand, Scalar
+from gtrace.core.passes.tuned import LEAST_NORM_CHANNELS
 
 LAYER, LAYER_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 BATCH, BATCH_BACKWARD = "aten._native_batch_norm_legit.no_stats", "aten.native_batch_norm_backward.default"
 BATCH_WITH_VARIANCE = "aten._native_batch_norm_legit_functional.default"
 
 GROUP, GROUP_BACKWARD = "aten.native_group_norm.default", "aten.native_group_norm_backward.default"
-
-LEAST_CHANNELS = 16
-"""Of batch norms with the channels last: with fewer, torch's kernel takes longer than what is written out, as its
-kernel for groups of one channel does."""
 
 FORWARD, BACKWARD = "forward", "backward"
 """Which operator a value is a result of."""
@@ -292,7 +289,7 @@ def operators(axes: tuple[int, ...], shape: tuple[int, ...]) -> Operators | None
     if kept == list(range(len(kept))):
         return LayerNorm(len(axes))
     if len(kept) == 1:
-        least = LEAST_CHANNELS if kept[0] == len(shape) - 1 else 2
+        least = LEAST_NORM_CHANNELS if kept[0] == len(shape) - 1 else 2
         return BatchNorm(kept[0]) if shape[kept[0]] >= least else None
     grouped = len(kept) == 2 and kept[0] == 0 and math.prod(shape[kept[1] + 1 :]) > 1
     return GroupNorm(kept[1]) if grouped else None

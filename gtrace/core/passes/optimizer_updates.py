@@ -26,20 +26,13 @@ from gtrace.core.ir.op import REGISTRY, Op
 from gtrace.core.ir.rules import Rules
 from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.deferred_updates import DeferredResult, DeferredUpdate
+from gtrace.core.passes.tuned import LEAST_DEFERRED, SMALL_PARAMETER
 
 ROUNDING = 1e-7
 """How far the two factors of a moving average of float32 may be from a sum of 1, as a part of the second one."""
 
-SMALL = 1 << 16
-"""Parameters of at most so many elements are updated together: calls for each would take longer than the updates. So
-are larger ones whose update is deferred; the gradients of others are not kept until all are there."""
-
 LEAST_KEPT = 0.5
 """The least factor of a parameter in its update; one that is multiplied by less is added to another one."""
-
-LEAST_DEFERRED = 1 << 12
-"""Elements of a parameter from which on its update is deferred: asking who has a smaller one takes as long as a copy
-of it."""
 
 Product = tuple[float, tuple[int, ...], tuple[int, ...]]
 """A constant, the places of operands to multiply it by, and of those to divide it by."""
@@ -204,7 +197,7 @@ def fuse_updates(graph: Graph) -> Graph:
     together: dict[Any, list[_Update]] = {}
     for k, update in enumerate(found):
         a, deferrable = search.avals[update.arrays[0]], search.is_deferrable(update)
-        alone = k if a.size > SMALL and not deferrable else None
+        alone = k if a.size > SMALL_PARAMETER and not deferrable else None
         together.setdefault((alone, a.dtype, deferrable, update.kind), []).append(update)
     fresh = 1 + max([*graph.inputs, *search.made])
     nodes = dict(search.made)

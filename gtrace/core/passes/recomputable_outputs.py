@@ -12,12 +12,7 @@ from collections.abc import Collection, Mapping
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.simplify import dce
-
-LEAST_NODES = 64
-"""Programs of fewer operations are left as they are: they gain microseconds at most."""
-
-MAX_NODES = 32
-"""How many operations, at most, may lie between an output and what it follows from."""
+from gtrace.core.passes.tuned import LEAST_LAZY_NODES, MAX_LAZY_NODES
 
 
 def recomputable_outputs(graph: Graph, wanted: Collection[int] = ()) -> dict[int, frozenset[int]]:
@@ -30,7 +25,7 @@ def recomputable_outputs(graph: Graph, wanted: Collection[int] = ()) -> dict[int
         wanted: the places of outputs that are computed in any case.
     """
     graph = dce(graph)
-    if len(graph.nodes) < LEAST_NODES:
+    if len(graph.nodes) < LEAST_LAZY_NODES:
         return {}
     avals = graph.value_avals()
     made = {node.out: node for node in graph.nodes}
@@ -83,7 +78,7 @@ def _sources(value: int, made: Mapping[int, Node], given: Collection[int]) -> fr
             elif x not in between:
                 between.add(x)
                 left.append(x)
-        if len(between) > MAX_NODES:
+        if len(between) > MAX_LAZY_NODES:
             return None
     return frozenset(sources)
 

@@ -17,27 +17,21 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.views import views_in_parts
 from gtrace.core.passes.split import NEVER, crossing, is_constant, results_beside_operations, slices
+from gtrace.core.passes.tuned import (
+    LARGE_PART_BYTES,
+    LEAST_CUT_NODES,
+    LEAST_SAVED,
+    MAX_PERIOD,
+    PART_NODES,
+    PART_NODES_OF_SMALL_ARRAYS,
+    PART_NODES_OF_TINY_ARRAYS,
+    TINY_BYTES,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-LEAST_NODES = 100
-"""Programs of fewer operations are not cut."""
 
-LEAST_SAVED = 32
-"""Operations that a run saves, at least."""
-
-MAX_PERIOD = 2000
-"""Operations of one repetition, at most."""
-
-# a call of its own costs about 10 us, which a part must be worth
-_PART_NODES = 32
-_PART_NODES_OF_SMALL_ARRAYS = 64
-_PART_NODES_OF_TINY_ARRAYS = 128
-_LARGE_BYTES = 1 << 20
-"""What the operations of a part write, if their arrays are not small."""
-_TINY_BYTES = 1 << 6
-"""Arrays are tiny if an operation writes less than this on average: a part of them takes less than its call."""
 _AVOIDED = 1 << 40
 """Added to the bytes that cross a place within an update, which fuses: it is cut there only if no place is left."""
 
@@ -67,7 +61,7 @@ def cut_repeats(graph: Graph) -> list[Graph]:
         Programs to run in this order. Each takes inputs of the whole program and results of earlier programs. Each
         returns the values that later programs use, or that are outputs. One program, if nothing repeats.
     """
-    if len(graph.nodes) < LEAST_NODES:
+    if len(graph.nodes) < LEAST_CUT_NODES:
         return [graph]
     graph = results_beside_operations(graph)
     order, inside = _beside_gradients(graph)
@@ -136,7 +130,7 @@ def _beside_gradients(graph: Graph) -> tuple[list[int], set[int]]:
                 if k >= 0 and moves[k] and not done[k] and k not in cone:
                     cone.add(k)
                     rest.append(k)
-        if len(cone) <= _PART_NODES:
+        if len(cone) <= PART_NODES:
             inside.update(range(len(order) + 1, len(order) + len(cone)))
         for k in sorted(cone):
             done[k] = True
@@ -165,9 +159,9 @@ def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> ra
     Nowhere, if every phase would part an operation from its several results.
     """
     bytes_written = written[run.start + run.period] - written[run.start]
-    nodes = _PART_NODES if bytes_written >= _LARGE_BYTES else _PART_NODES_OF_SMALL_ARRAYS
-    if bytes_written < _TINY_BYTES * run.period:
-        nodes = _PART_NODES_OF_TINY_ARRAYS
+    nodes = PART_NODES if bytes_written >= LARGE_PART_BYTES else PART_NODES_OF_SMALL_ARRAYS
+    if bytes_written < TINY_BYTES * run.period:
+        nodes = PART_NODES_OF_TINY_ARRAYS
     least = -(-nodes // run.period)
     # of parts of up to twice the least size, those that leave the fewest operations to compile
     sizes = [run.period * count for count in range(least, 2 * least + 1) if 2 * run.period * count <= run.length]

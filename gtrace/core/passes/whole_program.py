@@ -11,13 +11,13 @@ from gtrace.core.passes.contractions import has_einsums, multiply_matrices
 from gtrace.core.passes.draws import has_draws
 from gtrace.core.passes.norm_operators import turns_axes
 from gtrace.core.passes.norms import fuse_norms, has_roots
-from gtrace.core.passes.repeats import LEAST_NODES
 from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.passes.tuned import LEAST_CUT_NODES
 
 
 def is_divided(graph: Graph) -> bool:
     """Whether a program may be cut into parts: where it repeats, or where it has loops."""
-    return len(graph.nodes) >= LEAST_NODES or has_calls(graph)
+    return len(graph.nodes) >= LEAST_CUT_NODES or has_calls(graph)
 
 
 SIMPLIFIED = Pipeline(

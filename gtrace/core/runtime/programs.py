@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from gtrace.core.backends.backend import find_backend
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.inductor.refused import uncompilable
-from gtrace.core.backends.scheduler import MAX_OPS
 from gtrace.core.backends.symbolic import Sizes
+from gtrace.core.backends.tuned import MAX_OPS
 from gtrace.core.base.allocator import keep_freed_memory
 from gtrace.core.base.bounded_tables import PART, PER_OPERATION, SMALL, BoundedTable, spread
 from gtrace.core.ir.aval import layout

@@ -14,8 +14,9 @@ import attrs
 
 from gtrace.core.backends.backend import find_backend
 from gtrace.core.backends.executable import Compiled
-from gtrace.core.backends.inductor.driver import IMPORT_SECONDS, startup_seconds
+from gtrace.core.backends.inductor.driver import startup_seconds
 from gtrace.core.backends.inductor.failures import named_operators
+from gtrace.core.backends.inductor.tuned import IMPORT_SECONDS
 from gtrace.core.backends.interpreter import lstm
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest

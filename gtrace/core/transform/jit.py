@@ -13,7 +13,7 @@ import torch
 
 from gtrace.core.backends.backend import check_mode, find_backend
 from gtrace.core.backends.executable import Executable
-from gtrace.core.backends.scheduler import MIN_OPS
+from gtrace.core.backends.tuned import MIN_OPS
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import Config, config

@@ -10,12 +10,10 @@ from typing import Any
 
 import torch
 
+from gtrace.core.backends.inductor.tuned import LEAST_DIVIDED_ROW
 from gtrace.core.base.mechanisms import RECIPROCALS
 
 _aten = torch.ops.aten
-
-LEAST_ROW = 16
-"""Elements that are divided by the same number."""
 
 
 def multiply_by_reciprocals(module: torch.fx.GraphModule) -> None:
@@ -29,7 +27,7 @@ def multiply_by_reciprocals(module: torch.fx.GraphModule) -> None:
         if not isinstance(divisor.meta["val"], torch.Tensor):  # an open size
             continue
         sizes = (*value.shape, *divisor.meta["val"].shape)
-        if not all(type(n) is int for n in sizes) or divisor.meta["val"].numel() * LEAST_ROW > value.numel():
+        if not all(type(n) is int for n in sizes) or divisor.meta["val"].numel() * LEAST_DIVIDED_ROW > value.numel():
             continue
         if divisor.meta["val"].dtype not in (torch.float32, torch.float64) or not _has_reciprocal(divisor):
             continue

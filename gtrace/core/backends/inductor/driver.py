@@ -30,25 +30,13 @@ from gtrace.core.backends.inductor.pooling import pooling
 from gtrace.core.backends.inductor.row_kernels import choose_rows
 from gtrace.core.backends.inductor.strides import strides_ensured
 from gtrace.core.backends.inductor.time_limit import compilers_limited
+from gtrace.core.backends.inductor.tuned import COLD_SECONDS, IMPORT_SECONDS, LEAST_CHUNK, LEAST_DIVIDED_KERNEL
 from gtrace.core.backends.interpreter import batch_norms
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import require_compiler
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CompileError
 from gtrace.core.base.mechanisms import SHORT_FLOATS
-
-IMPORT_SECONDS = 4.0
-"""Extra seconds of the first compile of a process, which imports Inductor."""
-
-COLD_SECONDS = 8.0
-"""Extra seconds of the first compile on a machine, when Inductor precompiles the C++ header of programs."""
-
-LEAST_DIVIDED = 8192
-"""Elements of a kernel that is divided among threads, at least: to start and wait for them takes as long as a few
-thousand elements. Inductor asks for `LEAST_CHUNK` a thread, whatever their number."""
-
-LEAST_CHUNK = 512
-"""Elements of a kernel for each thread, at least."""
 
 
 def startup_seconds() -> float:
@@ -175,7 +163,7 @@ def _compile(
     patches: dict[str, Any] = {"compile_threads": 1, "size_asserts": False, "alignment_asserts": False}
     patches["emulate_precision_casts"] = SHORT_FLOATS.on  # roundings to 16 bits are not left out
     patches["cpp.threads"] = request.threads
-    patches["cpp.min_chunk_size"] = max(LEAST_DIVIDED // request.threads, LEAST_CHUNK)
+    patches["cpp.min_chunk_size"] = max(LEAST_DIVIDED_KERNEL // request.threads, LEAST_CHUNK)
     patches["cpp.vec_isa_ok"] = vector_instructions_known()
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))

@@ -10,13 +10,8 @@ from __future__ import annotations
 
 import re
 
+from gtrace.core.backends.inductor.tuned import MOST_LINES, SUM_VECTORS
 from gtrace.core.base.mechanisms import DIVIDED_SUMS, HOISTED_ROWS, OWN_EXP
-
-PARTS = 4
-"""Vectors that a reduction is divided among."""
-
-MOST_LINES = 24
-"""Lines of a loop's body above which its additions have no need to wait."""
 
 _LOOP = re.compile(
     r"(?<!for\n)^(?P<indent> *)for\(int64_t (?P<x>x\d+)=static_cast<int64_t>\(0L\);"
@@ -112,7 +107,7 @@ def _divided(body: str, x: str, size: int, step: int) -> tuple[str, int]:
     """Return a loop with several vectors for each reduction, and where it ends."""
     lines = body.splitlines()
     reductions = [_COMBINED.match(line) for line in lines if "tmp_acc" in line]
-    end = size // (PARTS * step) * (PARTS * step)
+    end = size // (SUM_VECTORS * step) * (SUM_VECTORS * step)
     if not reductions or None in reductions or not end or len(lines) > MOST_LINES or "for(" in body:
         return "", 0
     declared, combined = [], []
@@ -121,13 +116,15 @@ def _divided(body: str, x: str, size: int, step: int) -> tuple[str, int]:
         if body.count(name) != 2:
             return "", 0  # its value is used besides
         start = f"decltype({name})(0)" if found["plus"] else name
-        declared.append(f"decltype({name}) {parts}[{PARTS}] = {{{', '.join([name, *[start] * (PARTS - 1)])}}};")
+        declared.append(
+            f"decltype({name}) {parts}[{SUM_VECTORS}] = {{{', '.join([name, *[start] * (SUM_VECTORS - 1)])}}};"
+        )
         template = "({} + {})" if found["plus"] else f"at::vec::{found['extreme']}({{}}, {{}})"
-        sides = [template.format(f"{parts}[{k}]", f"{parts}[{k + 1}]") for k in range(0, PARTS, 2)]
+        sides = [template.format(f"{parts}[{k}]", f"{parts}[{k + 1}]") for k in range(0, SUM_VECTORS, 2)]
         combined.append(f"{name} = {template.format(*sides)};")
         body = re.sub(rf"\b{name}\b", f"{parts}[part]", body)
     text = _PARTS.format(
-        declared="\n    ".join(declared), combined="\n    ".join(combined), end=end, stride=PARTS * step, parts=PARTS,
-        x=x, step=step, body=body,
+        declared="\n    ".join(declared), combined="\n    ".join(combined), end=end, stride=SUM_VECTORS * step,
+        parts=SUM_VECTORS, x=x, step=step, body=body,
     )  # fmt: skip
     return text, end

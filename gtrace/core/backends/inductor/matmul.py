@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from gtrace.core.backends.inductor.tuned import LEAST_DIVIDED_PRODUCT, LEAST_PART_ROWS
 from gtrace.core.backends.interpreter.matmul import is_copied, is_large, is_small, preferred
 from gtrace.core.backends.native.operator import PRODUCTS, system_headers
 from gtrace.core.base import torch_internals as internals
@@ -55,14 +56,6 @@ _FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTens
         static_cast<T*>(a) + k * {x_step}, static_cast<T*>(b) + k * {y_step}, static_cast<T*>(c) + k * {step});
   return AOTI_TORCH_SUCCESS;
 }}"""
-
-LEAST_DIVIDED = 1 << 19
-"""Multiplications of a product that is divided among threads, at least: they take 5 to 10 times as long as to start
-threads and to wait for them."""
-
-LEAST_ROWS = 16
-"""Rows and columns of a divided product's parts, at least: such a part is computed in the way of the whole, so that the
-bits do not depend on the number of threads."""
 
 _TYPES = {torch.float32: "float", torch.float64: "double"}
 
@@ -198,8 +191,8 @@ def _product(x: Any, y: Any, threads: int) -> tuple[Any, str]:
 def _is_divided(rows: int, terms: int, columns: int, threads: int) -> bool:
     """Return whether threads share the rows of a product."""
     return (
-        threads > 1 and rows * terms * columns >= LEAST_DIVIDED
-        and rows % threads == 0 and rows // threads >= LEAST_ROWS <= columns
+        threads > 1 and rows * terms * columns >= LEAST_DIVIDED_PRODUCT
+        and rows % threads == 0 and rows // threads >= LEAST_PART_ROWS <= columns
     )  # fmt: skip
 
 

@@ -13,16 +13,11 @@ from typing import Any
 import torch
 
 from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.inductor.tuned import LEAST_POOLED_CHANNELS, MAX_WINDOW
 from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.base.mechanisms import POOLING_KERNEL
 
 _SOURCE = PRODUCTS.with_name("pooling.h").read_text()
-
-MAX_WINDOW = 16
-"""Elements of a window: the loop over them is unrolled."""
-
-LEAST_CHANNELS = 8
-"""The loop over the channels is what is vectorized."""
 
 GRADIENT = torch.ops.aten.max_pool2d_with_indices_backward.default
 
@@ -76,6 +71,6 @@ def _by_inductor(*_: Any) -> Any:
 def _suits(x: torch.Tensor, g: torch.Tensor, window: tuple[int, ...]) -> bool:
     return (
         x.dim() == 4 and x.dtype in C_TYPES and x.device.type == "cpu" and all(type(n) is int for n in x.shape)
-        and x.shape[1] >= LEAST_CHANNELS and x.is_contiguous(memory_format=torch.channels_last)
+        and x.shape[1] >= LEAST_POOLED_CHANNELS and x.is_contiguous(memory_format=torch.channels_last)
         and window[0] * window[1] <= MAX_WINDOW and g.numel() > 0
     )  # fmt: skip

@@ -17,22 +17,11 @@ import torch
 
 from gtrace.core.backends.inductor.matmul import LARGE, PRODUCT
 from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.inductor.tuned import LEAST_MOVED, LEAST_REDUCED_ROWS, LEAST_ROW_BYTES, MOST_COLUMNS
 from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.base.mechanisms import ROW_KERNELS
 
 _SOURCE = f"{PRODUCTS.read_text()}\n{PRODUCTS.with_name('rows.h').read_text()}"
-
-LEAST_ELEMENTS = 1 << 14
-"""Elements from which on a call is worth it: it is apart from what Inductor makes of the operations around it."""
-
-LEAST_BYTES = 64
-"""Bytes of a row, from which on rows and not elements are what is moved."""
-
-LEAST_ROWS = 32
-"""Rows from which on reductions of columns are done here."""
-
-MOST_COLUMNS = 1 << 14
-"""Columns of a matrix that is reduced; each has a sum of its own in each part of the matrix."""
 
 _TENSORS = """
   const int64_t* x_sizes;
@@ -214,7 +203,7 @@ def _dense(node: Any, dtypes: Any = C_TYPES) -> bool:
 def _in_rows(x: torch.Tensor, count: int) -> bool:
     """Whether so many rows of x are worth a call."""
     width = math.prod(x.shape[1:])
-    return x.shape[0] > 0 and width * x.element_size() >= LEAST_BYTES and width * count >= LEAST_ELEMENTS
+    return x.shape[0] > 0 and width * x.element_size() >= LEAST_ROW_BYTES and width * count >= LEAST_MOVED
 
 
 def _first_places(indices: Sequence[Any]) -> torch.fx.Node | None:
@@ -331,7 +320,7 @@ def _reductions_of(x: torch.fx.Node) -> Iterator[tuple[torch.fx.Node, str]]:
 def _choose_reductions(rewriter: _Rewriter) -> None:
     graph = rewriter.module.graph
     for x in list(graph.nodes):
-        if not _dense(x) or x.meta["val"].numel() < LEAST_ELEMENTS or not _in_memory(x):
+        if not _dense(x) or x.meta["val"].numel() < LEAST_MOVED or not _in_memory(x):
             continue
         value = x.meta["val"]
         whole: list[tuple[torch.fx.Node, Reduction]] = []
@@ -351,7 +340,7 @@ def _choose_reductions(rewriter: _Rewriter) -> None:
         for lead, found in split.items():
             rows = math.prod(value.shape[:lead])
             columns = value.numel() // rows
-            if rows < LEAST_ROWS or not LEAST_BYTES // value.element_size() <= columns <= MOST_COLUMNS:
+            if rows < LEAST_REDUCED_ROWS or not LEAST_ROW_BYTES // value.element_size() <= columns <= MOST_COLUMNS:
                 continue
             if not whole and all(reduction.results == "rows" for _, reduction in found):
                 continue  # Inductor makes them together with what uses them

@@ -10,15 +10,13 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace.core.backends.interpreter.tuned import LEAST_REUSED
 from gtrace.core.base.mechanisms import MEMORY_REUSE, MULTIPLY_ADD
 from gtrace.core.ir.aliasing import is_fresh
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.wide_unsigned import is_wide
 from gtrace.core.passes.optimizer_updates import ADAM, overwritable
-
-LEAST_REUSED = 1 << 16
-"""Reuse the memory of a second operand only from this many bytes on; below, it is not worth it."""
 
 
 @attrs.frozen(eq=False)

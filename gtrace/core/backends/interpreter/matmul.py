@@ -15,33 +15,19 @@ from pathlib import Path
 
 import torch
 
+from gtrace.core.backends.interpreter.tuned import (
+    FEW_SUMS,
+    LEAST_CALL,
+    LEAST_COLUMNS,
+    LEAST_SIZE,
+    LEAST_WORK,
+    LONG_SUM,
+    SUM_BLOCK,
+)
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.mechanisms import LONG_SUMS, MATMUL_LIBRARY
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.op import Instr
-
-LEAST_WORK = 1 << 21
-"""Multiplications from which on oneDNN is faster: it takes 10 us to find its code for the sizes."""
-
-LEAST_CALL = 1 << 14
-"""Multiplications from which on torch's library is as fast as C++ of our own, on the processors that it is made for."""
-
-LEAST_SIZE = 4
-"""Rows, columns and terms of a sum from which on it is faster: MKL has code of its own for vectors."""
-
-LEAST_COLUMNS = 256
-"""Columns of the result from which on it is faster although the first matrix is transposed, which it copies."""
-
-
-LONG = 1 << 15
-"""Terms of each sum of a product from which on it is computed in blocks."""
-
-BLOCK = 1 << 10
-"""Terms of a block."""
-
-FEW = 64
-"""Sums of such a product, at most. In larger ones, and for them, torch's library has blocks of its own."""
-
 
 LINEAR_ALGEBRA = ("aten.linalg_", "aten._linalg_", "aten.cholesky", "aten.triangular_solve", "aten._fft_")
 """What the names of torch's operators begin with that call LAPACK or a library of Fourier transforms."""
@@ -141,7 +127,7 @@ def has_long_sums(x: torch.Tensor | Aval, y: torch.Tensor | Aval) -> bool:
         return False
     if not all(type(n) is int for n in (*x.shape, *y.shape)):  # an open size
         return False
-    return LONG_SUMS.on and y.shape[0] >= LONG and math.prod(x.shape[:-1]) * math.prod(y.shape[1:]) <= FEW
+    return LONG_SUMS.on and y.shape[0] >= LONG_SUM and math.prod(x.shape[:-1]) * math.prod(y.shape[1:]) <= FEW_SUMS
 
 
 def matmul_in_blocks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -151,9 +137,9 @@ def matmul_in_blocks(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """
     LONG_SUMS.used()
     a, b = x if x.ndim == 2 else x.unsqueeze(0), y if y.ndim == 2 else y.unsqueeze(1)
-    whole = a.shape[1] // BLOCK * BLOCK
+    whole = a.shape[1] // SUM_BLOCK * SUM_BLOCK
     parts = torch.bmm(
-        a[:, :whole].unflatten(1, (-1, BLOCK)).transpose(0, 1), b[:whole].unflatten(0, (-1, BLOCK))
+        a[:, :whole].unflatten(1, (-1, SUM_BLOCK)).transpose(0, 1), b[:whole].unflatten(0, (-1, SUM_BLOCK))
     ).sum(0)  # fmt: skip
     if whole < a.shape[1]:
         parts = parts + torch.mm(a[:, whole:], b[whole:])

@@ -10,14 +10,9 @@ import math
 
 import torch
 
+from gtrace.core.backends.interpreter.tuned import LEAST_CHOSEN, LEAST_CHOSEN_ROW
 from gtrace.core.base.mechanisms import ROW_INDEXING
 from gtrace.core.ir.aval import Aval
-
-LEAST_CHOSEN = 1 << 13
-"""Elements from which on choosing rows by their own kernel is faster: the places are looked at before."""
-
-LEAST_ROW = 4
-"""Elements of a row from which on it is."""
 
 _ADDED = torch.float32, torch.float64
 _CHOSEN = *_ADDED, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool
@@ -30,7 +25,7 @@ def chooses_rows(x: Aval, index: Aval) -> bool:
     return (
         ROW_INDEXING.on
         and x.dtype in _CHOSEN and index.dtype in _PLACES and x.device.type == index.device.type == "cpu"
-        and row >= LEAST_ROW and row * math.prod(index.shape) >= LEAST_CHOSEN
+        and row >= LEAST_CHOSEN_ROW and row * math.prod(index.shape) >= LEAST_CHOSEN
     )  # fmt: skip
 
 

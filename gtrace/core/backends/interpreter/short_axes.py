@@ -10,15 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from gtrace.core.backends.interpreter.tuned import LEAST_SHORT_SUM, LONGEST_SHORT_AXIS
 from gtrace.core.base.mechanisms import SHORT_AXES
 from gtrace.core.ir.aval import Aval
-
-LONGEST = 4
-"""Elements of an axis up to which that takes less."""
-
-LEAST = 1 << 13
-"""Elements of an array from which on the kernel takes longer than several calls."""
-
 
 Call = Callable[[torch.Tensor], torch.Tensor]
 
@@ -26,7 +20,9 @@ Call = Callable[[torch.Tensor], torch.Tensor]
 def short_sum(a: Aval, axes: Sequence[int], keepdims: bool) -> Call | None:
     """Return a function that sums an array over short axes; None: torch's kernel is for it."""
     plain = SHORT_AXES.on and a.device.type == "cpu" and a.dtype in (torch.float32, torch.float64)
-    if not (plain and axes and a.size >= LEAST and all(2 <= a.shape[axis] <= LONGEST for axis in axes)):
+    if not (
+        plain and axes and a.size >= LEAST_SHORT_SUM and all(2 <= a.shape[axis] <= LONGEST_SHORT_AXIS for axis in axes)
+    ):
         return None
     SHORT_AXES.used()
     ordered = sorted(axes)

@@ -14,15 +14,16 @@ import gtrace.core.backends.native.gather_scatter
 import gtrace.core.backends.native.layers
 import gtrace.core.backends.native.reductions
 import gtrace.core.backends.native.sorting  # noqa: F401 - they register what they can write
-from gtrace.core.backends.cost_model import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
 from gtrace.core.backends.native.block import EMITTERS, Block, check
 from gtrace.core.backends.native.elementwise import lowering
 from gtrace.core.backends.native.functions import separated
 from gtrace.core.backends.native.layers import is_written
 from gtrace.core.backends.native.loops import scan_loop
 from gtrace.core.backends.native.narrowing import narrowed
+from gtrace.core.backends.native.tuned import LONG_PART, SHORT_PART
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
-from gtrace.core.backends.native.writer import LONG_PART, SHORT_PART, Writer
+from gtrace.core.backends.native.writer import Writer
+from gtrace.core.backends.tuned import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
 from gtrace.core.base.dtypes import SHORT
 from gtrace.core.ir.aval import Bundle, aval
 from gtrace.core.ir.graph import Graph, Node

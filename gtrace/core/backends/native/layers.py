@@ -10,20 +10,12 @@ import torch
 from gtrace.core.backends.native.arrange import as_view
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.loops import finish
+from gtrace.core.backends.native.tuned import EXPONENTIAL_COST, MOST_SCORES, NORM_COLUMNS, NORM_COST, NORM_GRADIENT_COST
 from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Node
 from gtrace.core.passes.attention import BACKWARD, FORWARD
 from gtrace.core.passes.norm_operators import LAYER, LAYER_BACKWARD
-
-NORM_COST, NORM_GRADIENT_COST, EXPONENTIAL_COST = 8, 24, 12
-"""Additions for each element; of attention, for each score."""
-
-COLUMNS = 64
-"""Columns that are summed together."""
-
-MOST_SCORES = 1 << 14
-"""Scores of one head: they are written, and read again. With more of them torch's kernel, which does not, is faster."""
 
 
 def is_written(node: Node) -> bool:
@@ -120,13 +112,13 @@ def _norm_gradient(
     def columns(at: list[str]) -> None:
         sums = [f"static_cast<{own}*>(nullptr)" if to is None else to.pointer("0") for to in (of_weight, of_bias)]
         operands = ", ".join([*pointers[:4], at[0] or "0", *sums])
-        writer.line(f"layer_norm_sums<{own}, {rows}, {count}, {COLUMNS}>({operands});")
+        writer.line(f"layer_norm_sums<{own}, {rows}, {count}, {NORM_COLUMNS}>({operands});")
 
     cost = NORM_GRADIENT_COST * a.size
     if gradient is not None:
         writer.nest([rows], [[1]], row, ordered=True, cost=2 * cost // 3, grain=1)
     if of_weight is not None or of_bias is not None:
-        writer.nest([-(-count // COLUMNS)], [[COLUMNS]], columns, ordered=True, cost=cost // 3, grain=1)
+        writer.nest([-(-count // NORM_COLUMNS)], [[NORM_COLUMNS]], columns, ordered=True, cost=cost // 3, grain=1)
     block.cost += cost
     finish(block, node, results)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gtrace.core.backends.cost_model import PRODUCTS
 from gtrace.core.backends.native.arrange import as_view
 from gtrace.core.backends.native.block import Block, check, emitter
+from gtrace.core.backends.native.tuned import MAX_EINSUM, SUMMED_ROWS
 from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
+from gtrace.core.backends.tuned import PRODUCTS
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.graph import Node
-
-MAX_EINSUM = 1 << 16
-"""Multiplications in an einsum, which is written as plain loops, above which torch is faster."""
 
 COMBINE = {
     "sum": ("{T}(0)", "a + b"),
@@ -27,10 +25,6 @@ COMBINE = {
 
 MAX_BOOL = {"max": "any", "min": "all"}
 
-ROWS = 64
-"""Rows that are added one by one to a sum over leading axes. As many sums of that many rows are added one by one, and
-so on: 1 added 20,000,000 times to a float32 is otherwise 16 % off (numpy/numpy#22956)."""
-
 Every = Callable[[Callable[[list[str]], None]], None]
 """Writes loops over all results of a reduction, given what is written for each."""
 
@@ -38,8 +32,8 @@ Every = Callable[[Callable[[list[str]], None]], None]
 def _levels(rows: int) -> int:
     """Return how many sums each result needs besides its own."""
     levels = 0
-    while rows > ROWS:
-        rows, levels = rows // ROWS, levels + 1
+    while rows > SUMMED_ROWS:
+        rows, levels = rows // SUMMED_ROWS, levels + 1
     return levels
 
 
@@ -91,7 +85,7 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
                 outer(at)
                 writer.line(f"++{count};")
                 for level in range(len(levels)):
-                    with writer.braces(f"if ({count} % {ROWS ** (level + 1)} == 0)"):
+                    with writer.braces(f"if ({count} % {SUMMED_ROWS ** (level + 1)} == 0)"):
                         add(sums[level + 1], sums[level])
                         clear(sums[level])
 

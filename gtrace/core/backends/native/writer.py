@@ -5,29 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
+from gtrace.core.backends.native.tuned import GRAIN, MOST_PARTS, POLL_AFTER, SQUARE
 from gtrace.core.backends.native.values import Uniform, Value, View, c_type, collapse, dense, memory_type, spread
 from gtrace.core.ir.aval import Aval, contiguous_strides
 
 ALIGNMENT = 64
 """Bytes at which each buffer begins."""
-
-POLL_AFTER = 1 << 18
-"""Additions, about, between two looks at the clock."""
-
-
-SHORT_PART, LONG_PART = 1 << 15, 1 << 17
-"""Additions in a part of a line that threads share, at least: of a loop, whose threads wait for the next line, and of
-straight-line operations, for which they have to be started."""
-
-MOST_PARTS = 64
-"""Of one line."""
-
-GRAIN = 64
-"""Elements, of which the parts of a line have a multiple: more than those of a vector."""
-
-
-BLOCK = 16
-"""Rows and columns of a block of a matrix that is transposed: elements that lie in different lines of the cache."""
 
 
 class Writer:
@@ -257,7 +240,7 @@ class Writer:
         own, last = contiguous_strides(a.shape), len(a.shape) - 1
         given = spread(a, value.strides, a.shape)
         rest = [k for k in range(last) if k != beside]
-        blocks = -(-a.shape[beside] // BLOCK)
+        blocks = -(-a.shape[beside] // SQUARE)
 
         def some(first: str, end: str) -> None:
             block, i, j, column = (self.name("i") for _ in range(4))
@@ -266,9 +249,9 @@ class Writer:
                 for name, low, high, step in (
                     (block, first, end, 1),
                     *((name, "0", a.shape[k], 1) for name, k in zip(others, rest, strict=True)),
-                    (column, "0", a.shape[last], BLOCK),
-                    (j, column, _least(f"{column} + {BLOCK}", a.shape[last]), 1),
-                    (i, f"{block} * {BLOCK}", _least(f"({block} + 1) * {BLOCK}", a.shape[beside]), 1),
+                    (column, "0", a.shape[last], SQUARE),
+                    (j, column, _least(f"{column} + {SQUARE}", a.shape[last]), 1),
+                    (i, f"{block} * {SQUARE}", _least(f"({block} + 1) * {SQUARE}", a.shape[beside]), 1),
                 ):
                     head = f"for (int64_t {name} = {low}; {name} < {high}; {name} += {step})"
                     loops.enter_context(self.braces(head))
@@ -299,9 +282,9 @@ class Writer:
 
 def crossed(shape: Sequence[int], strides: Sequence[int]) -> int | None:
     """Return the axis along which elements are neighbours, of an array that is better copied by blocks; else None."""
-    if len(shape) < 2 or shape[-1] < BLOCK or strides[-1] in (0, 1):
+    if len(shape) < 2 or shape[-1] < SQUARE or strides[-1] in (0, 1):
         return None
-    return next((k for k in range(len(shape) - 1) if strides[k] == 1 and shape[k] >= BLOCK), None)
+    return next((k for k in range(len(shape) - 1) if strides[k] == 1 and shape[k] >= SQUARE), None)
 
 
 def _least(text: str, most: int) -> str:

@@ -23,11 +23,9 @@ from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
 from gtrace.core.transform.batch import batch
+from gtrace.core.transform.control.tuned import MAX_HOISTED
 
 T = TypeVar("T")
-
-MAX_BYTES = 128 * 2**20
-"""Limit on the bytes of the values computed for all steps at once; beyond it the work stays in the loop."""
 
 
 @attrs.frozen
@@ -58,7 +56,7 @@ def _movable(nodes: Sequence[Node], length: int) -> bool:
     """Whether nodes may be computed for all steps at once. Batched branches and inner loops would do more work."""
     if any(node.op.rules.body is not None or node.op.effect for node in nodes):
         return False
-    return _bytes(nodes, length) <= MAX_BYTES
+    return _bytes(nodes, length) <= MAX_HOISTED
 
 
 def divided(loop: Loop) -> tuple[Graph, Graph] | None:
@@ -120,7 +118,7 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
     if found is None:
         return loop, None
     body, sunk, kept_bytes = found
-    if not _movable(sunk.late.nodes, loop.length) or kept_bytes * loop.length > MAX_BYTES:
+    if not _movable(sunk.late.nodes, loop.length) or kept_bytes * loop.length > MAX_HOISTED:
         return loop, None
     return Loop(body, loop.consts, loop.carry, loop.length), sunk
 

@@ -9,18 +9,16 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.backends.cost_model import LONG_STEP, additions
+from gtrace.core.backends.cost_model import additions
 from gtrace.core.backends.interpreter.interpreter import interpreted
+from gtrace.core.backends.tuned import LONG_STEP
 from gtrace.core.base.errors import NonFiniteError
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
+from gtrace.core.transform.control.tuned import COPIED, MAX_CHUNK, MAX_UNROLLED
 from gtrace.core.transform.subgraph_rules import captured_subgraph
-
-COPIED = 2**15
-"""Bytes of one output of a step above which copying it to its place at each step, while it is in cache, is faster than
-`torch.stack` at the end."""
 
 
 def run_scan(
@@ -92,13 +90,6 @@ def run_while(
     except NonFiniteError as error:
         raise error.in_step("while_loop", t) from None
     return state
-
-
-MAX_UNROLLED = 96
-"""Operations in a compiled chunk of steps."""
-
-MAX_CHUNK = 20
-"""Steps in a compiled chunk."""
 
 
 def chunk_bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> tuple[Subgraph]:
