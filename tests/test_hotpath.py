@@ -513,6 +513,8 @@ def test_what_happens_to_a_program_is_in_the_table(state, event):
     forms = in_state(state)
     forms.ledger.settle(gt.config.current)
     forms.ledger.owe(1.0)
+    forms.ledger.took(2.0)
+    ran, judged, partial = forms.executable, forms.trial, forms.partial
     before, after = TRANSITIONS[event]
     if state not in before:
         kept = attrs.asdict(forms, recurse=False)
@@ -536,6 +538,10 @@ def test_what_happens_to_a_program_is_in_the_table(state, event):
     assert forms.at_rest == (after in (State.KEPT, State.COMPILED, State.DEMOTED, State.FAILED))
     assert forms.ledger.settled is None and forms.ledger.waiting is None, "nothing is left of the state before"
     assert forms.next_form(deterministic=True) is forms.interpreted
+    if forms.executable is ran and judged is None:
+        assert forms.ledger.usual == 2.0, "the same form goes on to run"
+    else:
+        assert forms.ledger.usual == (1.0 if partial and forms.executable is forms.interpreted else 0.0)
 
 
 def test_a_compile_that_fails_after_the_worker_was_faster_changes_nothing(monkeypatch, recwarn):

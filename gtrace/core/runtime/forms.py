@@ -234,6 +234,7 @@ class Forms:
             expected = f"an event that a program may have while it is {self.state.value}"
             raise GtraceError(message("program", expected, f"{event.value!r}", "This is a fault of gtrace: report it."))
         state, usual = TRANSITIONS[event][1], 0.0
+        ran, judged = self.executable, self.trial is not None
         if self.partial is not None and partial is None and code is None:
             usual = self.partial.usual  # of the interpreted form, which runs again
         if code is not None:
@@ -251,7 +252,8 @@ class Forms:
             self.executable = self.compiled
         else:
             self.executable = self.interpreted
-        self.ledger.restart(usual)
+        # a form that goes on to run takes what it took, unless a trial has just said what that is
+        self.ledger.restart(self.ledger.usual if self.executable is ran and not judged else usual)
 
     @property
     def tier(self) -> str:
