@@ -56,6 +56,7 @@ try:
     from gtrace.core.ops.softmax_functions import *
     from gtrace.core.ops.sorting import *
     from gtrace.core.ops.unique import *
+    from gtrace.core.ops.variance import *
     from gtrace.core.trace.array import *
     from gtrace.core.trace.convert import *
     from gtrace.core.transform.callbacks import *

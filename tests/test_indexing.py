@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
@@ -226,6 +226,63 @@ def test_zero_factors_in_scattered_products():
     index = gt.array([0, 0, 1])
     g = gt.grad(lambda u: (x.at[index].multiply(u) * gt.array([1.0, 10.0])).sum())(u)
     assert g.tolist() == [10.0, 0.0, 30.0]
+
+
+INDICES = {
+    "rows": lambda i, j: (i,),
+    "columns": lambda i, j: (slice(None), i),
+    "elements": lambda i, j: (i, j),
+    "after a slice": lambda i, j: (slice(1, 3), i),
+    "apart": lambda i, j: (i, slice(None), j),
+    "in two dimensions": lambda i, j: (slice(None), np.stack([i, j])),
+}
+
+
+@settings(max_examples=30, deadline=None, database=None)
+@given(st.sampled_from(sorted(INDICES)), st.integers(0, 9), st.sampled_from([None, "clip", "promise_in_bounds"]))
+def test_of_the_values_set_at_one_place_the_written_one_has_the_derivative(name, seed, mode):
+    rng = np.random.default_rng(seed)
+    shape = (3, 4, 2) if name == "apart" else (3, 4)
+    i, j = rng.integers(0, 2, 5), rng.integers(0, 2, 5)
+    if mode is None:
+        i[rng.integers(0, 5)] = 9  # left out
+    index = INDICES[name](i, j)
+
+    def run(x, u):
+        return x.at[index].set(u, mode=mode)
+
+    near = tuple(np.minimum(p, 1) if isinstance(p, np.ndarray) else p for p in index)
+    x, u, weight = (rng.integers(1, 9, s).astype(float) for s in (shape, np.zeros(shape)[near].shape, shape))
+    if mode is not None:
+        expected = x.copy()
+        expected[index] = u
+        np.testing.assert_array_equal(np.asarray(run(gt.array(x), gt.array(u))), expected)
+    into_x, into_u = gt.grad(lambda x, u: (run(x, u) * weight).sum(), (0, 1))(gt.array(x), gt.array(u))
+    # it is linear: the gradients say what any other values give
+    other_x, other_u = (rng.integers(-9, 9, z.shape).astype(float) for z in (x, u))
+    right = (np.asarray(run(gt.array(other_x), gt.array(other_u))) * weight).sum()
+    assert float((into_x * other_x).sum() + (into_u * other_u).sum()) == right
+    moved = gt.jvp(run, (x, u), (other_x, other_u))[1]
+    assert float((moved * weight).sum()) == right
+
+
+def test_products_at_repeated_places_have_second_and_third_derivatives():
+    index = np.array([0, 1, 1, 0, 1, 0, 2])
+    u = np.array([0.0, 2.0, 0.0, 0.0, 3.0, 5.0, 4.0])
+    x = np.array([1.0, 2.0, 3.0])
+
+    def dense(u):  # the same as products of what belongs to each place
+        return sum(
+            float(k + 1) * x[k] * gt.prod(gt.stack([u[n] for n in np.flatnonzero(index == k)])) for k in range(3)
+        )
+
+    def run(u):
+        return (gt.array(x).at[index].multiply(u) * np.array([1.0, 2.0, 3.0])).sum()
+
+    for transform in (gt.grad, gt.hessian, lambda f: gt.jacfwd(gt.hessian(f))):
+        np.testing.assert_array_equal(
+            np.asarray(transform(run)(gt.array(u))), np.asarray(transform(dense)(gt.array(u)))
+        )
 
 
 # places outside their axis

@@ -74,6 +74,51 @@ def test_quantiles_of_tied_and_missing_numbers_by_each_method(name):
             np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12, err_msg=f"{method} {x} {q}")
 
 
+@pytest.mark.parametrize("name", ["quantile", "nanquantile"])
+def test_quantiles_with_weights_are_those_of_repeated_elements(name):
+    rng = np.random.default_rng(8)
+    for _ in range(15):
+        x, weights = rng.integers(-3, 4, rng.integers(1, 7)).astype(float), rng.integers(0, 4, 6)
+        weights = weights[: x.size] + (weights[: x.size].sum() == 0)
+        x[0] = np.nan if rng.random() < 0.3 and weights[1:].sum() else x[0]
+        q = np.append([0.0, 1.0], rng.random(3))
+        right = getattr(np, name)(np.repeat(x, weights), q, method="inverted_cdf")
+        rows, columns = gt.array(np.stack([x, x])), np.stack([weights, weights], 1)
+        for found in (
+            getattr(gnp, name)(gt.array(x), q, method="inverted_cdf", weights=weights),
+            getattr(gnp, name)(rows, q, axis=1, method="inverted_cdf", weights=weights)[:, 1],
+            getattr(gnp, name)(rows.T, q, axis=0, method="inverted_cdf", weights=columns, keepdims=True)[:, 0, 0],
+        ):
+            if not (name == "quantile" and np.isnan(x).any()):  # a weight of 0 does not hide NaN
+                np.testing.assert_array_equal(np.asarray(found), right, err_msg=f"{x} {weights} {q}")
+    with pytest.raises(gt.ArgumentError, match="inverted_cdf as the method"):
+        gnp.quantile(gt.array(x), 0.5, weights=weights)
+    with pytest.raises(gt.ShapeError, match="weights with the shape"):
+        gnp.quantile(gt.array(x), 0.5, method="inverted_cdf", weights=np.ones(99))
+
+
+def test_deviations_from_a_center_of_ones_own():
+    x, center = np.array([[1.0, 2.0, 4.0], [0.0, 5.0, np.nan]]), np.array([[1.5], [2.0]])
+    squares, real = (x - center) ** 2, np.isfinite(x)
+    for name in ("var", "std", "nanvar", "nanstd"):
+        total = np.nansum(squares, 1) if name.startswith("nan") else squares.sum(1)
+        right = total / ((real.sum(1) if name.startswith("nan") else 3) - 1)
+        right = np.sqrt(right) if name.endswith("std") else right
+        for correction in ({"ddof": 1}, {"correction": 1}):
+            found = getattr(gnp, name)(gt.array(x), axis=1, mean=gt.array(center), **correction)
+            np.testing.assert_allclose(np.asarray(found), right, rtol=1e-12, err_msg=name)
+    with pytest.raises(gt.ArgumentError, match="correction or ddof"):
+        gnp.nanvar(gt.array(x), ddof=1, correction=1)
+
+
+@pytest.mark.parametrize("dtype", [gt.float16, gt.bfloat16])
+def test_means_of_many_elements_of_16_bits_do_not_overflow(dtype):
+    x, every = gt.full(100_000, 3.0, dtype), np.ones(100_000, bool)
+    for found in (gnp.mean(x, where=every), gnp.nanmean(x), gnp.nanmean(x, where=every)):
+        assert found.dtype == dtype and float(found) == 3.0
+    assert float(gnp.nanvar(x)) == float(gnp.var(x, where=every)) == 0.0
+
+
 @pytest.mark.parametrize("q", [-0.1, 1.1, float("nan"), [0.5, 2]])
 def test_quantiles_outside_of_their_range_are_refused(q):
     for function, scale in ((gnp.quantile, 1), (gnp.nanquantile, 1), (gnp.percentile, 100), (gnp.nanpercentile, 100)):

@@ -79,7 +79,7 @@ PAGES = (
     ),
     _page(
         "reductions", "Reductions, sorting and products", "gtrace", "Functions of whole axes.",
-        ("Reductions", "core.ops.reduce core.ops.arg_reduce core.ops.softmax_functions"),
+        ("Reductions", "core.ops.reduce core.ops.variance core.ops.arg_reduce core.ops.softmax_functions"),
         ("Along an axis", "core.ops.cumulative core.ops.sorting"),
         ("Products", "core.ops.linalg"),
     ),

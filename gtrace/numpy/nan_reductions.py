@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core import ops
-from gtrace.core.ops.elementwise import squared_magnitude
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.operands import cast, counting, promote
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -146,40 +146,41 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     Array(2., dtype=float32)
     """
     x, mask = _moments("nanmean", x, dtype, where)
-    return ops.divide(
-        ops.sum(x, axis, keepdims=keepdims, where=mask),
-        ops.sum(cast(mask, x.aval.dtype), axis, keepdims=keepdims),
-    )
+    return ops.mean(x, axis, keepdims, where=mask)
 
 
 def nanvar(
-    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None
-) -> Array:
+    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None,
+    mean: Any = None, correction: float | None = None,
+) -> Array:  # fmt: skip
     """Return the variance over `axis` of the elements that are not NaN: squares over their count minus `ddof`.
 
     Args:
         where: a mask that broadcasts to x; only elements where it holds count.
+        mean: what the deviations are from, with the reduced axes; None: the mean.
+        correction: another name of `ddof`.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.nanvar(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """
+    if correction is not None:
+        if ddof:
+            raise ArgumentError(message("nanvar", "correction or ddof", "both", "They are one number: pass one."))
+        ddof = correction
     x, mask = _moments("nanvar", x, dtype, where)
-    count = ops.sum(cast(mask, ops.real(x).aval.dtype), axis, keepdims=keepdims)
-    center = nanmean(x, axis, keepdims=True, where=mask)
-    deviation = ops.subtract(ops.where(mask, x, center), center)  # a NaN would reach the derivative
-    freedom = ops.subtract(count, float(ddof))
-    total = ops.sum(squared_magnitude(deviation), axis, keepdims=keepdims, where=mask)
-    return ops.divide(total, ops.where(ops.greater(freedom, 0.0), freedom, math.nan))
+    out = ops.var(x, axis, ddof, keepdims, where=mask, mean=mean)
+    return ops.where(ops.greater(ops.sum(mask, axis, keepdims=keepdims), ddof), out, math.nan)
 
 
 def nanstd(
-    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None
-) -> Array:
+    x: Any, axis: Any = None, dtype: Any = None, *, ddof: float = 0, keepdims: bool = False, where: Any = None,
+    mean: Any = None, correction: float | None = None,
+) -> Array:  # fmt: skip
     """Return the standard deviation over `axis`, the square root of `nanvar`, whose arguments it takes.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.nanstd(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """
-    return ops.sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where))
+    return ops.sqrt(nanvar(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=where, mean=mean, correction=correction))

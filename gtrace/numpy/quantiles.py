@@ -10,13 +10,15 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import beside, cast, promote
 from gtrace.core.ops.reduce import to_last
+from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.transform.vmap import vmap
 
 __all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 
@@ -33,7 +35,9 @@ _INVERTED = ("inverted_cdf", "averaged_inverted_cdf", "closest_observation")
 _METHODS = (*_CONTINUOUS, *_INVERTED, "lower", "higher", "midpoint", "nearest")
 
 
-def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool) -> Array:
+def _quantile(
+    op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, skip: bool, weights: Any = None
+) -> Array:  # fmt: skip
     """Return quantiles; `skip`: of the elements that are not NaN."""
     if method not in _METHODS:
         raise ArgumentError(message(op, f"a method among {', '.join(_METHODS)}", repr(method), "Use one of them."))
@@ -50,6 +54,10 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     *rest, size = rows.shape
     if not size:
         raise ArgumentError(message(op, "elements", repr(x.aval), "A quantile of nothing does not exist."))
+    if weights is not None:
+        if method != "inverted_cdf":
+            raise ArgumentError(message(op, "inverted_cdf as the method beside weights", repr(method), "Pass it."))
+        return _weighted(op, x, q, weights, axis, keepdims, skip)
     ordered = ops.sort(rows)  # NaNs come last
     wanted = cast(ops.ravel(q), torch.float64)  # float32 cannot number all elements
     count: Any = size
@@ -76,6 +84,34 @@ def _quantile(op: str, x: Any, q: Any, axis: Any, method: str, keepdims: bool, s
     return ops.reshape(out, (*q.shape, *shape))
 
 
+def _weighted(op: str, x: Array, q: Array, weights: Any, axis: Any, keepdims: bool, skip: bool) -> Array:
+    """Return the least elements up to which the weights make a part q of all; `skip`: without elements that are NaN."""
+    w = beside(x.aval.device, weights, ops.array(weights))
+    if w.shape != x.shape:
+        if w.ndim != 1 or not isinstance(axis, int) or w.shape[0] != x.shape[axis]:
+            got = f"{w.aval!r} for {x.aval!r}"
+            raise ShapeError(message(op, "weights with the shape of the array or of the axis", got, "Check it."))
+        place = normalize_axis(op, axis, x.ndim)
+        w = ops.broadcast_to(ops.reshape(w, tuple(n if k == place else 1 for k, n in enumerate(x.shape))), x.shape)
+    w = cast(w, torch.float64)
+    w = ops.where(ops.isnan(x), 0.0, w) if skip else w
+    (rows, shape), (parts, _) = to_last(op, x, axis, keepdims), to_last(op, w, axis, keepdims)
+    order = ops.argsort(rows)
+    rows = ops.take_along_axis(rows, order, -1)
+    below = ops.cumsum(ops.take_along_axis(parts, order, -1), -1)
+    below = ops.divide(below, slice_axis(below, below.ndim - 1, below.shape[-1] - 1, below.shape[-1]))
+    # elements of no weight are passed over at the start too
+    below = ops.where(ops.equal(below, 0.0), -1.0, below)
+    kind = q.aval.dtype if q.aval.floating else torch.float64
+    below, wanted = cast(below, kind), cast(ops.ravel(q), kind)
+    places = vmap(lambda row: ops.searchsorted(row, wanted))(ops.reshape(below, (-1, below.shape[-1])))
+    places = ops.minimum(ops.reshape(places, (*rows.shape[:-1], q.size)), rows.shape[-1] - 1)
+    out = ops.take_along_axis(rows, places, -1)
+    if not skip:
+        out = ops.where(ops.any(ops.isnan(rows), -1, True), math.nan, out)
+    return ops.reshape(ops.moveaxis(out, -1, 0), (*q.shape, *shape))
+
+
 def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
     """Return the place of the element below each quantile, and the weight of the next one."""
     if method in _CONTINUOUS:
@@ -98,13 +134,16 @@ def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
     return low, ops.where(fraction > 0, 0.5, 0.0) if method == "midpoint" else fraction
 
 
-def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+def quantile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
+) -> Array:
     """Return the values below which the fractions q of the elements over `axis` lie; NaN if there is one.
 
     Args:
         q: numbers from 0 to 1; their axes come first in the result.
         method: what to do between two elements: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"``,
             ``"nearest"``, or another method of NumPy's.
+        weights: how much each element counts, with the shape of x or of the axis; for ``"inverted_cdf"`` alone.
 
     Raises:
         ArgumentError: another method, no elements, or numbers q outside of their range. Elements of an Array q are not
@@ -114,17 +153,19 @@ def quantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdi
     >>> gnp.quantile(gnp.array([1., 2., 3., 4.]), 0.5)
     Array(2.5, dtype=float32)
     """
-    return _quantile("quantile", x, q, axis, method, keepdims, False)
+    return _quantile("quantile", x, q, axis, method, keepdims, False, weights)
 
 
-def percentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+def percentile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
+) -> Array:
     """Return quantiles as `quantile` does, for q from 0 to 100.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.percentile(gnp.array([1., 2., 3., 4.]), gnp.array([0, 50]))
     Array([1. , 2.5], dtype=float32)
     """
-    return _quantile("percentile", x, _hundredths(q), axis, method, keepdims, False)
+    return _quantile("percentile", x, _hundredths(q), axis, method, keepdims, False, weights)
 
 
 def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
@@ -137,24 +178,28 @@ def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     return _quantile("median", x, 0.5, axis, "linear", keepdims, False)
 
 
-def nanquantile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+def nanquantile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
+) -> Array:
     """Return the quantiles of the elements that are not NaN; the arguments are those of `quantile`.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.nanquantile(gnp.array([1., gnp.nan, 3.]), 0.5)
     Array(2., dtype=float32)
     """
-    return _quantile("nanquantile", x, q, axis, method, keepdims, True)
+    return _quantile("nanquantile", x, q, axis, method, keepdims, True, weights)
 
 
-def nanpercentile(x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False) -> Array:
+def nanpercentile(
+    x: Any, q: Any, axis: Any = None, *, method: str = "linear", keepdims: bool = False, weights: Any = None
+) -> Array:
     """Return the percentiles of the elements that are not NaN; the arguments are those of `percentile`.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.nanpercentile(gnp.array([1., gnp.nan, 3.]), 50)
     Array(2., dtype=float32)
     """
-    return _quantile("nanpercentile", x, _hundredths(q), axis, method, keepdims, True)
+    return _quantile("nanpercentile", x, _hundredths(q), axis, method, keepdims, True, weights)
 
 
 def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:

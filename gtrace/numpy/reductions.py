@@ -80,7 +80,7 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False,
 
 def var(
     x: Any, axis: Any = None, dtype: Any = None, *, ddof: float | None = None, correction: float = 0.0,
-    keepdims: bool = False, where: Any = None,
+    keepdims: bool = False, where: Any = None, mean: Any = None,
 ) -> Array:  # fmt: skip
     """Return the variance over `axis`; see `gt.var`.
 
@@ -88,12 +88,12 @@ def var(
     >>> gnp.var(gnp.asarray([1., 2., 3.]), 0, gnp.float64, ddof=1)
     Array(1., dtype=float64)
     """
-    return ops.var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
+    return ops.var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where, mean=mean)
 
 
 def std(
     x: Any, axis: Any = None, dtype: Any = None, *, ddof: float | None = None, correction: float = 0.0,
-    keepdims: bool = False, where: Any = None,
+    keepdims: bool = False, where: Any = None, mean: Any = None,
 ) -> Array:  # fmt: skip
     """Return the standard deviation over `axis`; see `gt.std`.
 
@@ -101,7 +101,7 @@ def std(
     >>> gnp.std(gnp.asarray([1., 3.]), 0, gnp.float64)
     Array(1., dtype=float64)
     """
-    return ops.std(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where)
+    return ops.std(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where, mean=mean)
 
 
 def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
@@ -31,6 +28,7 @@ uniform = Distribution(
     cdf=lambda z: z,
     sf=lambda z: 1 - z,
     ppf=lambda q: q,
+    isf=lambda q: 1 - q,
     support=lambda: (0.0, 1.0),
 )
 expon = Distribution(
@@ -103,19 +101,19 @@ gumbel_l = Distribution(
 )  # fmt: skip
 gamma = Distribution(
     "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
-    sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes="a",
+    sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes="a", wide=True,
 )  # fmt: skip
 chi2 = Distribution(
     "chi2",
     lambda z, df: special.xlogy(df / 2 - 1, z / 2) - z / 2 - special.gammaln(df / 2) - math.log(2.0),
     cdf=lambda z, df: special.gammainc(df / 2, z / 2), sf=lambda z, df: special.gammaincc(df / 2, z / 2),
-    support=lambda df: _POSITIVE, shapes="df",
+    support=lambda df: _POSITIVE, shapes="df", wide=True,
 )  # fmt: skip
 beta = Distribution(
     "beta",
     lambda z, a, b: special.xlogy(a - 1, z) + special.xlog1py(b - 1, neg(z)) - special.betaln(a, b),
     cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betainc(b, a, 1 - z),
-    support=lambda a, b: (0.0, 1.0), shapes="a b",
+    support=lambda a, b: (0.0, 1.0), shapes="a b", wide=True,
 )  # fmt: skip
 
 
@@ -146,21 +144,20 @@ def _t_tail(z: Array, df: Array) -> Array:
 
 
 def _t_below(z: Array, df: Array) -> Array:
-    wide, degrees = cast(z, torch.float64), cast(df, torch.float64)
-    tail = _t_tail(wide, degrees)
-    return cast(ops.where(wide < 0, tail, 1 - tail), z.aval.dtype)
+    tail = _t_tail(z, df)
+    return ops.where(z < 0, tail, 1 - tail)
 
 
 t = Distribution(
     "t",
     lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z / ops.sqrt(df)),
-    cdf=_t_below, sf=lambda z, df: _t_below(neg(z), df), shapes="df",
+    cdf=_t_below, sf=lambda z, df: _t_below(neg(z), df), shapes="df", wide=True,
 )  # fmt: skip
 pareto = Distribution(
     "pareto", lambda z, b: ops.log(b) - (b + 1) * ops.log(z), cdf=lambda z, b: neg(ops.expm1(neg(b * ops.log(z)))),
     logcdf=lambda z, b: log1mexp(b * ops.log(z)), logsf=lambda z, b: neg(b * ops.log(z)),
     ppf=lambda q, b: ops.exp(neg(ops.log1p(neg(q))) / b), isf=lambda q, b: ops.exp(neg(ops.log(q)) / b),
-    support=lambda b: (1.0, math.inf), shapes="b",
+    support=lambda b: (1.0, math.inf), shapes="b", wide=True,
 )  # fmt: skip
 
 
@@ -199,7 +196,7 @@ def _log_part(part: Array, rest: Array) -> Array:
 truncnorm = Distribution(
     "truncnorm", lambda z, a, b: neg(ops.square(z)) / 2 - HALF_LOG_2PI - _log_mass(a, b),
     logcdf=lambda z, a, b: _log_part(*_both(z, a, b)), logsf=lambda z, a, b: _log_part(*_both(z, a, b)[::-1]),
-    support=lambda a, b: (a, b), shapes="a b",
+    support=lambda a, b: (a, b), shapes="a b", valid=ops.less, wide=True,
 )  # fmt: skip
 
 
@@ -210,12 +207,14 @@ def _gennorm_tail(z: Array, beta: Array) -> Array:
 
 gennorm = Distribution(
     "gennorm", lambda z, beta: ops.log(0.5 * beta) - special.gammaln(1.0 / beta) - ops.power(ops.absolute(z), beta),
-    cdf=_gennorm_tail, sf=lambda z, beta: _gennorm_tail(neg(z), beta), shapes="beta",
+    cdf=_gennorm_tail, sf=lambda z, beta: _gennorm_tail(neg(z), beta), shapes="beta", wide=True,
 )  # fmt: skip
 vonmises = Distribution(
     "vonmises",
     lambda z, kappa: ops.multiply(kappa, -2 * ops.square(ops.sin(z / 2))) - ops.log(2 * math.pi * i0e(kappa)),
     shapes="kappa",
+    valid=lambda kappa: kappa >= 0,
+    wide=True,
 )
 
 
@@ -224,4 +223,7 @@ def _wrapped(z: Array, c: Array) -> Array:
     return ops.log1p(neg(c * c)) - ops.log(2 * math.pi * around)
 
 
-wrapcauchy = Distribution("wrapcauchy", _wrapped, support=lambda c: (0.0, 2 * math.pi), shapes="c")
+wrapcauchy = Distribution(
+    "wrapcauchy", _wrapped, support=lambda c: (0.0, 2 * math.pi), shapes="c",
+    valid=lambda c: ops.logical_and(c > 0, c < 1),
+)  # fmt: skip

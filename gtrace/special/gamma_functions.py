@@ -287,6 +287,39 @@ def _sign(x: Array) -> Array:
     return ops.where(odd, constant(-1.0, x.aval), 1.0)
 
 
+_EVEN = 10.0
+
+
+def _stirling_rest(x: Any) -> Any:
+    """Return the logarithm of the gamma function minus Stirling's formula, for x of at least 10."""
+    u = 1.0 / (x * x)
+    return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * (691 / 360360)))))) / x
+
+
+def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
+    """Return the logarithm of the beta function, for large arguments without large terms (as R computes it).
+
+    Args:
+        m: the module of the functions, `ops` or `torch`.
+        logarithm: that of the gamma function.
+        a, b: of float64.
+    """
+    low, high = m.minimum(a, b), m.maximum(a, b)
+    plain = logarithm(a) + logarithm(b) - logarithm(a + b)
+    large = m.logical_and(m.logical_and(high >= _EVEN, high < math.inf), low > 0)
+    small = m.logical_and(large, low < _EVEN)
+    high, first, second = m.where(large, high, _EVEN), m.where(small, low, 1.0), m.where(large, low, _EVEN)
+    one = first + high
+    gap = _stirling_rest(high) - _stirling_rest(one) + (high - 0.5) * m.log1p(-first / one)
+    uneven = logarithm(first) + gap + first - first * m.log(one)
+    second = m.where(small, _EVEN, second)
+    total = second + high
+    rest = _stirling_rest(second) + _stirling_rest(high) - _stirling_rest(total)
+    even = rest + (second - 0.5) * m.log(second / total) + high * m.log1p(-second / total)
+    even = even + (0.5 * math.log(2.0 * math.pi) - 0.5 * m.log(high))
+    return m.where(large, m.where(small, uneven, even), plain)
+
+
 def betaln(a: Any, b: Any) -> Array:
     """Return the logarithm of the absolute value of the beta function.
 
@@ -297,7 +330,7 @@ def betaln(a: Any, b: Any) -> Array:
     a, b = as_arrays("betaln", a, b)
     kind = a.aval.dtype
     a, b = cast(a, torch.float64), cast(b, torch.float64)  # the terms are much larger than their sum
-    return cast(ops.subtract(ops.add(gammaln(a), gammaln(b)), gammaln(ops.add(a, b))), kind)
+    return cast(log_beta(ops, gammaln, a, b), kind)
 
 
 def beta(a: Any, b: Any) -> Array:

@@ -18,7 +18,7 @@ from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats,
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
-from gtrace.special.gamma_functions import betaln, digamma
+from gtrace.special.gamma_functions import betaln, digamma, log_beta
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = ["betainc", "exp1", "expi", "expn"]
@@ -39,7 +39,7 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
     s, weight = half_line(1.0 / rate)
     log_t = log_near.unsqueeze(-1) - s
     log_rest = torch.log1p(-torch.exp(log_t))
-    size = torch.special.gammaln(a) + torch.special.gammaln(b) - torch.special.gammaln(a + b)
+    size = log_beta(torch, torch.special.gammaln, a, b)
     exponent = first.unsqueeze(-1) * log_t + (second - 1.0).unsqueeze(-1) * log_rest - size.unsqueeze(-1)
     terms = torch.exp(exponent) * weight
     sided = lower.unsqueeze(-1)

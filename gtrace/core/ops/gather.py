@@ -12,18 +12,16 @@ import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
 from gtrace.core.base.errors import BoundsError, ShapeError, message
-from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import Op, define
-from gtrace.core.ir.wide_unsigned import flipped
 from gtrace.core.ops.batching import align, places, shifted
-from gtrace.core.ops.checks import of_operand, reshaped, same_kind
-from gtrace.core.ops.elementwise import add, divide, multiply
+from gtrace.core.ops.checks import of_operand, reshaped
 from gtrace.core.ops.index_bounds import clamped, is_inside
 from gtrace.core.ops.logic import equal, logical_and, where
 from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.samples import rng, uniform
-from gtrace.core.ops.shape import broadcast_to, constant, moveaxis, ravel, reshape
+from gtrace.core.ops.shape import broadcast_to, constant, moveaxis, reshape
 from gtrace.core.ops.sharding_rules import indexed, indexed_put, picked, scattered
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
@@ -195,12 +193,31 @@ def _index_put_direct(
 
 
 def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
-    _, u, *indices, _ = rest
+    x, u, *indices, _ = rest
     into_x = ct if accumulate else bind(index_put_op, (ct, constant(0.0, u.aval), *indices), (dims, False))
-    return [into_x, bind(index_op, (ct, *indices), (dims,)), *[None] * len(indices)]
+    into_u = bind(index_op, (ct, *indices), (dims,)) if needed[1] else None
+    if into_u is not None and not accumulate and indices[0].size > 1:
+        into_u = where(_written_last(index_put_op, x, u, indices, indices, dims), into_u, 0.0)
+    return [into_x, into_u, *[None] * len(indices)]
 
 
-def _update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str) -> numpy.ndarray:
+def _written_last(op: Op, x: Array, u: Array, indices: Any, near: Any, dims: tuple[int, ...], *rest: Any) -> Array:
+    """Return which values of an update are in its result: of several for one place, only one is.
+
+    Args:
+        op: the update. It writes the number of each value in place of the value.
+        near: the indices, moved inside of their axes. A value that is left out finds the number of another, or -1.
+        rest: the parameters of the update between `dims` and `accumulate`.
+    """
+    device, count = x.aval.device, tuple(range(len(dims)))
+    numbers = reshape(places(indices[0].size, device), indices[0].shape)
+    none = constant(-1, aval(tuple(x.aval.shape[dim] for dim in dims), torch.int64, device))
+    written = bind(op, (none, numbers, *indices), (count, *rest, False))
+    found = equal(bind(index_op, (written, *near), (count,)), numbers)
+    return reshape(found, (*found.shape, *(1,) * (u.ndim - index_place(dims) - found.ndim)))
+
+
+def update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str) -> numpy.ndarray:
     """Return what NumPy makes of ``x.at[index].name(u)``, one update after the other."""
     out = x.copy()
     if name == "set":
@@ -216,7 +233,7 @@ index_put_op = define(
     indices=True, shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
-    reference=_update_reference,
+    reference=update_reference,
     user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u, mode="promise_in_bounds"),
     keeps=slice(1),
 )  # fmt: skip
@@ -280,7 +297,10 @@ def _put_inside_vjp(
     if needed[1]:
         sizes = [x.aval.shape[dim] for dim in dims]
         near = [clamped(i, n) if check else i for i, n, check in zip(indices, sizes, loose, strict=True)]
-        taken = inside(indices, sizes, loose, dims, len(u.aval.shape))
+        if accumulate or indices[0].size == 1:
+            taken = inside(indices, sizes, loose, dims, len(u.aval.shape))
+        else:
+            taken = _written_last(index_put_inside_op, x, u, indices, near, dims, loose)
         into_u = where(taken, bind(index_op, (ct, *near), (dims,)), 0.0)
     return [into_x, into_u, *[None] * len(indices)]
 
@@ -303,7 +323,7 @@ def inside(
 
 def _inside_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, name: str) -> numpy.ndarray:
     kept = (index >= -len(x)) & (index < len(x))
-    return _update_reference(x, index[kept], u[kept], name)
+    return update_reference(x, index[kept], u[kept], name)
 
 
 index_put_inside_op = define(
@@ -319,55 +339,7 @@ index_put_inside_op = define(
 )  # fmt: skip
 
 
-# -- reductions of values at equal places
-
-
-def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
-    return torch.scatter_reduce(x, 0, index, u, mode, include_self=True)
-
-
-def _scatter_bits(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
-    if mode == "prod":
-        return _scatter_impl(x, index, u, mode)
-    return flipped(_scatter_impl(flipped(x), index, flipped(u), mode))
-
-
-def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: Array, mode: str) -> tuple[Any, ...]:
-    def gather(values: Array) -> Array:
-        return bind(index_op, (values, index), ((0,),))
-
-    def gather_sum(start: Array, values: Array) -> Array:
-        return bind(index_put_op, (start, values, index), ((0,), True))
-
-    if mode == "prod":
-        zero = equal(u, 0.0)
-        filled = where(zero, 1.0, u)
-        nonzero = bind(scatter_op, (x, index, filled), ("prod",))
-        zeros = gather(gather_sum(constant(0.0, x.aval), cast(zero, u.aval.dtype)))
-        alone = logical_and(zero, equal(zeros, 1.0))
-        others = where(alone, gather(nonzero), where(zero, 0.0, divide(gather(out), filled)))
-        return bind(scatter_op, (ct, index, u), ("prod",)), None, multiply(gather(ct), others)
-    # all elements that attain the extremum share the derivative equally
-    hit_x, hit_u = cast(equal(x, out), x.aval.dtype), cast(equal(u, gather(out)), x.aval.dtype)
-    share = divide(ct, gather_sum(hit_x, hit_u))
-    return multiply(hit_x, share), None, multiply(hit_u, gather(share))
-
-
-def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) -> Array:
-    x, index, u = align(size, batched, operands)
-    width = x.shape[1]
-    offsets = multiply(reshape(places(size, x.aval.device), (size, 1)), width)
-    return reshape(bind(op, (ravel(x), ravel(add(index, offsets)), ravel(u)), (mode,)), (size, width))
-
-
-scatter_op = define(
-    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, indices=True, shape=same_kind, vjp=_scatter_vjp,
-    batch=_scatter_batch, unsigned=_scatter_bits,
-    samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
-                     for name in ("multiply", "min", "max")],
-    reference=_update_reference, user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u),
-    keeps=slice(1),
-)  # fmt: skip
+# -- along one axis
 
 
 def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis: int) -> tuple[Array, None]:

@@ -14,14 +14,15 @@ from gtrace.core.base.errors import DtypeError, ShapeError, message, user_locati
 from gtrace.core.ir.aval import aval
 from gtrace.core.ops.batching import places
 from gtrace.core.ops.complex_parts import real
-from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, stop_gradient, subtract
-from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape, scatter_op
+from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
+from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import Split, read, split_index
 from gtrace.core.ops.index_bounds import check_mode
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
 from gtrace.core.ops.operands import beside, cast
 from gtrace.core.ops.reduce import max as amax
+from gtrace.core.ops.scatter_reduce import scatter_op
 from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
@@ -50,8 +51,8 @@ class At:
 
 
 class AtIndex:
-    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values, `apply` applies
-    its function as often, and the others combine all values.
+    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values: it alone has a
+    derivative. `apply` applies its function as often, and the others combine all values.
 
     Every update takes these keywords:
 
@@ -203,11 +204,6 @@ class AtIndex:
         occurrences = read(none.at[self._index].add(1, mode=mode), self._index, inside, None)
         first = cast(new if old.aval.complex else real(new), old.aval.dtype)
         last = loop(1, amax(occurrences) if most is None else most, again, first)
-        if most is not None:
-            # one occurrence of each element takes part in the gradient, since one of the equal values is kept
-            number = reshape(places(old.size, old.aval.device), old.shape)
-            kept = read(none.at[self._index].set(number, mode=mode), self._index, inside, None)
-            last = where(kept == number, last, stop_gradient(last))
         return self.set(last, mode=mode)
 
     def _update(self, values: Any, name: str, mode: str | None) -> Array:

@@ -22,6 +22,7 @@ from gtrace.core.ops import (
     reduce,
     sorting,
     unique,
+    variance,
 )
 from gtrace.core.ops import shape as shapes
 from gtrace.core.trace.array import Array
@@ -101,8 +102,8 @@ class ArrayMethods:
     prod = reduce.prod
     any = reduce.any
     all = reduce.all
-    var = reduce.var
-    std = reduce.std
+    var = variance.var
+    std = variance.std
     argmax = arg_reduce.argmax
     argmin = arg_reduce.argmin
     cumsum = cumulative.cumsum

@@ -21,17 +21,7 @@ from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops import logic
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
-from gtrace.core.ops.elementwise import (
-    add,
-    divide,
-    exp,
-    maximum,
-    minimum,
-    multiply,
-    sqrt,
-    squared_magnitude,
-    subtract,
-)
+from gtrace.core.ops.elementwise import add, divide, exp, maximum, minimum, multiply, subtract
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import equal, logical_not, not_equal
 from gtrace.core.ops.operands import accumulating, cast, counted, promote, promote_arrays
@@ -53,10 +43,9 @@ from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.fast import bind_met
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.trace.replayable import replayable
 
 __all__ = [
-    "sum", "mean", "max", "min", "any", "all", "prod", "var", "std", "count_nonzero",
+    "sum", "mean", "max", "min", "any", "all", "prod", "count_nonzero",
 ]  # fmt: skip
 
 _PARAMS = ("axes", "keepdims")
@@ -208,7 +197,7 @@ def resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, 
     return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
 
 
-def _kept(op: str, x: Array, where: Any, otherwise: Any) -> Array:
+def keeping(op: str, x: Array, where: Any, otherwise: Any) -> Array:
     """Return x where the mask `where`, which broadcasts to it, holds, and `otherwise` elsewhere."""
     mask = _truth(op, where)
     padded = (1,) * (x.ndim - mask.ndim) + mask.shape
@@ -243,7 +232,7 @@ def sum(  # noqa: A001
     if dtype is not None:
         kind = as_dtype(dtype)
         return cast(sum(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
-    out = bind_met(sum_op, x if where is None else _kept("sum", x, where, 0), (axis, keepdims), _resolve)
+    out = bind_met(sum_op, x if where is None else keeping("sum", x, where, 0), (axis, keepdims), _resolve)
     if not out.aval.floating:
         out = counted(out, x)
     return out if initial is None else _joined(add, out, initial)
@@ -265,10 +254,12 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     (x,) = promote("mean", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
     if where is None:
         return mean(x, axis, keepdims)
-    return divide(sum(x, axis, keepdims=keepdims, where=where), _count(x, where, axis, keepdims))
+    if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums overflow, and so do counts
+        return cast(mean(cast(x, torch.float32), axis, keepdims, where=where), x.aval.dtype)
+    return divide(sum(x, axis, keepdims=keepdims, where=where), count_kept(x, where, axis, keepdims))
 
 
-def _count(x: Array, where: Any, axis: Any, keepdims: bool) -> Array:
+def count_kept(x: Array, where: Any, axis: Any, keepdims: bool) -> Array:
     """Return how many elements a mask keeps, in the dtype of x."""
     ones = full_like_scalar(1, x.aval.dtype, x.shape, x.device)
     return sum(ones, axis, keepdims=keepdims, where=where)
@@ -281,7 +272,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
         fix = "Pass initial=, which the result is at least or at most."
         raise ArgumentError(message(op.name, "`initial` beside a mask", "none", fix))
     if where is not None:
-        x = _kept(op.name, x, where, initial)
+        x = keeping(op.name, x, where, initial)
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
         return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
@@ -331,7 +322,7 @@ def any(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
     """
-    x = _truth("any", x) if where is None else _kept("any", _truth("any", x), where, False)
+    x = _truth("any", x) if where is None else keeping("any", _truth("any", x), where, False)
     return bind_met(_any, x, (axis, keepdims), _resolve)
 
 
@@ -342,62 +333,13 @@ def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
-    x = _truth("all", x) if where is None else _kept("all", _truth("all", x), where, True)
+    x = _truth("all", x) if where is None else keeping("all", _truth("all", x), where, True)
     return bind_met(_all, x, (axis, keepdims), _resolve)
 
 
 def _truth(op: str, x: Any) -> Array:
     x = lift(op, x)
     return x if x.aval.dtype is torch.bool else not_equal(x, 0)
-
-
-@replayable
-def var(
-    x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
-    ddof: float | None = None, where: Any = None,
-) -> Array:  # fmt: skip
-    """Return the variance over `axis`: squared magnitudes of deviations, summed, over the count minus `correction`.
-
-    Args:
-        ddof: NumPy's name of `correction`.
-        where: a mask that broadcasts to x; only elements where it holds count.
-
-    >>> import gtrace as gt
-    >>> gt.var(gt.array([1., 2., 3.]), correction=1)
-    Array(1., dtype=float32)
-    """
-    x = lift("var", x)
-    (x,) = promote("var", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
-    if ddof is not None:
-        if correction:
-            raise ArgumentError(message("var", "correction or ddof", "both", "They are one number: pass one."))
-        correction = ddof
-    if not isinstance(correction, (int, float, numpy.number)):
-        raise ArgumentError(message("var", "a number as correction", repr(correction), "Pass the rest by name."))
-    if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums of squares overflow
-        return cast(var(cast(x, torch.float32), axis, correction, keepdims, where=where), x.aval.dtype)
-    axes = normalize_axes("var", axis, x.ndim)
-    if where is not None:
-        deviation = _kept("var", subtract(x, mean(x, axes, True, where=where)), where, 0)
-        count = maximum(subtract(_count(x, where, axes, keepdims), float(correction)), 0.0)
-        return divide(sum(squared_magnitude(deviation), axes, keepdims=keepdims), count)
-    deviation = subtract(x, bind(_mean, (x,), (axes, True)))
-    total = bind(sum_op, (squared_magnitude(deviation),), (axes, as_flag("var", "keepdims", keepdims)))
-    return divide(total, builtins.max(float(math.prod(x.shape[k] for k in axes) - correction), 0.0))
-
-
-@replayable
-def std(
-    x: Any, axis: Any = None, correction: float = 0.0, keepdims: bool = False, *, dtype: Any = None,
-    ddof: float | None = None, where: Any = None,
-) -> Array:  # fmt: skip
-    """Return the standard deviation over `axis`, the square root of `var`, whose arguments it takes.
-
-    >>> import gtrace as gt
-    >>> gt.std(gt.array([1., 3.]))
-    Array(1., dtype=float32)
-    """
-    return sqrt(var(x, axis, correction, keepdims, dtype=dtype, ddof=ddof, where=where))
 
 
 # -- products
@@ -474,7 +416,7 @@ def prod(
         kind = as_dtype(dtype)
         return cast(prod(cast(x, kind), axis, keepdims=keepdims, where=where, initial=initial), kind)
     if where is not None:
-        x = _kept("prod", x, where, 1)
+        x = keeping("prod", x, where, 1)
     if isinstance(axis, (tuple, list)) or axis is None:
         x, shape = to_last("prod", x, axis, keepdims)
         out = reshape(bind(_prod, (x,), (x.ndim - 1, False)), shape)

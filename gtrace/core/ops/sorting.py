@@ -47,13 +47,13 @@ def _indices(a: Aval) -> Aval:
 
 
 def _sort_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, descending: bool) -> tuple[Array]:
-    order = bind(_argsort, (x,), (axis, descending))
-    places = bind(_argsort, (order,), (axis, False))  # the inverse permutation: where each element went
+    order = bind(argsort_op, (x,), (axis, descending))
+    places = bind(argsort_op, (order,), (axis, False))  # the inverse permutation: where each element went
     return (take_along_axis(ct, places, axis),)
 
 
 def _sort_jvp(ts: Any, x: Array, out: Array, axis: int, descending: bool) -> Array:
-    return take_along_axis(ts[0], bind(_argsort, (x,), (axis, descending)), axis)
+    return take_along_axis(ts[0], bind(argsort_op, (x,), (axis, descending)), axis)
 
 
 def _samples() -> list[Sample]:
@@ -82,7 +82,7 @@ _sort = define(
     user=lambda x, **kw: sort(x, **kw),
     keeps=slice(None),
 )  # fmt: skip
-_argsort = define(
+argsort_op = define(
     "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, shape=lambda avals, **_: _indices(avals[0]),
     nondiff=_PLACE, factors=along("axis"), batch=shifted("axis"), samples=_samples,
     span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
@@ -133,7 +133,7 @@ def argsort(
     """
     _check_kind("argsort", kind)
     x, place = _along("argsort", x, axis)
-    return bind(_argsort, (x,), (place, as_flag("argsort", "descending", descending)))
+    return bind(argsort_op, (x,), (place, as_flag("argsort", "descending", descending)))
 
 
 # -- searching

@@ -404,29 +404,16 @@ def _deviation(name: str) -> Callable[..., Any]:
     function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
 
     @functools.wraps(function)
-    def call(a: Any, axis: Any = None, *args: Any, mean: Any = None, **options: Any) -> Any:
+    def call(a: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
         out = function(a, axis, *args, **options)
         ddof = options.get("ddof") or options.get("correction") or (args[2] if len(args) > 2 else 0)
-        if ddof:
-            keepdims = options.get("keepdims") or (len(args) > 3 and args[3])
-            out = _of_freedom(name, out, lift(name, a), axis, ddof, bool(keepdims), options.get("where"))
-        if mean is None:
+        if not ddof:
             return out
-        # about another center, the mean square grows by the square of what the centers are apart
-        keep = {key: value for key, value in options.items() if key == "where"}
-        own = ours.nanmean if name.startswith("nan") else ours.mean
-        x = lift(name, a)
-        apart = ops.subtract(own(x, axis, keepdims=True, **keep), mean)
-        shift = ops.square(ops.absolute(apart))
-        if not (options.get("keepdims") or (len(args) > 3 and args[3])):
-            shift = ops.reshape(shift, out.shape)
-        if ddof:
-            fix = "Leave ddof and correction at 0."
-            raise ArgumentError(message(name, "mean= without ddof", "both", fix))
-        return ops.sqrt(ops.square(out) + shift) if name.endswith("std") else out + shift
+        keepdims = options.get("keepdims") or (len(args) > 3 and args[3])
+        return _of_freedom(name, out, lift(name, a), axis, ddof, bool(keepdims), options.get("where"))
 
     del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``, or about the center `mean`. Without degrees of freedom it is NaN, as in JAX."
+    call.__doc__ = f"``gt.numpy.{name}``. Without degrees of freedom it is NaN, as in JAX."
     return call
 
 
