@@ -14,11 +14,12 @@ import numpy
 import gtrace as gt
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.force import value_of
+from gtrace.core.trace.force import value_of, with_values
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
-from gtrace.jax.adapt import HINTS, __version__
+from gtrace.jax.adapt import __version__
+from gtrace.jax.jaxprs import make_jaxpr as make_jaxpr
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
@@ -29,6 +30,7 @@ NamedSharding, P = sharding.NamedSharding, sharding.PartitionSpec
 float0 = dtypes.float0
 jacobian = jacrev
 remat = checkpoint
+ensure_compile_time_eval = with_values
 
 
 class Inline(enum.Enum):
@@ -62,26 +64,6 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
     if backend is not None and backend not in ("cpu", "gpu", "cuda", "tpu"):
         options["backend"] = backend
     return gt.jit(fun, **{name: value for name, value in options.items() if value is not None})
-
-
-def make_jaxpr(fun: Callable[..., Any], static_argnums: int | tuple[int, ...] | None = (), **options: Any) -> Any:
-    """Return a function that records `fun` and returns the graph, which prints as gtrace's IR and not as a jaxpr."""
-    unknown = sorted(name for name in options if name not in HINTS and options[name])
-    if unknown:
-        fix = "Use gt.make_graph."
-        raise ArgumentError(message("make_jaxpr", "a function and static_argnums", ", ".join(unknown), fix))
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums or ())
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        static = {k % len(args): args[k % len(args)] for k in numbers}
-
-        def dynamic(*rest: Any, **named: Any) -> Any:
-            given = iter(rest)
-            return fun(*[static[k] if k in static else next(given) for k in range(len(args))], **named)
-
-        return gt.make_graph(dynamic)(*[x for k, x in enumerate(args) if k not in static], **kwargs)
-
-    return recorded
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
@@ -125,12 +107,6 @@ def clear_caches() -> None:
 
 def effects_barrier() -> None:
     """Do nothing: there are no effects that run later."""
-
-
-@contextlib.contextmanager
-def ensure_compile_time_eval() -> Iterator[None]:
-    """Do nothing: what depends on no placeholder has a value in a traced function, too."""
-    yield
 
 
 @contextlib.contextmanager

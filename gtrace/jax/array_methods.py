@@ -1,15 +1,18 @@
-"""Methods and attributes of JAX's arrays that Arrays get when ``gtrace.jax`` is imported."""
+"""Methods and attributes of JAX's arrays and jitted functions, which ours get when ``gtrace.jax`` is imported."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from gtrace import numpy as names
 from gtrace.core import ops
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import value_of
+from gtrace.core.trace.force import materialize, value_of
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.jit import Jitted
+from gtrace.jax import stages
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
 
@@ -45,11 +48,16 @@ METHODS: dict[str, Any] = {
     "weak_type": property(lambda self: self.aval.weak),
     "platform": lambda self: device_of(self).platform,
     "is_fully_addressable": property(lambda self: True), "is_fully_replicated": property(lambda self: True),
-    "committed": property(lambda self: False),
+    "committed": property(lambda self: False), "global_shards": property(lambda self: self.addressable_shards),
+    "argpartition": lambda self, kth, axis=-1: names.argpartition(self, kth, axis),
+    "choose": lambda self, choices, out=None, mode="raise": names.choose(self, choices, mode=mode),
+    "tobytes": lambda self, order="C": self.numpy().tobytes(order),
+    "unsafe_buffer_pointer": lambda self: materialize(self, "numpy").data_ptr(),
 }  # fmt: skip
 
 
 def add() -> None:
-    """Put these names on Array."""
-    for name, value in METHODS.items():
-        setattr(Array, name, value)
+    """Put these names on Array, and those of `stages` on jitted functions."""
+    for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS)):
+        for name, value in methods.items():
+            setattr(kind, name, value)

@@ -8,34 +8,23 @@ import numpy
 
 from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.force import is_placeholder
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import is_placeholder, sources, with_values
+from gtrace.core.trace.record import followed, followers, thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.jax.extend.absent import (
-    ClosedJaxpr,
     DropVar,
-    Jaxpr,
+    Effect,
     JaxprEqn,
     Literal,
+    OpaqueTraceState,
     Primitive,
     Trace,
-    Var,
-    absent_function,
     get_opaque_trace_state,
     set_current_trace,
     take_current_trace,
 )
-
-
-class ShapedArray(ShapeDtypeStruct):
-    """The shape and the dtype of an array, with JAX's further arguments, which say nothing here.
-
-    >>> ShapedArray((2,), "float32", weak_type=True)
-    ShapeDtypeStruct(shape=(2,), dtype=float32)
-    """
-
-    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, **options: Any) -> None:
-        super().__init__(shape, dtype)
+from gtrace.jax.jaxprs import ClosedJaxpr, Jaxpr, ShapedArray, Var, eval_jaxpr
 
 
 class _AbstractType(type):
@@ -56,25 +45,37 @@ class AbstractValue(metaclass=_AbstractType):
 
 
 Atom = Var | Literal
-eval_jaxpr = absent_function("eval_jaxpr")
+
+ensure_compile_time_eval = with_values
 
 pytype_aval_mappings: dict[type, Any] = {numpy.ndarray: None}
 """The table that libraries put classes of arrays into. It is not read: what has ``__array__`` can be an argument."""
+
+
+def _array_of(x: Any) -> Any:
+    """Return the Array behind keys; else the argument."""
+    return x._data if type(x) is PRNGKeyArray else x
 
 
 class _PlaceholderType(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         if cls is not Tracer:
             return type.__instancecheck__(cls, instance)
-        return isinstance(instance, Array) and is_placeholder(instance)
+        x = _array_of(instance)
+        if type(x) is not Array:
+            return False
+        given = sources(x) if is_placeholder(x) else [x]
+        return given is None or (bool(followers) and any(map(followed, given)))
 
 
 class Tracer(metaclass=_PlaceholderType):
-    """The class of placeholders, Arrays of a function that is being traced.
+    """The class of Arrays whose value is not known while a function is traced, and of those that are differentiated.
 
     >>> import gtrace.jax as jax
     >>> isinstance(jax.numpy.ones(2), jax.core.Tracer)
     False
+    >>> jax.grad(lambda x: x * isinstance(x, jax.core.Tracer))(2.0)
+    Array(1., dtype=float32)
     """
 
 
@@ -91,12 +92,50 @@ def valid_jaxtype(x: Any) -> bool:
 
 def is_concrete(x: Any) -> bool:
     """Return whether a value is known, and no placeholder."""
-    return not isinstance(x, Tracer)
+    x = _array_of(x)
+    return not (isinstance(x, Array) and is_placeholder(x)) or sources(x) is not None
 
 
 def trace_state_clean() -> bool:
     """Return whether no function is being traced."""
     return thread.trace.capture is None
+
+
+def find_top_trace(xs: Any) -> OpaqueTraceState:
+    """Return what tells whether two places run in one traced function, whatever the values are."""
+    return get_opaque_trace_state()
+
+
+def get_aval(x: Any) -> Any:
+    """Return the shape and the dtype of an array or number."""
+    if isinstance(x, PRNGKeyArray):
+        return ShapedArray(x.shape, x.dtype)
+    array = lift("get_aval", x)
+    return ShapedArray(array.shape, array.dtype, array.aval.weak)
+
+
+def mapped_aval(size: int, axis: int | None, aval: Any) -> ShapedArray:
+    """Return the shape and dtype of one example of a batch.
+
+    >>> mapped_aval(3, 1, ShapedArray((2, 3), "float32")).shape
+    (2,)
+    """
+    shape = list(aval.shape)
+    if axis is not None:
+        del shape[axis]
+    return ShapedArray(shape, aval.dtype)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: Any) -> ShapedArray:
+    """Return the shape and dtype of a batch of examples.
+
+    >>> unmapped_aval(3, 0, ShapedArray((2,), "float32")).shape
+    (3, 2)
+    """
+    shape = list(aval.shape)
+    if axis is not None:
+        shape.insert(axis, size)
+    return ShapedArray(shape, aval.dtype)
 
 
 def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
@@ -109,7 +148,8 @@ def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
 
 
 __all__ = [
-    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "ShapedArray",
-    "Trace", "Tracer", "Var", "concrete_or_error", "eval_jaxpr", "get_opaque_trace_state", "is_concrete",
-    "pytype_aval_mappings", "set_current_trace", "take_current_trace", "trace_state_clean", "valid_jaxtype",
+    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
+    "ShapedArray", "Trace", "Tracer", "Var", "concrete_or_error", "ensure_compile_time_eval", "eval_jaxpr",
+    "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "mapped_aval", "pytype_aval_mappings",
+    "set_current_trace", "take_current_trace", "trace_state_clean", "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip

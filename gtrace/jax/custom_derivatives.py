@@ -53,7 +53,10 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
 
 
 class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
-    """``gt.custom_vjp``, with JAX's options of `defvjp`."""
+    """``gt.custom_vjp``, with JAX's names of parameters and its options of `defvjp`."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
 
     def defvjp(
         self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
@@ -77,7 +80,10 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
 
 
 class custom_jvp(gt.custom_jvp):  # noqa: N801 - JAX's name
-    """``gt.custom_jvp``, with JAX's option of `defjvp`."""
+    """``gt.custom_jvp``, with JAX's names of parameters and its option of `defjvp`."""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()) -> None:
+        super().__init__(fun, nondiff_argnums, nondiff_argnames)
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """State the rule. With `symbolic_zeros`, too, it gets arrays of zeros, and may return `SymbolicZero`."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -38,6 +37,11 @@ class Device:
         return torch.cuda.get_device_name(self.id) if self.platform == "gpu" else "cpu"
 
     @property
+    def client(self) -> Backend:
+        """The platform that the device is of."""
+        return Backend(self.platform)
+
+    @property
     def process_index(self) -> int:
         """The process that has the device: this one."""
         return 0
@@ -47,6 +51,29 @@ class Device:
 
     def __str__(self) -> str:
         return self.torch
+
+
+@attrs.frozen
+class Backend:
+    """A platform.
+
+    Attributes:
+        platform: ``"cpu"`` or ``"gpu"``.
+    """
+
+    platform: str
+
+    def devices(self) -> list[Device]:
+        """Return the devices of the platform."""
+        return devices(self.platform)
+
+    local_devices = devices
+
+    def device_count(self) -> int:
+        """Return the number of devices."""
+        return len(self.devices())
+
+    local_device_count = device_count
 
 
 def devices(backend: str | None = None) -> list[Device]:
@@ -72,15 +99,17 @@ def default_backend() -> str:
     return "cpu" if as_device(None).type == "cpu" else "gpu"
 
 
-def default_device(new_val: Any = None) -> AbstractContextManager[Any]:
-    """Return a block in which arrays are made on a device, one of `devices` or as torch names it; None: as before.
+@contextlib.contextmanager
+def default_device(new_val: Any = None) -> Iterator[None]:
+    """Return a block, or a decorator: arrays are made on a device, of `devices` or as torch names it; None: as before.
 
     >>> import gtrace.jax as jax
     >>> with jax.default_device(jax.devices("cpu")[0]):
     ...     jax.numpy.ones(2).device
     device(type='cpu')
     """
-    return contextlib.nullcontext() if new_val is None else config(device=device_name(new_val))
+    with contextlib.nullcontext() if new_val is None else config(device=device_name(new_val)):
+        yield
 
 
 def device_name(device: Any) -> str:

@@ -11,7 +11,7 @@ from gtrace import lax as our_lax
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.config import config
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.operands import deferring, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.record import thread
 
@@ -71,11 +71,11 @@ def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:  # noqa: A001 - JAX's name
 
 
 def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: function(other, self)
+    return deferring(lambda self, other: function(other, self))
 
 
 OPERATORS: dict[str, Any] = {
-    "__floordiv__": floor_divide, "__mod__": remainder, "__divmod__": divmod,
+    "__floordiv__": deferring(floor_divide), "__mod__": deferring(remainder), "__divmod__": deferring(divmod),
     "__rfloordiv__": _swapped(floor_divide), "__rmod__": _swapped(remainder), "__rdivmod__": _swapped(divmod),
 }  # fmt: skip
 """The operators of Array."""

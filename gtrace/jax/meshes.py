@@ -42,10 +42,21 @@ class SingleDeviceSharding:
         """The devices that have a part."""
         return {self.device}
 
+    def __str__(self) -> str:
+        return str(self.device)
+
 
 def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
     """Return a `SingleDeviceSharding`."""
     return SingleDeviceSharding(device, memory_kind)
+
+
+def _axis_types(self: Mesh) -> tuple[AxisType, ...]:
+    """What the compiler may do with each axis: they are all automatic."""
+    return (AxisType.Auto,) * len(self.axis_names)
+
+
+axis_types = property(_axis_types)
 
 
 class AbstractMesh(Mesh):
@@ -56,6 +67,8 @@ class AbstractMesh(Mesh):
     """
 
     __slots__ = ()
+
+    axis_types = axis_types
 
     def __init__(
         self,

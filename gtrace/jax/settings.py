@@ -6,12 +6,12 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from gtrace import config as ours
-from gtrace.core.base.errors import UnknownSettingError
+from gtrace.core.base.errors import ArgumentError, UnknownSettingError, message
 from gtrace.jax.device_functions import device_name, devices
 
 _SAME: dict[str, str] = {
@@ -25,14 +25,21 @@ _SAME: dict[str, str] = {
 
 _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None,
-    "jax_default_matmul_precision": None, "jax_default_prng_impl": "threefry2x32", "jax_log_compiles": False,
+    "jax_default_matmul_precision": None, "jax_log_compiles": False,
     "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
-    "jax_platforms": None, "jax_threefry_partitionable": True, "jax_traceback_filtering": "auto",
+    "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
-    "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow", "jax_enable_custom_prng": False,
+    "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
     "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True,
 }  # fmt: skip
-"""JAX's settings that change no result here, with their values there."""
+"""JAX's settings that change no result here, with their values: those of JAX until a program sets others."""
+
+_ONE_VALUE: dict[str, tuple[Any, str]] = {
+    "jax_threefry_partitionable": (True, "Draws are those of the partitionable form, JAX's default since 0.5."),
+    "jax_default_prng_impl": ("threefry2x32", "There is one cipher."),
+    "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
+}
+"""JAX's settings that change results and have one value here, with what to do instead."""
 
 
 # the number rules of a process that uses JAX's names are JAX's, and its results look so, unless it says otherwise
@@ -58,13 +65,18 @@ class Settings:
 
         Raises:
             UnknownSettingError: JAX, or gtrace, has no such setting.
+            ArgumentError: the setting would change results, and has another value here.
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
         elif name == "jax_default_device":
             ours.update(device="cpu" if value is None else device_name(value))
-        elif name not in _WITHOUT_EFFECT:
-            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT])
+        elif name in _ONE_VALUE:
+            _check(name, value)
+        elif name in _WITHOUT_EFFECT:
+            _WITHOUT_EFFECT[name] = value
+        else:
+            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
             raise UnknownSettingError(f"[jax.config] expected one of {known}, got {name!r}.")
 
     def __getattr__(self, name: str) -> Any:
@@ -72,6 +84,8 @@ class Settings:
             return getattr(ours, _SAME[name])
         if name == "jax_default_device":
             return devices()[0]
+        if name in _ONE_VALUE:
+            return _ONE_VALUE[name][0]
         if name in _WITHOUT_EFFECT:
             return _WITHOUT_EFFECT[name]
         raise AttributeError(f"jax.config has no setting {name!r}")
@@ -102,36 +116,65 @@ class Settings:
 config = Settings()
 
 
+def _check(name: str, value: Any) -> None:
+    """Refuse another value than the one that a setting has here."""
+    expected, fix = _ONE_VALUE[name]
+    if value is not None and value != expected:
+        raise ArgumentError(message("jax.config", f"{name}={expected!r}", repr(value), fix))
+
+
 def _block(setting: str) -> Callable[[bool], AbstractContextManager[Any]]:
     def context(new_val: bool = True) -> AbstractContextManager[Any]:
         return ours(**{setting: bool(new_val)})
 
-    context.__doc__ = f"Return a block with the setting {setting} of ``gt.config``."
+    context.__doc__ = f"Return a block, or a decorator, with the setting {setting} of ``gt.config``."
     return context
 
 
-def _idle(new_val: Any = None) -> AbstractContextManager[None]:
-    """Return a block without effect."""
-    return contextlib.nullcontext()
+def _kept(setting: str) -> Callable[..., AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def context(new_val: Any = True) -> Iterator[None]:
+        before = getattr(config, setting)
+        config.update(setting, new_val)
+        try:
+            yield
+        finally:
+            config.update(setting, before)
+
+    context.__doc__ = f"Return a block, or a decorator, in which ``jax.config.{setting}`` has another value."
+    return context
+
+
+@contextlib.contextmanager
+def _idle(new_val: Any = None) -> Iterator[None]:
+    """Return a block, or a decorator, without effect."""
+    yield
 
 
 enable_x64 = _block("x64")
 debug_nans = debug_infs = _block("debug_nans")
 debug_key_reuse = _block("debug_key_reuse")
-default_matmul_precision = numpy_dtype_promotion = numpy_rank_promotion = log_compiles = _idle
-check_tracer_leaks = default_prng_impl = threefry_partitionable = transfer_guard = enable_checks = _idle
+default_matmul_precision = _kept("jax_default_matmul_precision")
+numpy_dtype_promotion, numpy_rank_promotion = _kept("jax_numpy_dtype_promotion"), _kept("jax_numpy_rank_promotion")
+log_compiles, check_tracer_leaks = _kept("jax_log_compiles"), _kept("jax_check_tracer_leaks")
+default_prng_impl, threefry_partitionable = _kept("jax_default_prng_impl"), _kept("jax_threefry_partitionable")
+enable_custom_prng, legacy_prng_key = _kept("jax_enable_custom_prng"), _kept("jax_legacy_prng_key")
+transfer_guard, enable_checks = _kept("jax_transfer_guard"), _kept("jax_enable_checks")
+softmax_custom_jvp, explain_cache_misses = _kept("jax_softmax_custom_jvp"), _kept("jax_explain_cache_misses")
 transfer_guard_device_to_device = transfer_guard_device_to_host = transfer_guard_host_to_device = _idle
 thread_guard = array_garbage_collection_guard = no_execution = allow_f16_reductions = _idle
-softmax_custom_jvp = legacy_prng_key = enable_custom_prng = explain_cache_misses = _idle
-
-
 auto_pcast = no_tracing = make_user_context = _idle
 jax2tf_associative_scan_reductions = remove_size_one_mesh_axis_from_type = _idle
 
 
-def disable_jit(disable: bool = True) -> AbstractContextManager[Any]:
-    """Return a block in which nothing compiles, and every operation runs as it is recorded.
+@contextlib.contextmanager
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """Return a block, or a decorator, in which nothing compiles, and every operation runs as it is recorded.
 
     Functions under ``jit`` are traced all the same.
     """
-    return ours(eager=True, auto_compile=False) if disable else contextlib.nullcontext()
+    if not disable:
+        yield
+        return
+    with ours(eager=True, auto_compile=False):
+        yield

@@ -29,7 +29,9 @@ class Mesh(sharding.Mesh):
 
     __slots__ = ()
 
-    def __init__(self, devices: Any, axis_names: Sequence[str] | str) -> None:
+    axis_types = meshes.axis_types
+
+    def __init__(self, devices: Any, axis_names: Sequence[str] | str, axis_types: Any = None) -> None:
         grid = numpy.asarray(devices)
         ranks = [x.id if isinstance(x, Device) else x for x in grid.flat]
         super().__init__(numpy.array(ranks).reshape(grid.shape), axis_names)

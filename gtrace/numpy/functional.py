@@ -13,8 +13,10 @@ import numpy
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.key_arrays import PRNGKeyArray, keys_of
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
+from gtrace.core.transform.arguments import named
 from gtrace.core.transform.vmap import vmap
 
 __all__ = ["apply_along_axis", "apply_over_axes", "vectorize"]
@@ -60,10 +62,10 @@ def vectorize(
     if pyfunc is None:
         return functools.partial(vectorize, excluded=excluded, signature=signature)
 
-    @functools.wraps(pyfunc)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         mapped = [k for k in range(len(args)) if k not in excluded]
-        arrays = [ops.array(args[k]) for k in mapped]
+        keys = {k for k in mapped if type(args[k]) is PRNGKeyArray}
+        arrays = [args[k]._data if k in keys else ops.array(args[k]) for k in mapped]
         names: list[tuple[str, ...]] = [()] * len(arrays) if signature is None else _core_names(signature, len(arrays))
         loops = _loop_shapes(arrays, names)
         try:
@@ -75,7 +77,7 @@ def vectorize(
         def of_arrays(*values: Array) -> Any:
             full = list(args)
             for k, value in zip(mapped, values, strict=True):
-                full[k] = value
+                full[k] = keys_of(value) if k in keys else value
             return pyfunc(*full, **kwargs)
 
         if not loop:
@@ -88,7 +90,7 @@ def vectorize(
         out = vmap(of_arrays, in_axes=tuple(axes))(*rows)
         return tree.map(lambda y: ops.reshape(y, (*loop, *y.shape[1:])), out)
 
-    return wrapped
+    return named(wrapped, pyfunc)
 
 
 def _loop_shapes(arrays: list[Array], names: list[tuple[str, ...]]) -> list[tuple[int, ...]]:

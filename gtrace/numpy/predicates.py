@@ -132,12 +132,14 @@ def ndim(x: Any) -> int:
 
 
 def shape(x: Any) -> tuple[int, ...]:
-    """Return the sizes of the dimensions of an array, a number or nested lists.
+    """Return the sizes of the dimensions of an array, a number or nested lists; those of None are none, as in NumPy.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.shape(gnp.ones((2, 3)))
     (2, 3)
     """
+    if x is None:
+        return ()
     return tuple(x.shape) if hasattr(x, "shape") else ops.array(x).shape
 
 

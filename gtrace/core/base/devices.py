@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 def as_device(device: Any) -> torch.device:
     """Normalize a device argument; ``cuda`` gets its index, so that equal devices are equal objects.
 
-    None stands for the setting `device`.
+    None stands for the setting `device`. Other objects, such as the devices of ``gtrace.jax``, have its name as text.
 
     Raises:
         DeviceError: no such device, or one this torch build cannot use.
@@ -25,7 +25,7 @@ def as_device(device: Any) -> torch.device:
         name = config.current.device
         return CPU if name == "cpu" else _chosen(name)
     try:
-        result = torch.device(device)
+        result = torch.device(device if isinstance(device, (torch.device, str, int)) else str(device))
     except (RuntimeError, TypeError) as error:
         raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
     if result.type == "cuda":

@@ -73,7 +73,8 @@ def dtype_of(x: Any) -> torch.dtype:
     Raises:
         DtypeError: it names none that is supported.
     """
-    return DType(x.dtype if isinstance(x, (Array, torch.Tensor, numpy.ndarray, numpy.generic)) else x).torch
+    array = hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, (type, DType))
+    return DType(x.dtype if array else x).torch
 
 
 def finfo(dtype: Any) -> FloatInfo:

@@ -94,7 +94,7 @@ def _mapped(host: HostCall, levels: Any, arrays: list[Any], count: int, depth: i
     (size, flags, method), rest = levels[0], levels[1:]
     if method == "sequential":
         rows = [
-            _mapped(host, rest, [x[k] if flag else x for x, flag in zip(arrays, flags, strict=True)], count, depth)
+            _mapped(host, rest, [x[k, ...] if flag else x for x, flag in zip(arrays, flags, strict=True)], count, depth)
             for k in range(size)
         ]
         return [numpy.stack([numpy.asarray(row[j]) for row in rows]) for j in range(count)]

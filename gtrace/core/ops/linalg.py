@@ -31,7 +31,7 @@ from gtrace.core.ops.complex_parts import conj
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.operands import cast, deferring, of_operator, promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import (
     as_int,
@@ -200,6 +200,9 @@ def matmul(x: Any, y: Any) -> Array:
     Array([3., 3.], dtype=float32)
     """
     return _fast_matmul(x, y)
+
+
+of_operator[matmul] = binary_fast(matmul_op, deferring(_promoted_matmul))
 
 
 @replayable

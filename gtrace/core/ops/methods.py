@@ -25,6 +25,7 @@ from gtrace.core.ops import (
     variance,
 )
 from gtrace.core.ops import shape as shapes
+from gtrace.core.ops.operands import deferring, of_operator
 from gtrace.core.trace.array import Array
 
 namespace: types.ModuleType | None = None
@@ -34,17 +35,25 @@ API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """Versions of the Python array API whose names ``gtrace.numpy`` follows."""
 
 
+def _operator(function: Any) -> Any:
+    return of_operator.get(function) or deferring(function)
+
+
 def _swapped(function: Any) -> Any:
+    operator = _operator(function)
+
     def swapped(self: Any, other: Any) -> Array:
-        return function(other, self)
+        return operator(other, self)
 
     return swapped
 
 
 def _comparing(function: Any) -> Any:
+    operator = _operator(function)
+
     def comparing(self: Any, other: Any) -> Any:
         # as usual in Python, an array compares unequal to None and to strings
-        return NotImplemented if other is None or isinstance(other, (str, bytes)) else function(self, other)
+        return NotImplemented if other is None or isinstance(other, (str, bytes)) else operator(self, other)
 
     return comparing
 
@@ -54,34 +63,34 @@ class ArrayMethods:
 
     __slots__ = ()
 
-    __add__ = __radd__ = elementwise.add
-    __sub__ = elementwise.subtract
+    __add__ = __radd__ = _operator(elementwise.add)
+    __sub__ = _operator(elementwise.subtract)
     __rsub__ = _swapped(elementwise.subtract)
-    __mul__ = __rmul__ = elementwise.multiply
-    __truediv__ = elementwise.divide
+    __mul__ = __rmul__ = _operator(elementwise.multiply)
+    __truediv__ = _operator(elementwise.divide)
     __rtruediv__ = _swapped(elementwise.divide)
-    __floordiv__ = elementwise.floor_divide
+    __floordiv__ = _operator(elementwise.floor_divide)
     __rfloordiv__ = _swapped(elementwise.floor_divide)
-    __mod__ = elementwise.remainder
+    __mod__ = _operator(elementwise.remainder)
     __rmod__ = _swapped(elementwise.remainder)
-    __pow__ = elementwise.power
+    __pow__ = _operator(elementwise.power)
     __rpow__ = _swapped(elementwise.power)
-    __matmul__ = linalg.matmul
+    __matmul__ = _operator(linalg.matmul)
     __rmatmul__ = _swapped(linalg.matmul)
     __neg__ = elementwise.neg
     __abs__ = elementwise.absolute
     __eq__ = _comparing(logic.equal)
     __ne__ = _comparing(logic.not_equal)
-    __lt__ = logic.less
-    __le__ = logic.less_equal
-    __gt__ = logic.greater
-    __ge__ = logic.greater_equal
-    __and__ = __rand__ = logic.bitwise_and
-    __or__ = __ror__ = logic.bitwise_or
-    __xor__ = __rxor__ = logic.bitwise_xor
-    __lshift__ = logic.bitwise_left_shift
+    __lt__ = _operator(logic.less)
+    __le__ = _operator(logic.less_equal)
+    __gt__ = _operator(logic.greater)
+    __ge__ = _operator(logic.greater_equal)
+    __and__ = __rand__ = _operator(logic.bitwise_and)
+    __or__ = __ror__ = _operator(logic.bitwise_or)
+    __xor__ = __rxor__ = _operator(logic.bitwise_xor)
+    __lshift__ = _operator(logic.bitwise_left_shift)
     __rlshift__ = _swapped(logic.bitwise_left_shift)
-    __rshift__ = logic.bitwise_right_shift
+    __rshift__ = _operator(logic.bitwise_right_shift)
     __rrshift__ = _swapped(logic.bitwise_right_shift)
     __invert__ = logic.bitwise_invert
     __getitem__ = index.getitem
@@ -89,6 +98,7 @@ class ArrayMethods:
     def __pos__(self: Any) -> Array:
         return self
 
+    @deferring
     def __divmod__(self: Any, other: Any) -> tuple[Array, Array]:
         return elementwise.floor_divide(self, other), elementwise.remainder(self, other)
 

@@ -97,6 +97,11 @@ def weak_like(values: Sequence[Array], avals: Iterable[Aval]) -> Sequence[Array]
     return [weakened(v, v.aval.dtype) if a.weak else v for v, a in zip(values, avals, strict=True)]
 
 
+def with_avals(values: Sequence[Array], avals: Iterable[Aval]) -> list[Array]:
+    """Return arrays in the dtypes of `avals`, and as weak: for a program of these, whose bodies are of one type."""
+    return [weakened(x, a.dtype) if a.weak else cast(x, a.dtype) for x, a in zip(values, avals, strict=True)]
+
+
 def counted(out: Array, x: Array | None = None) -> Array:
     """Return a result of counting or summing that is int64 or uint64 in 32 bits, where the setting `x64` is off.
 
@@ -344,7 +349,35 @@ def binary(
         return converting(x, y)
 
     public = _published(op, binary_fast(op, slow, numbers=True, integers=not floating), doc, example)
+    of_operator[public] = binary_fast(op, deferring(slow), numbers=True, integers=not floating)
     return public
+
+
+of_operator: dict[Any, Callable[[Any, Any], Any]] = {}
+"""Of operations of two arrays, what stands behind the operator."""
+
+_OPERANDS = (Array, bool, int, float, complex, numpy.ndarray, numpy.generic, torch.Tensor)
+_REFUSED = (list, tuple, dict, set, str, bytes, type(None))
+"""Not arrays, and not to be asked for operators of their own: a list would be repeated."""
+
+
+def deferring(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Return a function of two operands, of which one is an Array, as an operator.
+
+    An operand of another class answers by an operator of its own, or by the array that its ``__jax_array__`` returns.
+    """
+
+    @functools.wraps(function)
+    def operator(x: Any, y: Any) -> Any:
+        other = y if isinstance(x, Array) else x
+        if isinstance(other, _OPERANDS) or type(other) in _REFUSED:
+            return function(x, y)
+        if not hasattr(type(other), "__jax_array__"):
+            return NotImplemented
+        array = other.__jax_array__()
+        return function(x, array) if other is y else function(array, y)
+
+    return operator
 
 
 def _published(op: Op, function: Callable[..., Array], doc: str, example: str) -> Callable[..., Array]:

@@ -22,7 +22,7 @@ from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder
 from gtrace.core.trace.convert import new_tensor
-from gtrace.core.trace.force import materialize
+from gtrace.core.trace.force import materialize, settle
 from gtrace.core.trace.record import PADDING, Trace, decode, thread
 
 
@@ -59,6 +59,7 @@ def capture(
     *,
     repeated: bool = False,
     tokens: str = "refused",
+    knows: bool = False,
 ) -> Captured:
     """Run `function` on placeholders of `avals`, in a trace of its own.
 
@@ -68,6 +69,7 @@ def capture(
         repeated: whether it is likely to be captured again, so that its program is remembered.
         tokens: what becomes of a function with effects, such as printing, and without outputs: it is "refused", or,
             with "if any", a token is its output; with "always" also that of a function without effects.
+        knows: what follows from no placeholder has a value, unless the function around is traced without such.
 
     Raises:
         ConcretizationError: the function looked at a placeholder's value.
@@ -76,6 +78,7 @@ def capture(
     trace = Trace(capture=name)
     # before the trace is the current one, so that a signal handler cannot record an input ahead of the placeholders
     trace.place = _place(avals, outer)
+    trace.knows = knows and (outer.capture is None or outer.knows)
     inputs = [placeholder(trace, a) for a in avals]
     thread.trace, thread.layout = trace, None  # a region around a function is not part of it
     try:
@@ -88,6 +91,8 @@ def capture(
             outputs = _with_effects(outputs, trace, tokens)
         # an output may come from outside, or be an input: either way it must have a number here
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
+        if trace.knows:
+            settle(trace, outputs)
     finally:
         thread.trace, thread.layout = outer, layout
         trace.closed = True

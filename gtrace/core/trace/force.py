@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from gtrace.core.backends.interpreter.result_strides import in_one_form
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import user_location
+from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.graph import Graph, subgraphs
 from gtrace.core.ir.op import Leaf, leaf
+from gtrace.core.ir.simplify import dce
 from gtrace.core.partitioner import processes
 from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.runtime.engine import engine
@@ -22,7 +26,7 @@ from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.completion import WRITING, Completion, assign
 from gtrace.core.trace.no_value import concretization, leaked
 from gtrace.core.trace.recomputing_trace import RecomputingTrace
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.record import TapeEntry, Trace, followed, followers, thread
 
 
 def value_of(x: ArrayBase) -> torch.Tensor | None:
@@ -83,7 +87,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
         return tensor
     assert trace is not None
     if trace.capture is not None:
-        raise leaked(x) if trace.closed else concretization(x, cause)
+        return _known_value(x, cause)
     if trace is thread.trace:
         flush(cause)
         if x._buf is not None:
@@ -96,13 +100,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
     if completion is not None:  # its inputs may have been written over
         completion.finish()
         return x._buf if x._buf is not None else materialize(x, cause)
-    if Forced in bus.wanted:
-        bus.emit(Forced(cause, user_location(), len(program.graph.nodes)))
-    if config.current.debug_nans:
-        tensors = run_checked(program.graph, inputs)
-    else:
-        route = engine.cut(program.graph, program.strides)
-        tensors = placed(engine.call(route, inputs), route.avals)
+    tensors = _run(program.graph, program.strides, inputs, cause)
     if x._buf is None:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
@@ -110,6 +108,107 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
         if trace.__class__ is RecomputingTrace:
             x._trace = None  # which has other tensors
     return x._buf
+
+
+def _run(graph: Graph, strides: Sequence[tuple[int, ...]], inputs: list[torch.Tensor], cause: str) -> Any:
+    """Run a program that is not the pending one of this thread."""
+    if Forced in bus.wanted:
+        bus.emit(Forced(cause, user_location(), len(graph.nodes)))
+    if config.current.debug_nans:
+        return run_checked(graph, inputs)
+    route = engine.cut(graph, strides)
+    return placed(engine.call(route, inputs), route.avals)
+
+
+def sources(x: ArrayBase) -> list[ArrayBase] | None:
+    """Return the Arrays with values that a value of a function under `vmap` follows from; None: it has no value yet."""
+    trace = x._trace
+    assert trace is not None
+    if not trace.knows or trace.closed:
+        return None
+    found: list[ArrayBase] = []
+    flat, todo, seen = trace.flat, [x._number], set()
+    while todo:
+        at = todo.pop()
+        if at < 0 or at in seen:  # a Python number, or met before
+            continue
+        seen.add(at)
+        entry = flat[at]
+        if entry.__class__ is Leaf:
+            value = trace.leaves[flat[at + 1]]
+            above = [value] if not is_placeholder(value) else None if value._trace is trace else sources(value)
+            if above is None:
+                return None
+            found += above
+        elif entry.op.effect or entry.op.rules.named is not None or (thread.axes and subgraphs(entry.params)):
+            return None
+        else:
+            todo += flat[at + 1 : at + 1 + len(entry.ins)]
+    return found
+
+
+def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
+    """Return the value of a placeholder that follows from values alone. For the errors see `materialize`."""
+    trace = x._trace
+    assert trace is not None
+    given = sources(x)
+    follows = bool(given and followers) and any(map(followed, given or ()))
+    if given is None or (follows and cause == "thread"):
+        raise leaked(x) if trace.closed else concretization(x, cause)
+    program = trace.decode([x._number])
+    graph = dce(program.graph)
+    used = {*graph.outputs, *[value for node in graph.nodes for value in node.values()]}
+    places = [k for k, value in enumerate(graph.inputs) if value in used]
+    leaves = [trace.leaves[program.slots[k]] for k in places]
+    inputs = [materialize(leaf, cause) for leaf in leaves]
+    avals = tuple([leaf.aval for leaf in leaves])
+    graph = Graph(tuple([graph.inputs[k] for k in places]), avals, graph.nodes, graph.outputs)
+    tensor = _run(graph, [layout(leaf).strides for leaf in leaves], inputs, cause)[0]
+    if not follows:  # else its derivative goes by the program of the function
+        x._buf = tensor
+    return tensor
+
+
+def settle(trace: Trace, outputs: Sequence[ArrayBase]) -> None:
+    """Give what somebody kept of a function under `vmap` its value, where it follows from values; its trace ends."""
+    returned = {id(x) for x in outputs}
+    for reference in trace.refs:
+        kept = reference()
+        if kept is None or id(kept) in returned or kept.aval.__class__ is not Aval:
+            continue
+        if kept._buf is None and sources(kept) is not None:
+            materialize(kept, "vmap")
+        if kept._buf is not None:
+            kept._trace, kept._number = None, -1
+
+
+@contextlib.contextmanager
+def with_values() -> Iterator[None]:
+    """Return a block whose operations have values, in a function that is being traced: they are constants of it.
+
+    An operand that is a placeholder raises, as does one that a gradient around the function follows.
+    """
+    outer, layout = thread.trace, thread.layout
+    if outer.capture is None:
+        yield
+        return
+    entries: list[TapeEntry] | None = [] if followers else None
+    thread.trace, thread.layout = Trace(entries), None
+    try:
+        yield
+        flush("constant")
+        made = {id(out) for _, _, out in entries or ()}
+        for _, operands, _ in entries or ():
+            for x in operands:
+                if isinstance(x, ArrayBase) and id(x) not in made and followed(x):
+                    fix = "Compute it outside of the block, or use gt.stop_gradient(x) in it."
+                    expected = "values that no gradient follows"
+                    raise ArgumentError(message("ensure_compile_time_eval", expected, repr(x.aval), fix))
+    finally:
+        thread.trace, thread.layout = outer, layout
+        for _, _, x in entries or ():
+            if x._trace is None:
+                x._number = -1
 
 
 def whole(x: ArrayBase, cause: str) -> torch.Tensor:

@@ -69,12 +69,12 @@ def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of the user's that a rule calls; it follows the settings again."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = thread.in_rule
-        thread.in_rule = False
+        before = thread.in_rule, thread.linear
+        thread.in_rule = thread.linear = False
         try:
             return function(*args, **kwargs)
         finally:
-            thread.in_rule = before
+            thread.in_rule, thread.linear = before
 
     return call
 

@@ -60,6 +60,7 @@ class Trace:
         limit: `gtrace.core.trace.bind.on_recorded` is called for operations with this number or a higher one.
         capture: the description of the function being captured; None for the pending program of a thread.
         place: the GPU of the arguments of a captured function, where it makes new arrays; None: where the setting says.
+        knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
         locations: the user's line of each operation, by its number; None where it is not needed.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
@@ -81,6 +82,7 @@ class Trace:
         "limit",
         "capture",
         "place",
+        "knows",
         "closed",
         "held",
         "allowed",
@@ -102,6 +104,7 @@ class Trace:
         self.tape = tape
         self.capture = capture
         self.place: Any = None
+        self.knows = False
         self.closed = False
         self.held = 0
         self.full = False
@@ -306,6 +309,7 @@ class _Thread(threading.local):
         axes: the name and size of each named axis around what is being captured, the innermost last.
         batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
         in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
+        linear: a linear function of tangents is being transposed, see `gtrace.core.transform.custom`.
     """
 
     def __init__(self) -> None:
@@ -319,6 +323,7 @@ class _Thread(threading.local):
         self.axes: tuple[tuple[str, int], ...] = ()
         self.batched_axis: str | None = None
         self.in_rule = False
+        self.linear = False
 
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and in the region of the one before."""

@@ -227,9 +227,15 @@ def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
     return [lift(name, leaf) for leaf in leaves], structure
 
 
+def name_of(f: Any, default: str | None = None) -> str:
+    """Return what a callable is called: its name, if that is a string, else `default` or the name of its class."""
+    name = getattr(f, "__name__", None)
+    return name if isinstance(name, str) else default or type(f).__name__
+
+
 def named(wrapped: Callable[..., Any], f: Callable[..., Any]) -> Callable[..., Any]:
     """Give `wrapped` the name and documentation of `f`."""
-    wrapped.__name__ = getattr(f, "__name__", type(f).__name__)
+    wrapped.__name__ = name_of(f)
     wrapped.__doc__ = f.__doc__
     wrapped.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapped

@@ -17,6 +17,7 @@ from gtrace.core.base.errors import ArgumentError, ConcretizationError, ShapeErr
 from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
@@ -55,17 +56,24 @@ def _number(name: str, function: Callable[..., Any], key: Hashable) -> str:
     return _known[key]
 
 
+def _is_data(x: Any) -> bool:
+    return type(x) in (bool, int, float, complex) or (
+        isinstance(x, (numpy.ndarray, numpy.generic)) and x.dtype.kind in "biufc"
+    )
+
+
 class _Call:
-    """The arguments of a call: its arrays, and how to put them, as NumPy arrays, back in place."""
+    """The arguments of a call: its arrays, and how to put them, as NumPy arrays, back in place; numbers are arrays."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        leaves, self.structure = tree.flatten((args, kwargs))
+        given, self.structure = tree.flatten((args, kwargs))
+        leaves = [lift("callback", x) if _is_data(x) else x for x in given]
         self.arrays = [x for x in leaves if isinstance(x, Array)]
         self.rest = [None if isinstance(x, Array) else x for x in leaves]
         self.places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Array)])
 
     def key(self) -> Hashable:
-        """What tells calls apart, beside their arrays. Numbers count with their types."""
+        """What tells calls apart, beside their arrays. Constants count with their types."""
         return self.structure, self.places, tuple([(type(x), x) for x in self.rest])
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -124,7 +132,7 @@ def pure_callback(
     Args:
         callback: a function without effects.
         result_shape_dtypes: pytree of what has a shape and a dtype, such as ``gt.ShapeDtypeStruct``.
-        args, kwargs: of `callback`: pytrees of arrays, and constants.
+        args, kwargs: of `callback`: pytrees of arrays and numbers, all of which it gets as NumPy arrays, and constants.
         vmap_method: under `vmap`, ``"sequential"`` (or None) calls it for one example after the other; with
             ``"expand_dims"`` and ``"broadcast_all"`` it takes all of them on a first axis, which arrays that are not
             batched have with size 1, or repeated.

@@ -10,7 +10,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.force import value_of
 from gtrace.core.trace.record import followed, thread
-from gtrace.core.transform.arguments import lift_outputs
+from gtrace.core.transform.arguments import lift_outputs, name_of
 from gtrace.core.transform.custom import custom_vjp
 
 __all__ = ["closure_convert", "custom_gradient"]
@@ -34,7 +34,7 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Cal
     def value(*args: Any) -> Any:
         return fun(*args)[0]
 
-    value.__name__ = getattr(fun, "__name__", "f")
+    value.__name__ = name_of(fun)
     wrapped = custom_vjp(value)
     wrapped.__doc__ = fun.__doc__
 

@@ -21,13 +21,13 @@ from gtrace.core.ops.batching import spread
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
-from gtrace.core.trace.capture import capture
+from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import captured_by
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import is_array, lift_outputs, like, only_arrays
+from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.tape import pull, record
@@ -83,10 +83,10 @@ def call_with_rules(op: Op, body: Subgraph, operands: Sequence[Array]) -> list[A
 
 
 def _batched_call(
-    body: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
+    single: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
 ) -> list[tuple[Array, bool]]:
-    """Record the call for a batch. The body is batched now, a rule when it is used."""
-    sub, reached = batched_graph(body, size, flags, (False,) * len(body.graph.outputs))
+    """Record the call for a batch. The body is batched now, a rule, for the body of one example, when it is used."""
+    sub, reached = batched_graph(single, size, flags, (False,) * len(single.graph.outputs))
 
     def example(x: Array, flag: bool) -> Any:
         return without_batch(x.aval) if flag else x.aval
@@ -113,7 +113,7 @@ def _batched_call(
             example_cts: list[Array | None] = [None] * len(cts)
             for k, x in zip(places, examples, strict=False):
                 example_cts[k] = x
-            return vjp(example_cts, needed, *examples[len(places) :], None, body=body)
+            return vjp(example_cts, needed, *examples[len(places) :], None, body=single)
 
         grads = many(rule, [*[cts[k] for k in places], *values], [*[reached[k] for k in places], *flags])
         out: list[Array | None] = []
@@ -134,7 +134,7 @@ def _batched_call(
             example_ts: list[Array | None] = [None] * len(ts)
             for k, x in zip(places, examples, strict=False):
                 example_ts[k] = x
-            return jvp(example_ts, *examples[len(places) :], None, body=body)
+            return jvp(example_ts, *examples[len(places) :], None, body=single)
 
         moved = many(rule, [*[ts[k] for k in places], *values], [*[flags[k] for k in places], *flags])
         return [
@@ -185,7 +185,7 @@ class _Custom:
         if not callable(f):
             raise ArgumentError(message(self._name, "a function", type(f).__name__, "Pass a callable."))
         self.__wrapped__ = f
-        self.__name__ = getattr(f, "__name__", type(f).__name__)
+        self.__name__ = name_of(f)
         self.__doc__ = f.__doc__
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
@@ -411,24 +411,43 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
             ]
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
-            call.refuse_constants("custom_jvp", needed)
             operands = rest[:-1]
             chosen = [k for k, flag in enumerate(needed) if flag and operands[k].aval.floating]
+            if thread.linear:
+                # of a tangent there is no derivative for the rule to give: as in JAX, the call is its body
+                return _pulled(list(operands), chosen, cts, lambda values: replay(body.graph, values))
+            call.refuse_constants("custom_jvp", needed)
 
-            def forward(tangents: list[Array]) -> list[Array | None]:
-                ts: list[Array | None] = [None] * len(operands)
-                for k, t in zip(chosen, tangents, strict=True):
-                    ts[k] = t
-                return jvp(ts, *operands, None, body=body)
+            def forward(ts: list[Any]) -> list[Array | None]:
+                return jvp([t if k in chosen else None for k, t in enumerate(ts)], *operands, None, body=body)
 
-            moved, tape = record([constant(0, operands[k].aval) for k in chosen], forward)
-            pairs = [(t, ct) for t, ct in zip(moved, cts, strict=True) if t is not None and ct is not None]
-            grads: list[Array | None] = [None] * len(operands)
-            for k, g in zip(chosen, pull(tape, [t for t, _ in pairs], [ct for _, ct in pairs]), strict=True):
-                grads[k] = g
-            return grads
+            before = thread.linear
+            thread.linear = True
+            try:
+                zeros: list[Any] = [constant(0, x.aval) if k in chosen else None for k, x in enumerate(operands)]
+                return _pulled(zeros, chosen, cts, forward)
+            finally:
+                thread.linear = before
 
         return with_rules(vjp, jvp)
+
+
+def _pulled(
+    values: list[Array], chosen: Sequence[int], cts: Sequence[Array | None], function: Callable[[list[Array]], Any]
+) -> list[Array | None]:
+    """Return the cotangents of the chosen ones of the arguments of a function; None for the others."""
+
+    def run(copies: list[Array]) -> Any:
+        for k, x in zip(chosen, copies, strict=True):
+            values[k] = x
+        return function(values)
+
+    outs, tape = record([values[k] for k in chosen], run)
+    pairs = [(out, ct) for out, ct in zip(outs, cts, strict=True) if out is not None and ct is not None]
+    grads: list[Array | None] = [None] * len(values)
+    for k, g in zip(chosen, pull(tape, [out for out, _ in pairs], [ct for _, ct in pairs]), strict=True):
+        grads[k] = g
+    return grads
 
 
 def _merge(static: Mapping[int, Any], others: Sequence[Any]) -> Sequence[Any]:

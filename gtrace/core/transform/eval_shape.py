@@ -18,12 +18,13 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.ir.verify import verify
 from gtrace.core.ops.key_arrays import KeyType, keys_of
+from gtrace.core.ops.operands import with_avals
 from gtrace.core.ops.shape import as_shape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.arguments import is_array, lift_outputs
+from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]
 
@@ -110,11 +111,13 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
         rebuilt: Any = structure.unflatten(inputs)
         return lift_outputs(name, f(*rebuilt[0], **rebuilt[1]))
 
-    return capture(run, avals, f"{name}({getattr(f, '__name__', 'f')}) called at {user_location()}")
+    return capture(run, avals, f"{name}({name_of(f)}) called at {user_location()}")
 
 
 def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Return what `f` would return, with a `ShapeDtypeStruct` for each array; nothing is computed.
+
+    A `ShapeDtypeStruct` that `f` returns stays.
 
     Args:
         args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`.
@@ -126,8 +129,16 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> gt.eval_shape(lambda x, y: x @ y, gt.ShapeDtypeStruct((512, 1024), "float32"), gt.ones((1024, 8)))
     ShapeDtypeStruct(shape=(512, 8), dtype=float32)
     """
-    captured = capture_like("eval_shape", f, args, kwargs)
-    return captured.result.unflatten([ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in captured.graph.out_avals])
+    kept: dict[int, ShapeDtypeStruct] = {}
+
+    def run(*positional: Any, **keywords: Any) -> Any:
+        leaves, structure = tree.flatten(f(*positional, **keywords))
+        kept.update({k: x for k, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
+        return structure.unflatten([0 if k in kept else x for k, x in enumerate(leaves)])
+
+    captured = capture_like("eval_shape", named(run, f) if callable(f) else f, args, kwargs)
+    found = [ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in captured.graph.out_avals]
+    return captured.result.unflatten([kept.get(k, x) for k, x in enumerate(found)])
 
 
 def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
@@ -177,7 +188,7 @@ def from_graph(graph: Graph) -> Callable[..., Any]:
             raise ArgumentError(
                 message("from_graph", f"arguments {', '.join(map(repr, graph.avals)) or '(none)'}", got, fix)
             )
-        outputs = replay(graph, lifted)
+        outputs = replay(graph, with_avals(lifted, graph.avals))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return function

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -39,6 +40,7 @@ from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
 from gtrace.core.trace.record import followers, thread
+from gtrace.core.transform.arguments import name_of
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
 from gtrace.core.transform.jit_arguments import Arguments
 from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
@@ -111,9 +113,9 @@ class Jitted:
         mode: str,
         wait: float | None,
     ) -> None:
+        functools.update_wrapper(self, function, updated=())
         self.__wrapped__ = function
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
-        self.__doc__ = function.__doc__
+        self.__name__: str = name_of(function)
         self._static_argnums = static_argnums
         self._static_argnames = static_argnames
         self._donate_argnums = donate_argnums

@@ -83,8 +83,8 @@ class Lowered:
         strides = [contiguous_strides(a.shape) for a in self.graph.avals]
         return lower(self.graph, strides).module
 
-    def compile(self) -> Compiled:
-        """Compile now, in this thread."""
+    def compile(self, compiler_options: Any = None) -> Compiled:
+        """Compile now, in this thread; `compiler_options`, which JAX takes here, change nothing."""
         for program in self.route.programs:
             engine.compile(program)
         return Compiled(self)

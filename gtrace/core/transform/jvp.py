@@ -19,7 +19,7 @@ from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, Scalar
 from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import weak_like
+from gtrace.core.ops.operands import weak_like, with_avals
 from gtrace.core.ops.shape import constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
@@ -235,7 +235,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     residuals, avals = replay(known, constants), [x.aval for x in outputs]
 
     def pushforward(*tangents: Any) -> Any:
-        ts = call.tangents("linearize", tangents)
+        ts = with_avals(call.tangents("linearize", tangents), [x.aval for x in call.inputs])
         return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)

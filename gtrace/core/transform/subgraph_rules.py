@@ -105,7 +105,7 @@ def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
 
         return captured_subgraph(run, [*graph.avals, *[a for a, flag in zip(outs, given, strict=True) if flag]])
 
-    return sub.memo(("pullback", needed, given), make)
+    return sub.memo(("pullback", needed, given, thread.linear), make)
 
 
 def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:

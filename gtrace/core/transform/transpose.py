@@ -16,7 +16,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.arguments import is_array, lift_outputs, like
+from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of
 from gtrace.core.transform.tape import pull, record
 
 __all__ = ["linear_transpose"]
@@ -49,7 +49,7 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], An
     leaves, structure = tree.flatten(primals)
     paths = tree.paths(primals)
     avals = [_aval(f"args{path}", leaf) for path, leaf in zip(paths, leaves, strict=True)]
-    where = f"{_NAME}({getattr(f, '__name__', 'f')}) called at {user_location()}"
+    where = f"{_NAME}({name_of(f)}) called at {user_location()}"
     captured = capture(lambda inputs: lift_outputs(_NAME, f(*structure.unflatten(inputs))), avals, where)
     graph, outs, count = dce(captured.graph), captured.graph.out_avals, len(avals)
     for a in outs:

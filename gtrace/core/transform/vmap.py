@@ -24,7 +24,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import is_array, lift_outputs, named, only_arrays
+from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import Flags, captured_program
 
@@ -104,7 +104,7 @@ def vmap(
         ins = tuple(ins)
 
     spec = _Spec(ins, axis_size)
-    of = f"vmap({getattr(f, '__name__', 'f')}) called at"
+    of = f"vmap({name_of(f)}) called at"
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.flatten((args, kwargs))
@@ -124,11 +124,11 @@ def vmap(
 
         name = f"{of} {user_location()}"
         if axis_name is None and thread.batched_axis is None:
-            captured = capture(run, examples.avals, name, repeated=True)
+            captured = capture(run, examples.avals, name, repeated=True, knows=True)
             outputs = _for_batch(captured, size, arrays, examples.flags)
         else:
             with _capturing(axis_name, size):
-                captured = capture(run, examples.avals, name, repeated=True)
+                captured = capture(run, examples.avals, name, repeated=True, knows=True)
             with _batching(axis_name):
                 outputs = _for_batch(captured, size, arrays, examples.flags)
         if outs == 0 and outs.__class__ is int:

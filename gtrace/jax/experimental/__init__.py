@@ -2,6 +2,10 @@
 
 from gtrace.core.transform.callbacks import io_callback as io_callback
 from gtrace.core.transform.callbacks import pure_callback as pure_callback
+from gtrace.jax.extend.absent import absent_function
+from gtrace.jax.ref import Ref as MutableArray
 from gtrace.jax.settings import enable_x64 as enable_x64
 
-__all__ = ["enable_x64", "io_callback", "pure_callback"]
+__all__ = ["MutableArray", "cur_qdd", "enable_x64", "io_callback", "pure_callback"]
+
+cur_qdd = absent_function("cur_qdd")

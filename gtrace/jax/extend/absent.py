@@ -1,6 +1,6 @@
-"""Classes of JAX's intermediate representation, which have no instances, and the state of tracing.
+"""Classes of JAX's intermediate representation that have no instances, and the state of tracing.
 
-Programs are recorded as gtrace's graphs, so there are no instances of JAX's classes of jaxprs.
+Programs are recorded as gtrace's graphs, so there are no primitives and equations of JAX's.
 """
 
 from __future__ import annotations
@@ -46,12 +46,10 @@ def absent_function(name: str) -> Callable[..., NoReturn]:
     return call
 
 
-Primitive, Jaxpr, ClosedJaxpr = absent_class("Primitive"), absent_class("Jaxpr"), absent_class("ClosedJaxpr")
-JaxprEqn, Var, Literal = absent_class("JaxprEqn"), absent_class("Var"), absent_class("Literal")
+Primitive, JaxprEqn, Literal = absent_class("Primitive"), absent_class("JaxprEqn"), absent_class("Literal")
 DropVar, Token, Trace = absent_class("DropVar"), absent_class("Token"), absent_class("Trace")
 TraceTag, Effect = absent_class("TraceTag"), absent_class("Effect")
-jaxpr_as_fun, take_current_trace = absent_function("jaxpr_as_fun"), absent_function("take_current_trace")
-set_current_trace = absent_function("set_current_trace")
+take_current_trace, set_current_trace = absent_function("take_current_trace"), absent_function("set_current_trace")
 
 
 @attrs.frozen(eq=False)
@@ -79,6 +77,6 @@ def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
 
 
 __all__ = [
-    "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "OpaqueTraceState", "Primitive", "Token",
-    "Trace", "TraceTag", "Var", "get_opaque_trace_state", "jaxpr_as_fun", "set_current_trace", "take_current_trace",
+    "DropVar", "Effect", "JaxprEqn", "Literal", "OpaqueTraceState", "Primitive", "Token", "Trace", "TraceTag",
+    "get_opaque_trace_state", "set_current_trace", "take_current_trace",
 ]  # fmt: skip

@@ -4,33 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import torch
 
-from gtrace.jax.device_functions import Device, default_backend, devices
-
-
-@attrs.frozen
-class Backend:
-    """A platform.
-
-    Attributes:
-        platform: ``"cpu"`` or ``"gpu"``.
-    """
-
-    platform: str
-
-    def devices(self) -> list[Device]:
-        """Return the devices of the platform."""
-        return devices(self.platform)
-
-    local_devices = devices
-
-    def device_count(self) -> int:
-        """Return the number of devices."""
-        return len(self.devices())
-
-    local_device_count = device_count
+from gtrace.jax.device_functions import Backend, default_backend
 
 
 def get_backend(platform: Any = None) -> Backend:

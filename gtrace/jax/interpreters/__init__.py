@@ -1,6 +1,7 @@
 """The names of ``jax.interpreters``: JAX's internals, which libraries import for primitives of their own.
 
-The modules can be imported. What is looked up in them raises an error that says so.
+The modules can be imported, and have the names that libraries write to or ask for when they are imported.
+What else is looked up in them raises an error that says so.
 """
 
 from gtrace.jax.interpreters import ad as ad

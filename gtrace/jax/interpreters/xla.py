@@ -1,6 +1,6 @@
-"""Of ``jax.interpreters.xla``, the table that libraries put classes of arrays into.
+"""Of ``jax.interpreters.xla``, the tables that libraries put classes of arrays into.
 
-It is not read: whatever has ``__array__`` can be an argument of functions.
+They are not read: whatever has ``__array__`` can be an argument of functions.
 """
 
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from gtrace.jax.adapt import internal
+from gtrace.jax.core import pytype_aval_mappings as pytype_aval_mappings
 
 canonicalize_dtype_handlers: dict[type, Any] = {numpy.ndarray: None}
 

@@ -26,6 +26,18 @@ from gtrace.numpy.functional import vectorize
 _WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes."""
 
+_NUMBERS = (float, int, bool, complex)
+
+_DEEPEST = 64
+"""Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
+
+
+def _plain(x: Any, depth: int = 0) -> Any:
+    """Return what an object, or those in lists, stands for by its ``__jax_array__``."""
+    if type(x) in (list, tuple) and depth < _DEEPEST:
+        return type(x)([y if type(y) in _NUMBERS else _plain(y, depth + 1) for y in x])
+    return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
+
 
 @functools.partial(taking_keys, "jax.numpy.array")
 def array(
@@ -44,7 +56,8 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
-    out = ops.array(object, dtype, device) if copy else ops.asarray(object, dtype, device=device)
+    given = _plain(object)
+    out = ops.array(given, dtype, device) if copy else ops.asarray(given, dtype, device=device)
     return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
 
@@ -68,6 +81,7 @@ def asarray(
     out_sharding: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
+    a = _plain(a)
     return (
         ops.asarray(a, dtype, device=device) if copy is False or isinstance(a, Array) else ops.array(a, dtype, device)
     )
@@ -114,6 +128,7 @@ def arange(
     given = [x for x in (start, stop, step) if x is not None]
     if dtype is None and not all(type(x) in _WEAK for x in given):
         dtype = ours.result_type(*given)
+    start, stop, step = [x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in (start, stop, step)]
     return ops.arange(start, stop, 1 if step is None else step, dtype, device)
 
 
@@ -347,14 +362,21 @@ def histogram(
     return (counts.astype(edges.dtype) if weights is None else counts), edges
 
 
+def _dtype_of(x: Any) -> Any:
+    """Return the dtype of an array or of what has one; of a dtype, itself."""
+    return x.dtype if hasattr(x, "dtype") and not isinstance(x, (type, DType)) else x
+
+
 def finfo(dtype: Any) -> Any:
     """Return what NumPy knows of a floating dtype, or ml_dtypes where it is installed; else ``gt.finfo``.
+
+    `dtype` may be an array, which stands for its dtype.
 
     >>> import gtrace.jax.numpy as jnp
     >>> print(jnp.finfo(jnp.float32).eps)
     1.1920929e-07
     """
-    kind = DType(dtype)
+    kind = DType(_dtype_of(dtype))
     known = kind.kind == "c" or kind in (float16, float32, float64)
     if known or "ml_dtypes" not in sys.modules:
         return numpy.finfo(kind.name) if known else ours.finfo(kind)
@@ -362,7 +384,8 @@ def finfo(dtype: Any) -> Any:
 
 
 def iinfo(dtype: Any) -> Any:
-    """Return what NumPy knows of an integer dtype."""
+    """Return what NumPy knows of an integer dtype, or of that of an array."""
+    dtype = _dtype_of(dtype)
     return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
 
 

@@ -12,7 +12,7 @@ import torch
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.trace.array import Array
-from gtrace.core.transform.arguments import named
+from gtrace.core.transform.arguments import name_of, named
 from gtrace.core.transform.jit import jit
 from gtrace.core.transform.vjp import value_and_grad
 
@@ -120,7 +120,7 @@ def filter_jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
         out, rest = partition(function(*args, **kwargs), is_array)
         return out, _Rest(rest)
 
-    run.__name__ = getattr(f, "__name__", type(f).__name__)
+    run.__name__ = name_of(f)
     jitted = jit(run, static_argnums=(1,), **options)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

@@ -102,7 +102,8 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     """Return matrices as orthonormal times upper triangular ones: (Q, R).
 
     Args:
-        mode: ``"reduced"``: with the smaller number of columns; ``"complete"``: Q is square; ``"r"``: R alone.
+        mode: ``"reduced"``: with the smaller number of columns; ``"complete"``: Q is square; ``"r"``: R alone;
+            ``"raw"``: the transposed reflections that LAPACK returns, with their factors, as in NumPy.
 
     Raises:
         ArgumentError: another mode.
@@ -114,9 +115,12 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
     Array([[3., 1.],
            [4., 2.]], dtype=float32)
     """
-    if mode not in ("reduced", "complete", "r"):
-        raise ArgumentError(message("qr", "reduced, complete or r as mode", repr(mode), "Pass one of them."))
+    if mode not in ("reduced", "complete", "r", "raw"):
+        raise ArgumentError(message("qr", "reduced, complete, r or raw as mode", repr(mode), "Pass one of them."))
     x = matrices("qr", x)
+    if mode == "raw":
+        reflections, factors = call_torch("geqrf", torch.geqrf, x)
+        return ops.matrix_transpose(reflections), factors
     # torch's own mode "r" has no derivative; a Q of as many columns as rows is complete
     kind = "reduced" if mode == "r" or x.shape[-2] <= x.shape[-1] else mode
     found = QRResult(*(factorizations.qr(x, kind) or call_torch("qr", torch.linalg.qr, x, mode=kind)))

@@ -1,9 +1,7 @@
 """Of ``jax.extend.core``, the classes that programs ask for with ``isinstance``, and the state of tracing."""
 
-from gtrace.jax.extend.absent import ClosedJaxpr as ClosedJaxpr
 from gtrace.jax.extend.absent import DropVar as DropVar
 from gtrace.jax.extend.absent import Effect as Effect
-from gtrace.jax.extend.absent import Jaxpr as Jaxpr
 from gtrace.jax.extend.absent import JaxprEqn as JaxprEqn
 from gtrace.jax.extend.absent import Literal as Literal
 from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
@@ -11,9 +9,11 @@ from gtrace.jax.extend.absent import Primitive as Primitive
 from gtrace.jax.extend.absent import Token as Token
 from gtrace.jax.extend.absent import Trace as Trace
 from gtrace.jax.extend.absent import TraceTag as TraceTag
-from gtrace.jax.extend.absent import Var as Var
 from gtrace.jax.extend.absent import get_opaque_trace_state as get_opaque_trace_state
-from gtrace.jax.extend.absent import jaxpr_as_fun as jaxpr_as_fun
 from gtrace.jax.extend.absent import set_current_trace as set_current_trace
 from gtrace.jax.extend.absent import take_current_trace as take_current_trace
 from gtrace.jax.extend.core import primitives as primitives
+from gtrace.jax.jaxprs import ClosedJaxpr as ClosedJaxpr
+from gtrace.jax.jaxprs import Jaxpr as Jaxpr
+from gtrace.jax.jaxprs import Var as Var
+from gtrace.jax.jaxprs import jaxpr_as_fun as jaxpr_as_fun
