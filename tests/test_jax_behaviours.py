@@ -132,36 +132,41 @@ def test_what_is_computed_at_once_in_a_traced_function_is_a_constant(jax, way):
     assert not isinstance(KEPT["table"], jax.core.Tracer) and float(f(1.0)) == 6.0
 
 
-def test_operands_of_what_is_computed_at_once_must_have_values(jax):
+def test_what_follows_from_placeholders_is_recorded_beside_what_is_computed_at_once(jax):
+    jnp, pending = jax.numpy, gt.ones(2) * 3
+
     def f(x):
         with jax.ensure_compile_time_eval():
-            return x * 2
+            large = jnp.ones(3).sum() > 2
+            slope = float(jax.grad(lambda v: (v * pending).sum() ** 2)(gt.ones(2))[0])
+            return x * slope if large else x
 
-    for way in (jax.jit(f, backend="eager"), jax.vmap(f), jax.jit(jax.grad(f), backend="eager")):
+    assert [float(jax.jit(f, backend="eager")(1.0)), float(jax.jit(jax.grad(f), backend="eager")(1.0))] == [36.0] * 2
+    assert jax.vmap(f)(jnp.ones(2)).tolist() == [36.0] * 2 and (pending + 1).tolist() == [4.0] * 2
+
+    def looked(x):
+        with jax.ensure_compile_time_eval():
+            return x * 2 if x > 0 else x
+
+    def after(x):
+        with jax.ensure_compile_time_eval():
+            pass
+        return x * float(jnp.ones(3).sum())
+
+    for g in (looked, after):
         with pytest.raises(ConcretizationError, match="expected a value"):
-            way(jax.numpy.ones(2))
+            jax.jit(g, backend="eager")(1.0)
 
-    def followed(w):
+    def followed(w):  # a gradient around the traced function sees what the block computes
         def inner(x):
             with jax.ensure_compile_time_eval():
                 y = w * 2
+                assert float(y) == 6.0
             return x * y
 
         return jax.jit(inner, backend="eager")(1.0)
 
-    with pytest.raises(ArgumentError, match="no gradient follows"):
-        jax.grad(followed)(3.0)
-    assert float(jax.grad(lambda w: followed(jax.lax.stop_gradient(w)) * w)(3.0)) == 6.0
-    # what was pending before the trace, and what the block itself differentiates
-    pending = gt.ones(2) * 3
-
-    def differentiating(x):
-        with jax.ensure_compile_time_eval():
-            slope = float(jax.grad(lambda v: (v * pending).sum() ** 2)(gt.ones(2))[0])
-        return x * slope
-
-    assert float(jax.jit(differentiating, backend="eager")(1.0)) == 36.0
-    assert (pending + 1).tolist() == [4.0, 4.0]
+    assert float(jax.grad(followed)(3.0)) == 2.0
 
 
 def test_what_depends_on_no_example_has_a_value_under_vmap(jax):

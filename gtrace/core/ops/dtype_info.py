@@ -73,7 +73,7 @@ def dtype_of(x: Any) -> torch.dtype:
     Raises:
         DtypeError: it names none that is supported.
     """
-    array = hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(x, (type, DType))
+    array = not isinstance(x, (type, DType)) and hasattr(x, "shape") and hasattr(x, "dtype")
     return DType(x.dtype if array else x).torch
 
 

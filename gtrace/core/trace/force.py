@@ -10,7 +10,7 @@ import torch
 
 from gtrace.core.backends.interpreter.result_strides import in_one_form
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.errors import user_location
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
@@ -26,7 +26,7 @@ from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.completion import WRITING, Completion, assign
 from gtrace.core.trace.no_value import concretization, leaked
 from gtrace.core.trace.recomputing_trace import RecomputingTrace
-from gtrace.core.trace.record import TapeEntry, Trace, followed, followers, thread
+from gtrace.core.trace.record import Trace, followed, followers, thread
 
 
 def value_of(x: ArrayBase) -> torch.Tensor | None:
@@ -169,10 +169,15 @@ def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
     return tensor
 
 
-def settle(trace: Trace, outputs: Sequence[ArrayBase]) -> None:
-    """Give what somebody kept of a function under `vmap` its value, where it follows from values; its trace ends."""
+def settle(trace: Trace, outputs: Sequence[ArrayBase] = (), start: int = 0) -> None:
+    """Give what somebody kept of a function that is being traced its value, where it follows from values.
+
+    Args:
+        outputs: what the function returns, which is computed with its program.
+        start: the number of results that were recorded before.
+    """
     returned = {id(x) for x in outputs}
-    for reference in trace.refs:
+    for reference in trace.refs[start:]:
         kept = reference()
         if kept is None or id(kept) in returned or kept.aval.__class__ is not Aval:
             continue
@@ -184,31 +189,19 @@ def settle(trace: Trace, outputs: Sequence[ArrayBase]) -> None:
 
 @contextlib.contextmanager
 def with_values() -> Iterator[None]:
-    """Return a block whose operations have values, in a function that is being traced: they are constants of it.
+    """Return a block in a function that is being traced: what follows from values there has a value, too.
 
-    An operand that is a placeholder raises, as does one that a gradient around the function follows.
+    What follows from placeholders is recorded as usual.
     """
-    outer, layout = thread.trace, thread.layout
-    if outer.capture is None:
-        yield
-        return
-    entries: list[TapeEntry] | None = [] if followers else None
-    thread.trace, thread.layout = Trace(entries), None
+    trace = thread.trace
+    knows, start = trace.knows, len(trace.refs)
+    trace.knows = trace.capture is not None
     try:
         yield
-        flush("constant")
-        made = {id(out) for _, _, out in entries or ()}
-        for _, operands, _ in entries or ():
-            for x in operands:
-                if isinstance(x, ArrayBase) and id(x) not in made and followed(x):
-                    fix = "Compute it outside of the block, or use gt.stop_gradient(x) in it."
-                    expected = "values that no gradient follows"
-                    raise ArgumentError(message("ensure_compile_time_eval", expected, repr(x.aval), fix))
+        if trace.knows:
+            settle(trace, start=start)
     finally:
-        thread.trace, thread.layout = outer, layout
-        for _, _, x in entries or ():
-            if x._trace is None:
-                x._number = -1
+        trace.knows = knows
 
 
 def whole(x: ArrayBase, cause: str) -> torch.Tensor:

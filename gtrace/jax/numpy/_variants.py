@@ -364,7 +364,7 @@ def histogram(
 
 def _dtype_of(x: Any) -> Any:
     """Return the dtype of an array or of what has one; of a dtype, itself."""
-    return x.dtype if hasattr(x, "dtype") and not isinstance(x, (type, DType)) else x
+    return x.dtype if not isinstance(x, (type, DType)) and hasattr(x, "dtype") else x
 
 
 def finfo(dtype: Any) -> Any:
