@@ -73,7 +73,7 @@ compat:
 dist: .venv/dist
 	$(BIN)/python tests/dist.py
 
-# what the README's table and docs/performance.md are made from: figures.json has it all
+# all figures, into figures.json; docs/performance.md says how they get onto pages
 bench: .venv/bench
 	$(BIN)/gtrace bench all --json figures.json
 

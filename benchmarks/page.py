@@ -1,10 +1,14 @@
-"""docs/benchmarks.md from the JSON that benchmarks wrote: ``python benchmarks/page.py`` writes it.
+"""Figures on pages, from the JSON that benchmarks wrote: ``python benchmarks/page.py`` writes them.
+
+docs/benchmarks.md has all of them. A page quotes some between two comments, `figures: NAME` and `end of figures`:
+`benchmarks/quotes.py` says which rows a table has. So no two pages have different figures of one thing.
 
 Each file in benchmarks/results is what one machine measured, as the option ``--json`` of the programs writes it:
 
     {"format": 1, "runs": [
-        {"program": "dispatch", "settings": {...}, "machine": {...}, "versions": {...}, "busy": false,
-         "left_out": [...], "load": {"before": 0.1, "during": 0.1, "cores": 2},
+        {"program": "dispatch", "date": "2026-11-26", "commit": "e4c3907", "settings": {...}, "machine": {...},
+         "versions": {...}, "busy": false, "left_out": [...],
+         "load": {"before": 0.1, "during": 0.1, "cores": 2},
          "figures": [{"workload": ..., "side": "gt.jit", "samples": [1.2e-6, ...], "unit": "s",
                       "details": {"first call, s": 0.2}}, ...]}]}
 
@@ -14,23 +18,47 @@ Sides that begin with "gt.jit" or "gtrace" are our own; all others are peers.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import quotes
 
 FORMAT = 1
 OURS = ("gt.jit", "gtrace")
 """How the names of gtrace's own sides begin."""
 HERE = Path(__file__).resolve().parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "benchmarks.md"
+QUOTING = (PAGE, HERE.parent / "README.md", HERE.parent / "docs" / "performance.md")
+QUOTE = re.compile(r"(?<=<!-- figures: )(\w+)( -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 HEAD = """# Benchmarks
 
-A table has a row for each side of a workload. The sides took turns in one run. A column such as "gt.jit / this" has the
-time of `gt.jit` divided by that of the row: below 1, `gt.jit` took less time. Ratios last longer than times, because
-machines are shared, and faster on some days than on others. [Performance](performance.md) explains where the time goes.
+Every figure that was measured, with its command, date, commit and machine. [Performance](performance.md) says what the
+figures mean for a program, and how to measure.
 
+A table has a row for each side of a workload. The sides took turns in one run.
+
+| column | says |
+|---|---|
+| median | the median over the rounds of a run |
+| noise | half of the distance between the quartiles of the rounds, as a part of the median |
+| gt.jit / this | the time of `gt.jit` divided by that of the row: below 1, `gt.jit` is faster |
+| first step, first call | the first one, with whatever it compiles |
+| cold, warm | the first call with empty caches, and with those of an earlier process |
+| longest later | the longest step after the first |
+| peak | the most memory that a later call took |
+| of bound | a multiple of the time that the machine needs to copy the bytes and multiply the numbers |
+
+Ratios last longer than times, because machines are shared, and faster on some days than on others.
 `python benchmarks/page.py` writes this page from the files in `benchmarks/results`.
+
+## Summary
+
+<!-- figures: summary -->
+<!-- end of figures -->
 """
 
 Figure = dict[str, Any]
@@ -92,6 +120,8 @@ def check(data: dict[str, Any], name: str) -> None:
     for run in data["runs"]:
         if (run["machine"], run["versions"]) != (first["machine"], first["versions"]):
             raise ValueError(f"{name}: expected one machine and one set of versions. Write a file for each.")
+        if not run.get("date") or not run.get("commit"):
+            raise ValueError(f"{name}: expected the date and commit of {run['program']}. Add them to its run.")
         if not (HERE / f"{run['program']}.py").exists():
             raise ValueError(f"{name}: no benchmarks/{run['program']}.py measures these figures again")
         empty = [figure["workload"] for figure in run["figures"] if not figure["samples"]]
@@ -138,7 +168,7 @@ def section(data: dict[str, Any], name: str) -> str:
         if run["program"] != before:  # a program that was measured in parts has one heading
             parts.append(f"### {words(run['program'])}")
         before = run["program"]
-        parts.append(f"```sh\n{command(run)}\n```")
+        parts.append(f"Measured on {run['date']}, commit {run['commit']}:\n\n```sh\n{command(run)}\n```")
         notes = list(run["left_out"])
         if run["busy"]:
             notes.append("Other programs ran beside this run: measure again before trusting a figure.")
@@ -154,5 +184,70 @@ def page(folder: Path = RESULTS) -> str:
     return "\n".join([HEAD, *(section(json.loads(path.read_text(encoding="utf-8")), path.stem) for path in files)])
 
 
+def _measured(file: str, program: str, workload: str, side: str) -> tuple[dict[str, Any], Figure]:
+    """Return a run and one of its figures."""
+    runs = json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8"))["runs"]
+    for run in runs:
+        for figure in run["figures"] if run["program"] == program else ():
+            if (figure["workload"], figure["side"]) == (workload, side):
+                return run, figure
+    raise ValueError(f"results/{file}.json: expected {side!r} in {workload!r} of {program}, which is not there")
+
+
+def _sources(runs: Iterable[dict[str, Any]]) -> str:
+    """Return what stands below a table: where, when and with which versions it was measured."""
+    programs: dict[str, dict[str, None]] = {}
+    for run in runs:
+        versions = ", ".join(f"{name} {run['versions'][name]}" for name in ("python", "torch", "jax"))
+        at = f"{run['date']}, commit {run['commit']}; {run['machine']['processor']}, {run['machine']['cores']} cores"
+        programs.setdefault(f"{at}; {versions}", {})[f"`{run['program']}`"] = None
+    return "\n".join(f"Measured by {', '.join(names)} on {at}." for at, names in programs.items())
+
+
+def _rows(rows: Iterable[quotes.Row]) -> str:
+    lines = [_row(["what", "gtrace", "peer", "peer's time", "ratio"]), "|---|---:|---|---:|---:|"]
+    runs = []
+    for row in rows:
+        values = []
+        for side in (row.ours, row.peer):
+            run, figure = _measured(row.file, row.program, row.workload, side)
+            values.append(figure["details"][row.detail] if row.detail else statistics.median(figure["samples"]))
+            runs.append(run)
+        unit = row.detail.rpartition(", ")[2] or figure["unit"]
+        peer = "torch eager, fused Adam" if row.peer == "torch" else row.peer
+        shown = [quantity(value, unit) for value in values]
+        lines.append(_row([row.what, shown[0], peer, shown[1], f"{values[0] / values[1]:.2f}"]))
+    return "\n".join([*lines, "", _sources(runs)])
+
+
+def _ratios(table: quotes.Ratios) -> str:
+    lines = [_row(["of torch eager's time", *table.kinds.values()]), "|---" + "|---:" * len(table.kinds) + "|"]
+    runs = []
+    for model, name in table.models.items():
+        cells = [name]
+        for kind in table.kinds:
+            run, ours_ = _measured(table.file, table.program, f"{model}, {kind}", "gtrace")
+            _, peer = _measured(table.file, table.program, f"{model}, {kind}", "torch")
+            cells.append(f"{statistics.median(ours_['samples']) / statistics.median(peer['samples']):.2f}")
+            runs.append(run)
+        lines.append(_row(cells))
+    return "\n".join([*lines, "", _sources(runs)])
+
+
+def quoted(name: str) -> str:
+    """Return the table of that name."""
+    if name not in quotes.TABLES:
+        raise ValueError(f"benchmarks/quotes.py: expected one of {', '.join(quotes.TABLES)}, got {name!r}")
+    found = quotes.TABLES[name]
+    return _ratios(found) if isinstance(found, quotes.Ratios) else _rows(found)
+
+
+def filled(text: str) -> str:
+    """Return a page with its quoted tables as they are today."""
+    return QUOTE.sub(lambda match: f"{match[1]}{match[2]}{quoted(match[1])}\n", text)
+
+
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    for quoting in QUOTING:
+        quoting.write_text(filled(quoting.read_text(encoding="utf-8")), encoding="utf-8")

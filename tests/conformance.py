@@ -182,7 +182,9 @@ def report(made_with: str, rows: dict[str, list[str]]) -> str:
         "torch has samples for tests of its operations (OpInfo). `make conformance` calls them with Arrays and writes",
         "this page. [The table](conformance.csv) has each outcome. The test suite runs a part of it again.", "",
         f"{made_with}.", "",
-        "The last two checks are compiled results, by Inductor and by the C++ generator, against interpreted ones.", "",
+        "The last two checks are compiled results, by Inductor and by the C++ generator, against interpreted ones.",
+        "\"mismatch\" is another result than torch's, and \"fails\" an error. \"other\" cannot be asked of the",
+        "operation: the last table says why.", "",
         "| check | right | mismatch | fails | other |",
         "|---|---|---|---|---|",
     ]  # fmt: skip

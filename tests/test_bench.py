@@ -256,7 +256,14 @@ def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, tmp_path, c
 
 
 def test_each_name_has_its_program():
-    shared = {"workloads.py", "networks.py", "page.py", "handwritten_networks.py", "handwritten_methods.py"}
+    shared = {
+        "workloads.py",
+        "networks.py",
+        "page.py",
+        "quotes.py",
+        "handwritten_networks.py",
+        "handwritten_methods.py",
+    }
     assert {path.name for path in PROGRAMS.glob("*.py")} - shared == set(bench.PROGRAMS.values())
 
 

@@ -197,7 +197,8 @@ Every function of arrays, tried on the example of its docstring; `python tests/t
 - *operations*: what a call records, the first four.
 - *rules*: where its derivatives and batching come from: `stated` with the operation, `torch`, from which they are
   derived by tracing, or `composed` of those of several operations.
-- *derivatives*: `all` is forward, reverse and second order; empty: the example has no floating argument or result.
+- *derivatives*: `all` is forward, reverse and second order. Empty: the example has no floating argument or result. Many
+  of these functions have derivatives for floating arrays all the same.
 - *dtypes* of its floating arguments, or of all: `b` bool, `i` int64, `h` bfloat16, `f` float32, `c` complex64.
 
 | function | operations | rules | derivatives | dtypes |

@@ -1,6 +1,6 @@
 """JAX's public names: which there are under ``gtrace.jax``, which differ, and which are missing.
 
-``python tests/test_jax_names.py`` writes the table of docs/coming-from-jax.md anew.
+``python tests/test_jax_names.py`` writes the table of docs/jax-names.md anew.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import gtrace as gt
 from gtrace.errors import ArgumentError
 from gtrace.jax.adapt import INSTEAD, JAX_NAMES, compare
 
-PAGE = Path(__file__).parent.parent / "docs" / "coming-from-jax.md"
+PAGE = Path(__file__).parent.parent / "docs" / "jax-names.md"
 START, END = "<!-- the table, by tests/test_jax_names.py -->\n", "<!-- the end of the table -->\n"
 
 NOTES = {
@@ -81,6 +82,12 @@ OUT_OF_USE = ("out", "order", "copy", "ndmin", "promote_integers", "allow_int", 
 """Parameters that JAX itself refuses, or that change nothing for arrays that never change."""
 
 
+def listed(head, names):
+    """The text of a list of names, in lines of 120 characters."""
+    text = f"**{head} ({len(names)}):** " + ", ".join(f"`{name}`" for name in names)
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table():
     """The text of the table."""
     lines = []
@@ -91,13 +98,13 @@ def table():
     for name, (there_, differs, missing) in zip(JAX_NAMES, known, strict=True):
         lines.append(f"### {name}\n")
         if there_:
-            lines.append(f"**There ({len(there_)}):** {', '.join(f'`{key}`' for key in there_)}\n")
+            lines.append(listed("There", there_))
         if differs:
             lines.append(f"**Differs ({len(differs)}):**\n")
             lines += [f"- `{key}`: {note}" for key, note in differs.items()]
             lines.append("")
         if missing:
-            lines.append(f"**Missing ({len(missing)}):** {', '.join(f'`{key}`' for key in missing)}\n")
+            lines.append(listed("Missing", missing))
     return "\n".join(lines)
 
 
@@ -135,9 +142,7 @@ def test_names_can_be_listed_and_are_all_callable_with_their_own_parameters(name
 def test_missing_names_say_what_is_near_and_where_to_look():
     import gtrace.jax as jax
 
-    with pytest.raises(
-        AttributeError, match=r"jax\.numpy has no name 'meshgird'.*jax\.numpy\.meshgrid.*coming-from-jax"
-    ):
+    with pytest.raises(AttributeError, match=r"jax\.numpy has no name 'meshgird'.*jax\.numpy\.meshgrid.*jax-names"):
         _ = jax.numpy.meshgird
     with pytest.raises(AttributeError, match=r"jax\.lax\.rng_uniform is not part of gtrace\. Use jax\.random\.uniform"):
         _ = jax.lax.rng_uniform

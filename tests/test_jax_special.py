@@ -1,6 +1,6 @@
 """Values and derivatives at special points, and results of integers, beside those of JAX (tests/data/jax_special.json).
 
-The points where gtrace differs are in docs/coming-from-jax.md, and tested here by what they give.
+The points where gtrace differs are in docs/jax-differences.md, and tested here by what they give.
 """
 
 from __future__ import annotations

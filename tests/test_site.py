@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gtrace.core.base import errors
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 sys.path[:0] = [str(DOCS / "site"), str(ROOT / "benchmarks")]
@@ -81,6 +83,36 @@ def test_pictures_of_the_gathered_pages_are_there(tmp_path):
     assert [str(path) for path in pictures if not path.exists()] == []
 
 
+LONGEST = 30
+"""Words of a sentence; a colon or a semicolon ends one too."""
+
+
+def long_sentences(page: str) -> list[str]:
+    """Return the sentences of a page without code that have too many words: not of tables, headings and comments."""
+    prose = re.sub(r"^:::.*?^:::$|^(?: {4}|[|#<])[^\n]*", "", page, flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "X", prose))
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:-|\d+\.) )", prose)
+    found = [part for paragraph in paragraphs for part in re.split(r"[.!?:;][)\"*]*\s", paragraph)]
+    return [" ".join(part.split()) for part in found if len(part.split()) > LONGEST]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_sentences_are_short(path):
+    if path.name != "jax-names.md":  # lists of names
+        assert long_sentences(text(path)) == []
+
+
+def test_a_long_sentence_is_found_and_a_list_or_a_table_is_none():
+    words = "word " * 20
+    assert len(long_sentences(f"One.\nA {words}{words}end. Two.\n")) == 1
+    assert long_sentences(f"- {words}\n- {words}\n\n| {words} | {words} |\n\n{words}: {words}\n") == []
+
+
+def test_the_page_of_errors_has_each_class():
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(errors.__all__) - {"GtraceError"}
+
+
 def test_every_page_is_in_the_navigation_once():
     lists = re.findall(r"^:::\{toctree\}\n(.*?)^:::$", (DOCS / "index.md").read_text(), re.MULTILINE | re.DOTALL)
     entries = [line for part in lists for line in part.splitlines() if line and not line.startswith(":")]
@@ -145,7 +177,27 @@ def test_what_pages_load_from_outside_is_found(markup, found):
 
 
 def test_the_page_of_benchmarks_is_that_of_the_results():
-    assert benchmarks.PAGE.read_text(encoding="utf-8") == benchmarks.page()
+    assert benchmarks.PAGE.read_text(encoding="utf-8") == benchmarks.filled(benchmarks.page())
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_figures_that_a_page_quotes_are_those_of_the_results(path):
+    text = path.read_text(encoding="utf-8")
+    assert benchmarks.filled(text) == text, "python benchmarks/page.py writes it"
+    assert path in benchmarks.QUOTING or "<!-- figures: " not in text
+
+
+def test_every_quoted_table_is_on_a_page():
+    quoting = [path.read_text(encoding="utf-8") for path in benchmarks.QUOTING]
+    names = {match[1] for text in quoting for match in benchmarks.QUOTE.finditer(text)}
+    assert names == set(benchmarks.quotes.TABLES)
+
+
+def test_a_changed_figure_and_an_unknown_table_are_found():
+    page = "<!-- figures: summary -->\n0.01 s\n<!-- end of figures -->"
+    assert "0.01 s" not in benchmarks.filled(page) and "commit" in benchmarks.filled(page)
+    with pytest.raises(ValueError, match="expected one of summary"):
+        benchmarks.filled(page.replace("summary", "other"))
 
 
 def results(**changes):
@@ -160,7 +212,8 @@ def results(**changes):
         {"workload": "a|b", "side": "jax.jit", "samples": [4e-6], "unit": "s", "details": {"first call, s": 1.5}},
     ]
     run = {
-        "program": "dispatch", "settings": {"quick": True, "rounds": 3, "json": None, "sizes": [1, 2]},
+        "program": "dispatch", "date": "2026-11-26", "commit": "abc",
+        "settings": {"quick": True, "rounds": 3, "json": None, "sizes": [1, 2]},
         "machine": {"cores": 2, "memory, MiB": 4096, "gpu": "none"},
         "versions": {"torch": "2.13.0"}, "left_out": ["no torch.compile"],
         "load": {"before": 0.0, "during": 0.0, "cores": 2}, "busy": False, "figures": figures,
@@ -179,6 +232,8 @@ def test_results_become_a_table_below_their_command(tmp_path):
 - Versions: torch 2.13.0
 
 ### Dispatch
+
+Measured on 2026-11-26, commit abc:
 
 ```sh
 python benchmarks/dispatch.py --quick --rounds 3 --sizes 1 2
@@ -207,6 +262,7 @@ def test_results_without_peers_have_no_ratios():
     [
         ({"program": "nothing"}, "no benchmarks/nothing.py"),
         ({"figures": []}, "dispatch has no figures"),
+        ({"commit": ""}, "date and commit of dispatch"),
         ({"figures": [{"workload": "w", "side": "gtrace", "samples": [], "unit": "s", "details": {}}]}, "figures of w"),
     ],
 )

@@ -223,7 +223,7 @@ PAGES = (
     ),
     _page(
         "jax", "gtrace.jax", "gtrace.jax",
-        "JAX's names. Most are functions of gtrace with JAX's parameters; :doc:`/coming-from-jax` lists all of them.",
+        "JAX's names. Most are functions of gtrace with JAX's parameters; :doc:`/jax-names` lists all of them.",
         rest=True,
     ),
     *(

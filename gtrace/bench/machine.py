@@ -6,6 +6,8 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import shutil
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +41,15 @@ def versions() -> dict[str, str]:
     """Return the versions of Python, gtrace and the libraries that are installed."""
     found = {name: importlib.metadata.version(name) for name in LIBRARIES if installed(name)}
     return {"python": platform.python_version(), **found}
+
+
+def commit() -> str:
+    """Return the commit of this checkout, with "-dirty" for a changed one; "unknown" outside of a checkout."""
+    if shutil.which("git") is None:
+        return "unknown"
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def installed(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import sys
@@ -15,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gtrace.bench.machine import Load, Watch, describe, versions
+from gtrace.bench.machine import Load, Watch, commit, describe, versions
 from gtrace.core.base.units import bytes_text
 
 FORMAT = 1
@@ -80,6 +81,7 @@ class Run:
         figures: what it found.
         left_out: peers that are not installed.
         load: of the machine.
+        date, commit: when it was measured, and of which code.
     """
 
     program: str
@@ -89,6 +91,8 @@ class Run:
     load: Load
     machine: dict[str, Any] = attrs.field(factory=describe)
     versions: dict[str, str] = attrs.field(factory=versions)
+    date: str = "unknown"
+    commit: str = "unknown"
 
 
 def save(runs: Sequence[Run], path: str | Path) -> None:
@@ -274,7 +278,8 @@ def report(
         raise SystemExit(f"benchmark {program}: {error}") from error
     hidden = {"json", "add", "usual_rounds", "child"}
     settings: Mapping[str, Any] = {k: v for k, v in vars(options).items() if k not in hidden}
-    run = Run(program, dict(settings), figures, left_out, watch.load(), watch.machine)
+    today = datetime.date.today().isoformat()
+    run = Run(program, dict(settings), figures, left_out, watch.load(), watch.machine, date=today, commit=commit())
     show(run)
     if options.json:
         save(added(known, run), options.json)

@@ -1,6 +1,6 @@
 """JAX programs by a change of import: ``import gtrace.jax as jax``, ``import gtrace.jax.numpy as jnp``.
 
-The names are those of JAX, and the functions gtrace's own, with JAX's parameters. docs/coming-from-jax.md lists what
+The names are those of JAX, and the functions gtrace's own, with JAX's parameters. docs/jax-names.md lists what
 there is and what differs. ``gtrace.jax.install()`` makes ``import jax`` mean this package.
 """
 

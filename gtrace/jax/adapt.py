@@ -29,7 +29,7 @@ __version_info__ = (0, 10, 2)
 __version__ = "0.10.2"
 """The version of JAX whose results these are. Names and parameters that JAX 0.12 added are there as well."""
 
-TABLE = "docs/coming-from-jax.md"
+TABLE = "docs/jax-names.md"
 
 JAX_NAMES: dict[str, dict[str, str | None]] = json.loads(
     importlib.resources.files("gtrace.jax").joinpath("names.json").read_text(encoding="utf-8")
@@ -237,7 +237,7 @@ def missing(module: str, name: str, known: Iterable[str] = ()) -> Exception:
     hint = f" The nearest name is {module}.{near[0]}." if near else ""
     use = INSTEAD.get(f"{module}.{name}")
     hint = hint if use is None else f" {use}"
-    text = f"{what}.{hint} {TABLE} lists what there is, what differs, and what to use instead."
+    text = f"{what}.{hint} {TABLE} lists what there is, and what differs."
     # ``from module import name`` drops the message of an AttributeError
     frame = sys._getframe(2)
     imported = frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]

@@ -47,7 +47,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         except ModuleNotFoundError:
             found = None
         if found is None:
-            fix = INSTEAD.get(fullname, "docs/coming-from-jax.md lists what there is.")
+            fix = INSTEAD.get(fullname, "docs/jax-names.md lists what there is.")
             raise ModuleNotFoundError(f"gtrace has no module for {fullname}. {fix}", name=fullname)
         return importlib.machinery.ModuleSpec(
             fullname, _Loader(), is_package=found.submodule_search_locations is not None

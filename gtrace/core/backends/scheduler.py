@@ -4,8 +4,8 @@ A program without sub-graphs is one request, unless it is very long, or has oper
 become interpreted parts. Equal parts share one request. An operation with sub-graphs (a loop or a branch) ends a part,
 and its results are inputs of the next part. A loop with short steps is compiled as a whole
 (`gtrace.core.backends.native`); another one, and a branch, runs from Python, with its bodies compiled. torch's own
-control flow operators would keep everything in one compiled program; docs/performance.md has the measurements against
-them. An exported program is one piece: `gtrace.core.backends.fx` has what becomes of its loops.
+control flow operators would keep everything in one compiled program. They were slower (docs/experiments.md). An
+exported program is one piece: `gtrace.core.backends.fx` has what becomes of its loops.
 """
 
 from __future__ import annotations
