@@ -73,8 +73,9 @@ def test_installing_is_for_good_and_in_time():
     program = """
         import sys, types, gtrace.jax
         gtrace.jax.install(); gtrace.jax.install()
-        import jax, jax.numpy
+        import jax, jax.numpy, jax.scipy.stats.norm, jax.interpreters.ad
         assert jax is gtrace.jax and jax.numpy is gtrace.jax.numpy and sys.modules["jax.numpy"] is jax.numpy
+        assert sys.modules["jax.scipy.stats.norm"] is gtrace.jax.scipy.stats.norm, "it has no file"
         gtrace.jax.uninstall()
         assert "jax" not in sys.modules
         sys.modules["jax"] = types.ModuleType("jax")

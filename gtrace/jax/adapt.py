@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import dis
 import functools
+import importlib.machinery
 import importlib.resources
 import inspect
 import json
@@ -280,6 +281,29 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
         return sorted(name for name in table if name in own or find(name) is not missing)
 
     return get, names
+
+
+def module_of_names(name: str, get: Callable[[str], Any], names: Callable[[], list[str]] = list) -> types.ModuleType:
+    """Return a module under ``gtrace.jax`` that has no file, only names of JAX's. From now on it can be imported.
+
+    Args:
+        name: JAX's, such as ``"jax.scipy.stats.norm"``.
+        get, names: its ``__getattr__`` and ``__dir__``.
+    """
+    made = types.ModuleType(f"gtrace.{name}", f"The names of ``{name}``.")
+    made.__spec__ = importlib.machinery.ModuleSpec(made.__name__, None)
+    vars(made).update(__getattr__=get, __dir__=names)
+    sys.modules[made.__name__] = made
+    return made
+
+
+def submodules(package: str, source: Any) -> None:
+    """Add the modules of a package of JAX's that hold the methods of the objects of these names in `source`."""
+    for full in JAX_NAMES:
+        parent, _, name = full.rpartition(".")
+        if parent == package:
+            made = module_of_names(full, *namespace(full, getattr(source, name)))
+            setattr(sys.modules[f"gtrace.{package}"], name, made)
 
 
 def internal(module: str) -> Callable[[str], Any]:

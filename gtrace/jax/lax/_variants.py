@@ -22,6 +22,12 @@ from gtrace.distributed.sharding import with_sharding
 from gtrace.jax.device_functions import each_with_layout
 from gtrace.numpy import fft as transforms
 
+__all__ = [
+    "FftType", "approx_max_k", "approx_min_k", "broadcast_like", "cond", "custom_linear_solve", "custom_root", "dtype",
+    "fft", "index_take", "log2", "one_minus_square", "optimization_barrier", "polynomial", "top_k",
+    "with_sharding_constraint",
+]  # fmt: skip
+
 
 def dtype(x: Any) -> DType:
     """Return the dtype of an array or number; a dtype is its own."""

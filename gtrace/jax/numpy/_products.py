@@ -14,6 +14,8 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
+__all__ = ["convolve", "correlate", "dot", "einsum", "inner", "matmul", "tensordot", "vdot", "vecdot"]
+
 _OPERANDS = {
     "convolve": 2, "correlate": 2, "dot": 2, "inner": 2, "matmul": 2, "tensordot": 2, "vdot": 2, "vecdot": 2,
 }  # fmt: skip

@@ -23,6 +23,16 @@ from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
 
+__all__ = [
+    "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str", "asarray",
+    "atleast_1d", "atleast_2d", "atleast_3d", "corrcoef", "cov", "cumprod", "cumsum", "digitize", "einsum_path",
+    "finfo", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring", "full", "get_printoptions", "histogram",
+    "iinfo", "iterable", "load", "max", "maximum", "min", "minimum", "minmax", "nancumprod", "nancumsum", "nanstd",
+    "nanvar", "place", "positive", "printoptions", "ravel_multi_index", "save", "savez", "searchsorted",
+    "set_printoptions", "square", "std", "take", "take_along_axis", "top_k", "transpose", "unique_all", "unique_counts",
+    "unique_inverse", "unique_values", "var", "where",
+]  # fmt: skip
+
 _WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes."""
 

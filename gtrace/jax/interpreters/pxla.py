@@ -1,5 +1,0 @@
-"""``jax.interpreters.pxla``: JAX's internals, of which nothing is here."""
-
-from gtrace.jax.adapt import internal
-
-__getattr__ = internal("jax.interpreters.pxla")
