@@ -191,70 +191,30 @@ def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) 
     return inputs * field, outputs * field
 
 
-@constructor
-def glorot_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 1, "fan_avg", "uniform" (Glorot and Bengio, 2010), or `xavier_uniform`.
+def _named(name: str, scale: float, mode: str, distribution: str, source: str) -> Callable[..., Initializer]:
+    """Return `variance_scaling` of some arguments as a function of this name."""
+
+    def make(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""Return a `variance_scaling` of {scale:g}, "{mode}", "{distribution}" ({source}).
 
     >>> import gtrace as gt
-    >>> gt.nn.initializers.glorot_uniform()(gt.random.key(0), (3, 2)).shape
+    >>> gt.nn.initializers.{name}()(gt.random.key(0), (3, 2)).shape
     (3, 2)
     """
-    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+    return constructor(make)
 
 
-@constructor
-def glorot_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 1, "fan_avg", "truncated_normal" (Glorot and Bengio, 2010), or `xavier_normal`.
+_GLOROT, _LECUN, _HE = "Glorot and Bengio, 2010", "LeCun et al., 1998", "He et al., 2015"
 
-    >>> import gtrace as gt
-    >>> gt.nn.initializers.glorot_normal()(gt.random.key(0), (3, 2)).shape
-    (3, 2)
-    """
-    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
-@constructor
-def lecun_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 1, "fan_in", "uniform" (LeCun et al., 1998).
-
-    >>> import gtrace as gt
-    >>> gt.nn.initializers.lecun_uniform()(gt.random.key(0), (3, 2)).shape
-    (3, 2)
-    """
-    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-@constructor
-def lecun_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 1, "fan_in", "truncated_normal" (LeCun et al., 1998).
-
-    >>> import gtrace as gt
-    >>> gt.nn.initializers.lecun_normal()(gt.random.key(0), (3, 2)).shape
-    (3, 2)
-    """
-    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
-@constructor
-def he_uniform(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 2, "fan_in", "uniform" (He et al., 2015), or `kaiming_uniform`.
-
-    >>> import gtrace as gt
-    >>> gt.nn.initializers.he_uniform()(gt.random.key(0), (3, 2)).shape
-    (3, 2)
-    """
-    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-@constructor
-def he_normal(in_axis: Any = -2, out_axis: Any = -1, batch_axis: Any = (), dtype: Any = None) -> Initializer:
-    """Return a `variance_scaling` of 2, "fan_in", "truncated_normal" (He et al., 2015), or `kaiming_normal`.
-
-    >>> import gtrace as gt
-    >>> gt.nn.initializers.he_normal()(gt.random.key(0), (3, 2)).shape
-    (3, 2)
-    """
-    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
+glorot_uniform = xavier_uniform = _named("glorot_uniform", 1.0, "fan_avg", "uniform", _GLOROT)
+glorot_normal = xavier_normal = _named("glorot_normal", 1.0, "fan_avg", "truncated_normal", _GLOROT)
+lecun_uniform = _named("lecun_uniform", 1.0, "fan_in", "uniform", _LECUN)
+lecun_normal = _named("lecun_normal", 1.0, "fan_in", "truncated_normal", _LECUN)
+he_uniform = kaiming_uniform = _named("he_uniform", 2.0, "fan_in", "uniform", _HE)
+he_normal = kaiming_normal = _named("he_normal", 2.0, "fan_in", "truncated_normal", _HE)
 
 
 @constructor
@@ -318,7 +278,3 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
         return ops.zeros(sizes, dtype=matrix.aval.dtype, device=matrix.device).at[middle].set(matrix)
 
     return init
-
-
-xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
-kaiming_uniform, kaiming_normal = he_uniform, he_normal

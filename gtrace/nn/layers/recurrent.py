@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gtrace.core import ops
 from gtrace.core.base import tree
@@ -36,13 +36,21 @@ class _Cell(Module):
         bias_ih, bias_hh: (gates * hidden_size,), or None.
     """
 
+    gates: ClassVar[int]
     weight_ih: Array
     weight_hh: Array
     bias_ih: Array | None
     bias_hh: Array | None
 
-    def _draw(self, gates: int, input_size: int, hidden_size: int, bias: bool, dtype: Any, key: Any) -> None:
-        rows = gates * hidden_size
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, key: Any = None
+    ) -> None:
+        """Draw the parameters evenly from [-b, b], b = 1 / sqrt(hidden_size).
+
+        Raises:
+            ArgumentError: no key.
+        """
+        rows = self.gates * hidden_size
         keys = split_key(check_key(type(self).__name__, key), 4)
         self.weight_ih = within(keys[0], (rows, input_size), hidden_size, dtype)
         self.weight_hh = within(keys[1], (rows, hidden_size), hidden_size, dtype)
@@ -54,7 +62,7 @@ class _Cell(Module):
         return linear(x, self.weight_ih, self.bias_ih)
 
 
-class LSTMCell(_Cell):
+class LSTMCell(_Cell, init=False):
     """One step of a long short-term memory (Hochreiter and Schmidhuber, 1997), as torch.nn.LSTMCell.
 
     The gates are, in this order of rows: input, forget, cell and output.
@@ -66,15 +74,7 @@ class LSTMCell(_Cell):
     (2, 5)
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, key: Any = None
-    ) -> None:
-        """Draw the parameters evenly from [-b, b], b = 1 / sqrt(hidden_size).
-
-        Raises:
-            ArgumentError: no key.
-        """
-        self._draw(4, input_size, hidden_size, bias, dtype, key)
+    gates = 4
 
     def __call__(self, x: Any, state: tuple[Any, Any]) -> tuple[Array, Array]:
         """Return the new state (h, c), each (..., hidden_size), for x of shape (..., input_size).
@@ -91,7 +91,7 @@ class LSTMCell(_Cell):
         return h, c
 
 
-class GRUCell(_Cell):
+class GRUCell(_Cell, init=False):
     """One step of a gated recurrent unit (Cho et al., 2014), as torch.nn.GRUCell.
 
     The gates are, in this order of rows: reset, update and new.
@@ -101,15 +101,7 @@ class GRUCell(_Cell):
     (2, 5)
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: Any = None, key: Any = None
-    ) -> None:
-        """Draw the parameters evenly from [-b, b], b = 1 / sqrt(hidden_size).
-
-        Raises:
-            ArgumentError: no key.
-        """
-        self._draw(3, input_size, hidden_size, bias, dtype, key)
+    gates = 3
 
     def __call__(self, x: Any, state: Any) -> Array:
         """Return the new state (..., hidden_size) for x of shape (..., input_size)."""
@@ -127,20 +119,30 @@ class _Recurrent(Module):
         cells: from the first layer to the last; with `bidirectional` the cell of the other direction comes after each.
     """
 
+    cell: ClassVar[type[_Cell]]
     cells: tuple[Any, ...]
     hidden_size: int = field(static=True)
     bidirectional: bool = field(static=True)
     dropout: float = field(static=True)
 
-    def _make(
-        self, cell: type[Any], input_size: int, hidden_size: int, num_layers: int, bias: bool, rate: float,
-        bidirectional: bool, dtype: Any, key: Any,
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, dropout: float = 0.0,
+        bidirectional: bool = False, *, dtype: Any = None, key: Any = None,
     ) -> None:  # fmt: skip
+        """Make the cells.
+
+        Args:
+            dropout: the probability that an output between layers is dropped, where the call has a key.
+            bidirectional: a second cell in each layer runs from the end; outputs are beside one another.
+
+        Raises:
+            ArgumentError: no key.
+        """
         directions = 1 + bidirectional
         keys = split_key(check_key(type(self).__name__, key), num_layers * directions)
         sizes = [input_size] * directions + [hidden_size * directions] * (num_layers - 1) * directions
-        self.cells = tuple(cell(size, hidden_size, bias, dtype=dtype, key=keys[k]) for k, size in enumerate(sizes))
-        self.hidden_size, self.bidirectional, self.dropout = hidden_size, bidirectional, rate
+        self.cells = tuple(self.cell(size, hidden_size, bias, dtype=dtype, key=keys[k]) for k, size in enumerate(sizes))
+        self.hidden_size, self.bidirectional, self.dropout = hidden_size, bidirectional, dropout
 
     def _run(self, x: Any, states: list[Any], key: Any) -> tuple[Array, list[Any]]:
         """Return the outputs of the last layer and the last state of each cell."""
@@ -200,7 +202,7 @@ class _Recurrent(Module):
         return given
 
 
-class LSTM(_Recurrent):
+class LSTM(_Recurrent, init=False):
     """Long short-term memory over a sequence, as torch.nn.LSTM with ``batch_first=True``.
 
     >>> import gtrace as gt
@@ -210,20 +212,7 @@ class LSTM(_Recurrent):
     ((4, 7, 5), (2, 4, 5), (2, 4, 5))
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, dropout: float = 0.0,
-        bidirectional: bool = False, *, dtype: Any = None, key: Any = None,
-    ) -> None:  # fmt: skip
-        """Make the cells.
-
-        Args:
-            dropout: the probability that an output between layers is dropped, where the call has a key.
-            bidirectional: a second cell in each layer runs from the end; outputs are beside one another.
-
-        Raises:
-            ArgumentError: no key.
-        """
-        self._make(LSTMCell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, dtype, key)
+    cell = LSTMCell
 
     def __call__(self, x: Any, state: Any = None, *, key: Any = None) -> tuple[Array, tuple[Array, Array]]:
         """Return the outputs and the last state.
@@ -248,7 +237,7 @@ class LSTM(_Recurrent):
         return out, (ops.stack([s[0] for s in last]), ops.stack([s[1] for s in last]))
 
 
-class GRU(_Recurrent):
+class GRU(_Recurrent, init=False):
     """Gated recurrent units over a sequence, as torch.nn.GRU with ``batch_first=True``.
 
     >>> import gtrace as gt
@@ -257,16 +246,7 @@ class GRU(_Recurrent):
     ((4, 7, 10), (2, 4, 5))
     """
 
-    def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, dropout: float = 0.0,
-        bidirectional: bool = False, *, dtype: Any = None, key: Any = None,
-    ) -> None:  # fmt: skip
-        """Make the cells; see `LSTM`.
-
-        Raises:
-            ArgumentError: no key.
-        """
-        self._make(GRUCell, input_size, hidden_size, num_layers, bias, dropout, bidirectional, dtype, key)
+    cell = GRUCell
 
     def __call__(self, x: Any, state: Any = None, *, key: Any = None) -> tuple[Array, Array]:
         """Return the outputs and the last state; see `LSTM`. The state is h alone."""

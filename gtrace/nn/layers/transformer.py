@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
@@ -173,14 +173,24 @@ class _Stack(Module):
         norm: a `LayerNorm`, or None.
     """
 
+    layer: ClassVar[type[Any]]
     layers: tuple[Any, ...]
     norm: LayerNorm | None
 
-    def _pile(self, layer: type[Any], num_layers: int, args: tuple[Any, ...], norm: bool, options: Any) -> None:
+    def __init__(
+        self, num_layers: int, d_model: int, nhead: int, dim_feedforward: int = 2048, *, norm: bool = False,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        """Make `num_layers` layers with these options, and a `norm` after the last.
+
+        Raises:
+            ArgumentError: no key, or heads that do not divide.
+        """
+        args = d_model, nhead, dim_feedforward
         keys = split(check_key(type(self).__name__, options.pop("key", None)), num_layers)
-        self.layers = tuple(layer(*args, key=keys[k], **options) for k in range(num_layers))
+        self.layers = tuple(self.layer(*args, key=keys[k], **options) for k in range(num_layers))
         eps = self.layers[0].norm1.eps if self.layers else 1e-5
-        self.norm = LayerNorm(args[0], eps, dtype=options.get("dtype")) if norm else None
+        self.norm = LayerNorm(d_model, eps, dtype=options.get("dtype")) if norm else None
 
     def initial_cache(self, batch: Any, capacity: int, *, dtype: Any = None) -> tuple[KeyValueCache, ...]:
         """Return an empty cache of each layer's self-attention: see `MultiHeadAttention`."""
@@ -203,7 +213,7 @@ class _Stack(Module):
         return x if cache is None else (x, tuple(caches))
 
 
-class TransformerEncoder(_Stack):
+class TransformerEncoder(_Stack, init=False):
     """Encoder layers one after the other, as torch.nn.TransformerEncoder; with ``causal=True`` a language model's.
 
     >>> import gtrace as gt
@@ -213,16 +223,7 @@ class TransformerEncoder(_Stack):
     ((2, 5, 16), 2)
     """
 
-    def __init__(
-        self, num_layers: int, d_model: int, nhead: int, dim_feedforward: int = 2048, *, norm: bool = False,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        """Make `num_layers` of `TransformerEncoderLayer` with these options, and a `norm` after the last.
-
-        Raises:
-            ArgumentError: no key, or heads that do not divide.
-        """
-        self._pile(TransformerEncoderLayer, num_layers, (d_model, nhead, dim_feedforward), norm, options)
+    layer = TransformerEncoderLayer
 
     def __call__(self, x: Any, *, mask: Any = None, cache: Any = None, key: Any = None) -> Any:
         """Return x (..., length, d_model) transformed; with a cache, that and the new cache.
@@ -235,7 +236,7 @@ class TransformerEncoder(_Stack):
         return self._run(x, (), cache, key, {"mask": mask})
 
 
-class TransformerDecoder(_Stack):
+class TransformerDecoder(_Stack, init=False):
     """Decoder layers one after the other, as torch.nn.TransformerDecoder.
 
     >>> import gtrace as gt
@@ -244,16 +245,7 @@ class TransformerDecoder(_Stack):
     (2, 5, 16)
     """
 
-    def __init__(
-        self, num_layers: int, d_model: int, nhead: int, dim_feedforward: int = 2048, *, norm: bool = False,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        """Make `num_layers` of `TransformerDecoderLayer` with these options, and a `norm` after the last.
-
-        Raises:
-            ArgumentError: no key, or heads that do not divide.
-        """
-        self._pile(TransformerDecoderLayer, num_layers, (d_model, nhead, dim_feedforward), norm, options)
+    layer = TransformerDecoderLayer
 
     def __call__(
         self, x: Any, memory: Any, *, mask: Any = None, memory_mask: Any = None, cache: Any = None, key: Any = None
