@@ -15,12 +15,13 @@ from gtrace.core.ops.declare import Aval
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.overloads import RandomOperatorError
 from gtrace.interop.torch_functions import Call, CallTable, Recorded, gradients_follow
-from gtrace.random.continuous import exponential, normal, uniform
+from gtrace.random.continuous import normal, uniform
 from gtrace.random.counts import poisson
 from gtrace.random.discrete import bernoulli, categorical, permutation
 from gtrace.random.gamma_distributions import dirichlet, gamma
 from gtrace.random.integers import randint
 from gtrace.random.keys import as_key, fold_in
+from gtrace.random.transformed import exponential
 
 __all__ = ["from_module"]
 

@@ -23,7 +23,7 @@ from gtrace.core.trace.replayable import replayable
 from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, two_keys
 from gtrace.random.reuse import consume
 
-__all__ = ["uniform", "normal", "truncated_normal", "laplace", "gumbel", "exponential"]
+__all__ = ["uniform", "normal", "truncated_normal", "gumbel"]
 
 _MANTISSA = {torch.float16: 10, torch.bfloat16: 7, torch.float32: 23, torch.float64: 52}
 _WIDTH = {torch.float16: 16, torch.bfloat16: 8, torch.float32: 32, torch.float64: 64}
@@ -231,51 +231,9 @@ def parameters(
     return found, arrays, sizes
 
 
-@replayable
-def exponential(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the exponential distribution of rate 1.
-
-    Args:
-        key: a key, used up.
-        shape: of the result.
-        dtype: floating; float32 by default.
-
-    Raises:
-        ArgumentError, DtypeError, ShapeError: wrong arguments.
-
-    >>> import gtrace as gt
-    >>> gt.round(gt.random.exponential(gt.random.key(0), (2,)), 4)
-    Array([2.9501, 3.8434], dtype=float32)
-    """
-    sizes, kind = draw_shape("exponential", shape), float_dtype("exponential", dtype)
-    return draw_exponential(fresh_key("exponential", key), sizes, kind)
-
-
 def draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return numbers from the exponential distribution of rate 1, from a key that is taken as it is."""
     return neg(ops.log1p(neg(draw_unit(key, shape, dtype))))
-
-
-@replayable
-def laplace(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the Laplace distribution of scale 1.
-
-    Args:
-        key: a key, used up.
-        shape: of the result.
-        dtype: floating; float32 by default.
-
-    Raises:
-        ArgumentError, DtypeError, ShapeError: wrong arguments.
-
-    >>> import gtrace as gt
-    >>> gt.random.laplace(gt.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    sizes, kind = draw_shape("laplace", shape), float_dtype("laplace", dtype)
-    lowest = -1.0 + torch.finfo(kind).eps / 2
-    u = draw_uniform(fresh_key("laplace", key), sizes, kind, lowest, 1.0)
-    return ops.multiply(ops.sign(u), ops.log1p(neg(ops.absolute(u))))
 
 
 def check_mode(name: str, mode: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -10,6 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.elementwise import neg
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import (
@@ -25,14 +27,22 @@ from gtrace.random.counts import draw_signs
 from gtrace.random.keys import draw_shape, fresh_key, two_keys
 
 __all__ = [
-    "cauchy", "double_sided_maxwell", "logistic", "lognormal", "maxwell", "pareto", "rayleigh", "triangular", "wald",
-    "weibull_min",
+    "cauchy", "double_sided_maxwell", "exponential", "laplace", "logistic", "lognormal", "maxwell", "pareto",
+    "rayleigh", "triangular", "wald", "weibull_min",
 ]  # fmt: skip
 
 
-@replayable
-def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the standard Cauchy distribution.
+def _without_parameters(
+    name: str, distribution: str, draw: Callable[[Array, tuple[int, ...], torch.dtype], Array]
+) -> Callable[..., Array]:
+    """Return the function that draws from a distribution without parameters."""
+
+    def sample(key: Any, shape: Any = (), dtype: Any = None) -> Array:
+        sizes, kind = draw_shape(name, shape), float_dtype(name, dtype)
+        return draw(fresh_key(name, key), sizes, kind)
+
+    sample.__name__ = sample.__qualname__ = name
+    sample.__doc__ = f"""Return numbers from the {distribution}.
 
     Args:
         key: a key, used up.
@@ -43,33 +53,38 @@ def cauchy(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt
-    >>> gt.random.cauchy(gt.random.key(0), (2, 3)).shape
+    >>> gt.random.{name}(gt.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    sizes, kind = draw_shape("cauchy", shape), float_dtype("cauchy", dtype)
-    u = draw_uniform(fresh_key("cauchy", key), sizes, kind, torch.finfo(kind).eps, 1.0)
+    return replayable(sample)
+
+
+def _cauchy(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    u = draw_uniform(key, shape, dtype, torch.finfo(dtype).eps, 1.0)
     return ops.tan(ops.multiply(ops.subtract(u, 0.5), math.pi))
 
 
-@replayable
-def logistic(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the standard logistic distribution.
+def _laplace(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    u = draw_uniform(key, shape, dtype, -1.0 + torch.finfo(dtype).eps / 2, 1.0)
+    return ops.multiply(ops.sign(u), ops.log1p(neg(ops.absolute(u))))
 
-    Args:
-        key: a key, used up.
-        shape: of the result.
-        dtype: floating; float32 by default.
 
-    Raises:
-        ArgumentError, DtypeError, ShapeError: wrong arguments.
-
-    >>> import gtrace as gt
-    >>> gt.random.logistic(gt.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    sizes, kind = draw_shape("logistic", shape), float_dtype("logistic", dtype)
-    u = draw_uniform(fresh_key("logistic", key), sizes, kind, torch.finfo(kind).eps, 1.0)
+def _logistic(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    u = draw_uniform(key, shape, dtype, torch.finfo(dtype).eps, 1.0)
     return ops.log(ops.divide(u, ops.subtract(1.0, u)))
+
+
+def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
+    return ops.sqrt(ops.sum(ops.square(draw_normal(key, (*shape, 3), dtype)), -1))
+
+
+cauchy = _without_parameters("cauchy", "standard Cauchy distribution", _cauchy)
+exponential = _without_parameters("exponential", "exponential distribution of rate 1", draw_exponential)
+laplace = _without_parameters("laplace", "Laplace distribution of scale 1", _laplace)
+logistic = _without_parameters("logistic", "standard logistic distribution", _logistic)
+maxwell = _without_parameters(
+    "maxwell", "Maxwell distribution: lengths of vectors of three standard normal numbers", _maxwell
+)
 
 
 @replayable
@@ -91,30 +106,6 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     """
     found, (scale,), sizes = parameters("lognormal", key, shape, dtype, sigma=sigma)
     return ops.exp(ops.multiply(draw_normal(found, sizes, scale.aval.dtype), scale))
-
-
-@replayable
-def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the Maxwell distribution: lengths of vectors of three standard normal numbers.
-
-    Args:
-        key: a key, used up.
-        shape: of the result.
-        dtype: floating; float32 by default.
-
-    Raises:
-        ArgumentError, DtypeError, ShapeError: wrong arguments.
-
-    >>> import gtrace as gt
-    >>> bool((gt.random.maxwell(gt.random.key(0), (100,)) > 0).all())
-    True
-    """
-    sizes, kind = draw_shape("maxwell", shape), float_dtype("maxwell", dtype)
-    return _maxwell(fresh_key("maxwell", key), sizes, kind)
-
-
-def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    return ops.sqrt(ops.sum(ops.square(draw_normal(key, (*shape, 3), dtype)), -1))
 
 
 @replayable
