@@ -1,7 +1,7 @@
-"""Memory that a program frees is kept for its next call.
+"""Keeps memory that a program frees for its next call.
 
-glibc returns large freed blocks to the kernel, and asks for them again in the next step: each page of 4 KiB then costs
-a page fault, as much as computing its values does. Whether that happens depends on what lies beside the block, so that
+glibc returns large freed blocks to the kernel and requests them again in the next step. Each page of 4 KiB then costs
+a page fault, which takes as long as computing its values. Whether a block is returned depends on its neighbours, so
 one process may run at half the speed of another.
 """
 
@@ -15,7 +15,7 @@ import sys
 from gtrace.core.base.mechanisms import KEPT_MEMORY
 
 KEPT = 1 << 30
-"""Bytes of freed memory that are kept, and the size from which a block is returned at once."""
+"""Bytes of freed memory to keep, and the size from which a block is returned at once."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as in malloc.h
 
@@ -24,10 +24,10 @@ _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Have the C library keep freed memory, for the whole process; returns whether it does now.
+    """Make the C library keep freed memory, for the whole process. Return whether it does now.
 
-    It does not where the environment sets its thresholds (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``,
-    ``GLIBC_TUNABLES``), on systems without glibc, and with the mechanism off.
+    It does not if the environment sets the thresholds (``MALLOC_TRIM_THRESHOLD_``, ``MALLOC_MMAP_THRESHOLD_``,
+    ``GLIBC_TUNABLES``), without glibc, or with the mechanism off.
     """
     if not KEPT_MEMORY.on or sys.platform != "linux" or any(name in os.environ for name in _SET_BY_USER):
         return False

@@ -1,6 +1,7 @@
-"""Tables of what can be made again: bounded, and without a pattern of use that makes all of it be made again.
+"""Bounded tables of values that can be computed again.
 
-Each table has a limit of entries. All tables together have a limit of bytes, the setting `program_memory`.
+Each table has a limit of entries. All tables together have a limit of bytes, the setting `program_memory`. No pattern
+of use makes a table compute all its values again.
 """
 
 from __future__ import annotations
@@ -19,33 +20,33 @@ V = TypeVar("V")
 F = TypeVar("F", bound=Callable[..., Any])
 
 PART = 8
-"""A full table forgets one entry in so many."""
+"""A full table drops one entry in this many."""
 
 SMALL = 400
-"""Bytes of an entry that holds no program: a few objects, and its part of the table. Measured, and rounded up."""
+"""Bytes of an entry without a program: a few objects and its share of the table. Measured, and rounded up."""
 
 PER_OPERATION = 500
-"""Bytes of one operation in an entry that holds a program: its node, its call and its names. Measured likewise."""
+"""Bytes of one operation in an entry with a program: its node, call and names. Measured, and rounded up."""
 
 PARTS = 16
-"""What the tables hold is counted whenever they have got one part in so many of what they may hold."""
+"""The tables are counted whenever they have grown by one part in this many of the limit."""
 
-_draw = random.Random(0)  # of its own: the stream of the user's `random` stays as it is
+_draw = random.Random(0)  # a generator of its own, so the user's `random` is not advanced
 
 
 class BoundedTable(dict[K, V]):
-    """A dict that holds a bounded number of entries, as long as they are added by `remember`.
+    """A dict that holds a bounded number of entries, if they are added by `remember`.
 
-    A full table forgets an eighth of its entries, spread over all of it. Forgetting what was used least recently would
-    forget everything before it is used again where a program goes through more entries than there is room for, in turn;
-    here most of them stay. If all tables hold more than `program_memory`, each of them forgets so many.
+    A full table drops an eighth of its entries, spread over the whole table. A program may cycle through more entries
+    than fit. Dropping the least recently used ones would then lose each entry before its next use. If all tables exceed
+    `program_memory`, each of them drops an eighth.
 
     Interrupts and other threads are harmless: each step adds or removes one entry.
 
     Args:
         limit: the number of entries.
-        weigh: bytes of an entry, about, or a function of its value that says so. What several tables hold counts once.
-        stale: whether a value holds something that another table has forgotten; such entries go with it.
+        weigh: the approximate bytes of an entry, or a function of its value. A value in several tables counts once.
+        stale: tells whether a value refers to an entry that another table has dropped. Such entries are dropped too.
 
     >>> table = BoundedTable(8)
     >>> for k in range(20):
@@ -66,7 +67,7 @@ class BoundedTable(dict[K, V]):
         budget.add(self)
 
     def remember(self, key: K, value: V) -> None:
-        """Add an entry; others may be forgotten."""
+        """Add an entry; this may drop others."""
         if len(self) >= self.limit:
             self.shrink()
         weigh = self.weigh
@@ -74,42 +75,42 @@ class BoundedTable(dict[K, V]):
         self[key] = value
 
     def forget(self, keys: Iterable[K]) -> None:
-        """Remove entries, as far as they are there."""
+        """Remove the entries of these keys, if present."""
         for key in keys:
             self.pop(key, None)
 
     def shrink(self) -> None:
-        """Forget one entry in `PART`, at least one."""
+        """Drop one entry in `PART`, at least one."""
         self.forget(spread(self, PART))
 
     def drop_stale(self) -> None:
-        """Forget entries that hold what another table has forgotten."""
+        """Drop entries that refer to dropped entries of another table."""
         stale = self.stale
         if stale is not None:
             self.forget([key for key, value in self.copy().items() if stale(value)])
 
     @property
     def held(self) -> int:
-        """The bytes of all entries, about."""
+        """The approximate bytes of all entries."""
         weigh = self.weigh
         return len(self) * weigh if isinstance(weigh, int) else sum(map(weigh, self.copy().values()))
 
 
 def spread(keys: Iterable[K], part: int) -> list[K]:
-    """Return one in `part` of the keys, at least one, spread over all of them; others each time."""
+    """Return one in `part` of the keys, at least one, spread over all of them. Each call chooses others."""
     every = list(keys)
     return every[_draw.randrange(min(part, len(every) or 1)) :: part]
 
 
 class Budget:
-    """Keeps what all tables hold within the setting `program_memory`.
+    """Keeps all tables together within the setting `program_memory`.
 
-    Their entries are counted anew now and then. Sums that are kept up to date would need a lock at each change.
+    It counts their entries anew now and then. Running sums would need a lock at each change.
     """
 
     def __init__(self) -> None:
         self._tables: dict[int, weakref.ref[BoundedTable[Any, Any]]] = {}
-        self._expected = 0  # bytes since the last count; threads may lose some, as nothing depends on the exact sum
+        self._expected = 0  # bytes since the last count; threads may lose some, because nothing needs the exact sum
         self._counting = ExclusiveLock()
         self._limit = 0
         config.watch(self._configure)
@@ -118,12 +119,12 @@ class Budget:
         self._limit = settings.program_memory
 
     def add(self, table: BoundedTable[Any, Any]) -> None:
-        """Count a table, as long as it lives."""
+        """Count a table for as long as it lives."""
         identity = id(table)
         self._tables[identity] = weakref.ref(table, lambda _: self._tables.pop(identity, None))
 
     def expect(self, count: int) -> None:
-        """Make room for an entry of so many bytes, which stays until the next count."""
+        """Make room for an entry of this many bytes. They are counted until the next count."""
         self._expected += count
         if self._expected * PARTS > self._limit:
             self._expected = 0
@@ -131,7 +132,7 @@ class Budget:
 
     @property
     def held(self) -> int:
-        """The bytes that all tables hold, about."""
+        """The approximate bytes of all tables."""
         return sum([table.held for table in self._alive()])
 
     def _settle(self, limit: int) -> None:
@@ -142,23 +143,23 @@ class Budget:
                 table.shrink()
             for table in tables:
                 table.drop_stale()
-            if sum(map(len, tables)) >= before:  # what is left cannot be forgotten
+            if sum(map(len, tables)) >= before:  # the remaining entries cannot be dropped
                 return
 
     def _alive(self) -> list[BoundedTable[Any, Any]]:
-        """Return the tables that hold anything."""
+        """Return the tables that are not empty."""
         return [table for ref in self._tables.copy().values() if (table := ref())]
 
 
 budget = Budget()
-"""That of this process."""
+"""The budget of this process."""
 
 
 def remembered(limit: int, weigh: Callable[[Any], int]) -> Callable[[F], F]:
-    """Return a decorator for a function whose results are kept in a `BoundedTable`, by its arguments.
+    """Return a decorator that keeps the results of a function in a `BoundedTable`, by its arguments.
 
     Args:
-        weigh: gives the bytes of a result.
+        weigh: a function from a result to its bytes.
 
     >>> @remembered(8, lambda result: SMALL)
     ... def double(x):

@@ -1,7 +1,7 @@
-"""Calls with a keyword that a function does not have, or without an argument that it needs: what to write instead.
+"""Errors for calls with an unknown keyword or without a required argument. They say what to write instead.
 
-Python refuses such a call with a TypeError before any line of the function runs. To look at the arguments of every call
-would take time wherever an operation is recorded, so this is for what makes optimizers, schedules and modules.
+Python rejects such a call with a TypeError before the function runs. Checking the arguments of every call would slow
+recording, so only constructors of optimizers, schedules and modules are decorated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RENAMED = {
     "p": ("rate",),
     "std": ("stddev",),
 }
-"""Keywords of torch's: those of gtrace's that say the same."""
+"""Keywords of torch, by those of gtrace that mean the same."""
 
 _NO_PARAMETERS = "Optimizers hold no parameters: pass them to init and update."
 
@@ -39,7 +39,7 @@ _INSTEAD = {
     "generator": "Pass a key, such as gt.random.key(0).",
     "device": "Move the result, by x.to(device).",
 }
-"""What to do in place of a keyword that has no counterpart."""
+"""Advice for keywords without a counterpart."""
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(.+?)'")
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.+)")
@@ -48,13 +48,13 @@ _TWICE = re.compile(r"got multiple values for argument '(.+)'")
 
 
 _PREFIXES = {"nn.initializers": "nn.initializers.", "nn": "nn.", "optim": "optim."}
-"""What messages put before the names of functions, by where those are defined."""
+"""The prefixes of functions' names in messages, by the module that defines them."""
 
 
 def constructor(function: F) -> F:
-    """Return a function whose calls with wrong arguments raise an ArgumentError that says what to write.
+    """Return a function that raises an ArgumentError with advice for a call with wrong arguments.
 
-    A call takes a little longer: it is for functions that programs call once, as those that make optimizers.
+    A call takes a little longer. Use it for functions that programs call once, such as those that make optimizers.
 
     >>> @constructor
     ... def sgd(learning_rate, momentum=None): ...
@@ -81,7 +81,7 @@ def constructor(function: F) -> F:
 
 
 def _refused(function: Callable[..., Any], text: str, name: str) -> ArgumentError | None:
-    """Return the error for a call that Python refuses with this text."""
+    """Return the error for a call that Python rejects with this text."""
     parameters = list(inspect.signature(function).parameters.values())
     method = bool(parameters) and parameters[0].name == "self"
     parameters = parameters[method:]
@@ -103,14 +103,14 @@ def _refused(function: Callable[..., Any], text: str, name: str) -> ArgumentErro
 
 
 def _name(called: Callable[..., Any]) -> str:
-    """Return how messages name a function or a class."""
+    """Return the name of a function or a class in messages."""
     module = called.__module__.removeprefix("gtrace.") + "."
     prefix = next((p for room, p in _PREFIXES.items() if module.startswith(f"{room}.")), "")
     return prefix + called.__qualname__.rpartition(".")[2]
 
 
 def _listed(parameters: list[inspect.Parameter]) -> str:
-    """Return the parameters as they are declared, without annotations."""
+    """Return the parameters as declared, without annotations."""
     plain = [p.replace(annotation=p.empty, default=_default(p)) for p in parameters]
     return str(inspect.Signature(plain))[1:-1]
 
@@ -122,7 +122,7 @@ def _default(parameter: inspect.Parameter) -> Any:
 
 
 def _replacement(keyword: str, known: set[str]) -> tuple[str, str]:
-    """Return what is expected in place of a keyword, and advice."""
+    """Return the expected keyword in place of another one, and advice."""
     renamed = _RENAMED.get(keyword, ())
     if renamed and known.issuperset(renamed):
         return " and ".join(f"{name}=" for name in renamed), ""

@@ -1,4 +1,4 @@
-"""Settings: one frozen record, read from the environment once, changed only through ``gt.config``."""
+"""Settings: one frozen record, read from the environment once and changed only by ``gt.config``."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _device(text: str) -> str:
 
 
 def process_rank() -> int:
-    """Return which of the processes this one is that share the work, as a launcher says in RANK; 0 without one."""
+    """Return the rank of this process as the launcher sets it in RANK; 0 without a launcher."""
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
 
@@ -113,58 +113,57 @@ def _setting(
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """The settings of one moment.
+    """The settings at one moment.
 
     Attributes:
-        auto_compile: hot signatures compile by themselves (GT_AUTO_COMPILE).
-        compile: every signature compiles at first sight, blocking (GT_COMPILE).
-        hot_threshold: repetitions before a signature is hot; None: the measured cost model (GT_HOTPATH_THRESHOLD).
-        min_seq: the shortest program worth compiling, in ops (GT_HOTPATH_MIN_SEQ).
+        auto_compile: compile programs that run often (GT_AUTO_COMPILE).
+        compile: compile every program before its first call, and wait for it (GT_COMPILE).
+        hot_threshold: calls before a program compiles; None: a cost model decides (GT_HOTPATH_THRESHOLD).
+        min_seq: the shortest program worth compiling, in operations (GT_HOTPATH_MIN_SEQ).
         signals: path of the YAML signals file, or None (GT_CONFIG).
-        debug_compile: 0, 1 or 2: how much of the compile log goes to stderr (GT_DEBUG_COMPILE).
+        debug_compile: how much of the compile log goes to stderr: 0, 1 or 2 (GT_DEBUG_COMPILE).
         instruction_log: path of the instruction stream log, or None (GT_INSTRUCTION_LOG).
-        trace: path, without suffix, of the detailed logs that ``gtrace trace`` has this process and those it starts
-            write; or None (GT_TRACE).
+        trace: path without suffix of the detailed logs of ``gtrace trace``, or None. This process writes them, and the
+            processes that it starts (GT_TRACE).
         trace_seconds: seconds after which such a log ends (GT_TRACE_SECONDS).
-        status: ``gtrace top`` may ask this process what it is doing (GT_STATUS).
-        eager: run each op as it is recorded, for debugging (GT_EAGER).
+        status: let ``gtrace top`` ask this process what it is doing (GT_STATUS).
+        eager: run each operation as it is recorded, for debugging (GT_EAGER).
         debug_nans: raise at the operation that first produced a NaN or an infinity (GT_DEBUG_NANS).
-        window: operations watched for a repeating period in a stream that is never forced (GT_HOTPATH_WINDOW).
-        max_pending: operations that may be pending before the recorder forces by itself (GT_MAX_PENDING).
-        max_pending_bytes: bytes of inputs that nothing but pending operations keeps alive, before the recorder forces
-            by itself (GT_MAX_PENDING_BYTES).
-        program_memory: bytes, about, that programs and what belongs to them may take in memory; what was forgotten is
-            made again when it is needed (GT_PROGRAM_MEMORY, which takes units: 500MB, 2GiB).
-        background: hot signatures compile in a worker process and are kept on disk; else they compile in this one,
-            which waits, and are lost at its end (GT_BACKGROUND).
-        native: short programs are compiled by the C++ compiler alone, without Inductor; False: those that are met from
-            then on are not (GT_NATIVE).
-        cache_dir: folder of what is kept on disk; None: the user's cache folder (GT_CACHE_DIR).
-        cache_size: bytes that may be kept there; 0: nothing is (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
-        compile_timeout: seconds after which a compiler is ended and the program stays interpreted
-            (GT_COMPILE_TIMEOUT).
-        compile_share: the fraction of its time that a program may lose to the worker, which pauses when it costs more
+        window: operations that are searched for a period, in a program that forces nothing (GT_HOTPATH_WINDOW).
+        max_pending: pending operations at which the recorder forces (GT_MAX_PENDING).
+        max_pending_bytes: bytes of inputs that only pending operations keep alive, at which the recorder forces
+            (GT_MAX_PENDING_BYTES).
+        program_memory: approximate bytes of memory for programs and their tables. Dropped entries are made again
+            when needed (GT_PROGRAM_MEMORY, which takes units: 500MB, 2GiB).
+        background: compile in a worker process and keep the code on disk. Otherwise this process compiles, waits, and
+            keeps the code until it ends (GT_BACKGROUND).
+        native: compile short programs by the C++ compiler alone, without Inductor. False affects programs that are
+            new from then on (GT_NATIVE).
+        cache_dir: folder of the cache on disk; None: the user's cache folder (GT_CACHE_DIR).
+        cache_size: limit of that folder in bytes; 0 keeps nothing (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
+        compile_timeout: seconds after which a compiler is ended. Its program stays interpreted (GT_COMPILE_TIMEOUT).
+        compile_share: the fraction of its time that a program may lose to the worker. Above it the worker pauses
             (GT_COMPILE_SHARE).
-        jit_wait: seconds that a jitted function waits for the compiler at most, before it is interpreted until it is
-            compiled; inf: as long as it takes (GT_JIT_WAIT).
-        audit: the fraction of compiled calls that are interpreted too, and compared (GT_AUDIT).
-        debug_key_reuse: using a random key a second time is an error (GT_DEBUG_KEY_REUSE).
-        collective_timeout: seconds after which a process that waits for others gives up (GT_COLLECTIVE_TIMEOUT).
-        deterministic: equal runs on the same mesh are equal bit by bit: every program is interpreted, sums over
-            processes are added in the order of their parts, and torch uses deterministic algorithms (GT_DETERMINISTIC).
-        verify_passes: check the rules of a graph after each pass that rewrites it (GT_VERIFY_PASSES).
+        jit_wait: seconds that a jitted function waits for the compiler. Then it is interpreted until its code is
+            ready; inf: it waits for the code (GT_JIT_WAIT).
+        audit: the fraction of compiled calls that are also interpreted, and compared (GT_AUDIT).
+        debug_key_reuse: raise if a random key is used twice (GT_DEBUG_KEY_REUSE).
+        collective_timeout: seconds after which a process stops waiting for others (GT_COLLECTIVE_TIMEOUT).
+        deterministic: equal runs on the same mesh give equal bits. Every program is interpreted, sums over processes
+            are added in the order of the ranks, and torch uses deterministic algorithms (GT_DETERMINISTIC).
+        verify_passes: verify a graph after each pass (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).
-        device: torch's name of the device of new arrays: zeros, lists, NumPy arrays, numbers, keys (GT_DEVICE).
-            Numbers and host data beside an array are made where that is.
-        disable: names of mechanisms that are off, with commas between them. It is read when gtrace is imported, and
-            cannot be changed afterwards (GT_DISABLE).
-        mechanism_log: path of a file that gets the name of each mechanism that changed a program; or None. It cannot be
-            changed after the import either (GT_MECHANISM_LOG).
-        jax_results: results are as JAX's: dicts have their keys in order, the text of Arrays and dtypes is JAX's,
-            numbers outside an axis mean what they mean in index arrays, floats follow `x64`, numbers beside integers
-            give weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once
-            ``gtrace.jax`` is imported).
+        device: torch's name of the device of new arrays: zeros, lists, NumPy arrays, numbers, keys. Numbers and host
+            data beside an array go to the device of that array (GT_DEVICE).
+        disable: names of mechanisms to switch off, separated by commas. Importing gtrace reads it; it cannot change
+            afterwards (GT_DISABLE).
+        mechanism_log: path of a file for the names of mechanisms that changed a program; or None. It cannot change
+            after the import either (GT_MECHANISM_LOG).
+        jax_results: follow JAX in what results look like. Dicts have sorted keys, Arrays and dtypes print as in JAX,
+            and out-of-range numbers in index arrays act as in JAX. Floats follow `x64`, numbers beside integers give
+            weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once ``gtrace.jax``
+            is imported).
     """
 
     auto_compile: bool = _setting(True, "GT_AUTO_COMPILE", _flag, (bool, int))
@@ -205,16 +204,16 @@ class Config:
     def from_env(cls, env: Mapping[str, str]) -> Config:
         """Read every GT_ variable of `env`; an empty one counts as unset.
 
-        A variable of another name that is close to one of ours warns; others belong to somebody else.
+        An unknown variable with a name similar to a setting's warns. Other variables are ignored.
 
         Raises:
-            ConfigError: a variable holds something its setting cannot take.
+            ConfigError: a variable has an invalid value.
 
         >>> Config.from_env({"GT_COMPILE": "1"}).compile
         True
         """
         known = {field.metadata["variable"]: field for field in attrs.fields(cls)}
-        # without the common prefix, which would make unrelated names similar
+        # without the common prefix, which makes all names similar
         stems = [variable.removeprefix("GT_") for variable in known]
         values = {}
         for variable, text in env.items():
@@ -236,7 +235,7 @@ class Config:
         return cls(**values)
 
     def replaced(self, changes: Mapping[str, Any]) -> Config:
-        """Return a copy with `changes` applied, each name and type checked."""
+        """Return a copy with `changes`; checks each name and type."""
         fields = {field.name: field for field in attrs.fields(type(self))}
         values: dict[str, Any] = {}
         for name, value in changes.items():
@@ -264,21 +263,21 @@ class Config:
 
 
 class ConfigHolder:
-    """The settings in force, readable as attributes; ``gt.config`` is the one instance.
+    """The current settings, readable as attributes; ``gt.config`` is the one instance.
 
-    ``update`` changes those of the process. A ``with`` block changes them for its own context: the thread, or the
-    asyncio task, that runs it; there ``update`` lasts until the end of the block. A thread that is started inside the
-    block begins with the settings of the process.
+    ``update`` changes the settings of the process. A ``with`` block changes them for its own context, which is the
+    thread or the asyncio task that runs it. Inside a block, ``update`` lasts until the end of the block. A thread that
+    starts inside a block begins with the settings of the process.
 
     Attributes:
         process: the settings of the process.
-        blocks: returns None outside of any block. Every call of a program asks for the settings, and
+        blocks: returns None outside of any block. Every call of a program reads the settings, and
             ``config.process if config.blocks() is None else config.current`` takes a third of the time of ``current``.
     """
 
     def __init__(self, config: Config, given: Iterable[str] = ()) -> None:
         self.process = config
-        self._given = set(given)  # the settings of the process that the environment or `update` has set
+        self._given = set(given)  # the settings of the process that the environment or `update` set
         self._blocks: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("gtrace blocks", default=())
         self._made: ContextVar[tuple[Config, Config] | None] = ContextVar("gtrace settings", default=None)
         self.blocks = self._made.get
@@ -290,7 +289,7 @@ class ConfigHolder:
         made = self._made.get()
         if made is None:
             return self.process
-        # if the process's settings have changed since the block was entered, apply the block's changes to the new ones
+        # the settings of the process may have changed since the block was entered: apply its changes to the new ones
         return made[1] if made[0] is self.process else self._remake()
 
     if TYPE_CHECKING:
@@ -298,16 +297,16 @@ class ConfigHolder:
         def __getattr__(self, name: str) -> Any: ...
 
     def watch(self, watcher: Callable[[Config], None]) -> None:
-        """Call `watcher` now and after every change; a change that a watcher refuses by raising is undone.
+        """Call `watcher` now and after every change. If it raises, the change is undone.
 
-        It gets the settings of the context that changed. What belongs to the whole process, such as the folder of
-        compiled programs, follows the last change.
+        It gets the settings of the context that changed. Resources of the whole process, such as the cache folder,
+        follow the last change.
         """
         watcher(self.current)
         self._watchers.append(watcher)
 
     def update(self, **changes: Any) -> None:
-        """Change settings until the end of the ``with`` block around the call, or, outside any, of the process.
+        """Change settings until the end of the surrounding ``with`` block; outside of any, for the process.
 
         Raises:
             ConfigError: an unknown name, or a value of the wrong type.
@@ -322,10 +321,10 @@ class ConfigHolder:
                 self.process = self.process.replaced(changes)
                 self._notify()
                 self._given |= set(changes)
-            undo.pop_all()  # every watcher took it
+            undo.pop_all()  # no watcher raised
 
     def default(self, **changes: Any) -> None:
-        """Change those settings of the process that neither the environment nor `update` has set."""
+        """Change settings of the process that neither the environment nor `update` set."""
         changes = {name: value for name, value in changes.items() if name not in self._given}
         if changes:
             self.process = self.process.replaced(changes)
@@ -373,7 +372,7 @@ class ConfigHolder:
 
 
 for _field in attrs.fields(Config):
-    # not by `__getattr__`: that would slow all attributes of the class down
+    # a `__getattr__` in the class would slow all its attributes down
     setattr(ConfigHolder, _field.name, property(operator.attrgetter(f"current.{_field.name}")))
 
 config = ConfigHolder(

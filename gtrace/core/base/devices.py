@@ -1,4 +1,4 @@
-"""Devices that arrays can be on."""
+"""Devices of arrays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CPU = torch.device("cpu")
 
 
 def as_device(device: Any) -> torch.device:
-    """Normalize a device argument; ``cuda`` gets its index, so that equal devices are equal objects.
+    """Normalize a device argument. ``cuda`` gets its index, so that equal devices are equal objects.
 
     None stands for the setting `device`. Other objects, such as the devices of ``gtrace.jax``, have its name as text.
 
     Raises:
-        DeviceError: no such device, or one this torch build cannot use.
+        DeviceError: there is no such device, or this build of torch cannot use it.
     """
     if device is None:
         name = config.current.device
@@ -41,7 +41,7 @@ def as_device(device: Any) -> torch.device:
 
 @functools.cache
 def _chosen(name: str) -> torch.device:
-    """Return the device of a setting: ``cuda`` is torch's current GPU when it is first needed, and stays that one."""
+    """Return the device that a setting names. ``cuda`` becomes torch's current GPU at its first use."""
     return as_device(name)
 
 

@@ -1,4 +1,4 @@
-"""Docstrings of functions that are made in a loop."""
+"""Docstrings of functions that a loop defines."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def with_example(doc: str, name: str, examples: str) -> str:
 
     Args:
         doc: the docstring without an example.
-        name: of the function.
-        examples: those of several functions, as doctests; one of them calls ``.name(``.
+        name: the function's name.
+        examples: doctests of several functions. One of them calls ``.name(``.
 
     >>> with_example("Return x.", "f", ">>> m.f(1)\\n1\\n>>> m.g(2)\\n2\\n").split("\\n")
     ['Return x.', '', '    >>> import gtrace as gt', '    >>> m.f(1)', '    1', '    ']

@@ -1,6 +1,6 @@
-"""The dtypes of arrays, as users see them: objects that equal torch's, NumPy's, and their names.
+"""The dtypes of arrays as users see them: each equals torch's and NumPy's dtype, and the name.
 
-Inside the package, dtypes are torch's own: `Array.aval.dtype`, and what `as_dtype` returns.
+Inside the package, dtypes are torch's own: `Array.aval.dtype` and the results of `as_dtype`.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ DTYPES: dict[str, torch.dtype] = {
     "c64": torch.complex64,
     "c128": torch.complex128,
 }
-"""Short name of each supported dtype, as the IR prints it."""
+"""Short name of each supported dtype, as in the text of programs."""
 
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
 FLOAT0 = numpy.dtype([("float0", numpy.void, 0)])
-"""Of the tangents and cotangents of integers, which have no values: NumPy's dtype of that name in JAX."""
+"""The dtype of tangents and cotangents of integers, which have no values. JAX uses a NumPy dtype of this name."""
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
-"""Dtypes for storage: their elements are moved and converted, and nothing is computed with them."""
+"""Dtypes for storage only: their elements are moved and converted, but not computed with."""
 
 COMPLEX = frozenset({torch.complex64, torch.complex128})
 INEXACT = FLOATS | FLOAT8 | COMPLEX
-"""The dtypes that derivatives follow: real and complex floating ones."""
+"""The differentiable dtypes: real and complex floating ones."""
 
 BIT_DTYPES = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
-"""Dtypes that NumPy lacks, and integers of their width."""
+"""Dtypes that NumPy lacks, with integers of the same width."""
 
 WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 """Dtypes for which torch has few kernels."""
@@ -70,7 +70,7 @@ UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
 _NAMES = (*__all__,)
 
 _BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")
-"""Names of NumPy's kind, such as float128, some of which stand for no dtype here."""
+"""Names in NumPy's style, such as float128. Some of them name no dtype here."""
 
 
 _OF_NUMPY = frozenset(
@@ -81,18 +81,18 @@ _OF_NUMPY = frozenset(
 
 
 class DType:
-    """A dtype of arrays. Equal to the dtype of torch and of NumPy of that name, and to the name.
+    """A dtype of arrays. It equals the dtypes of torch and NumPy with this name, and the name itself.
 
-    Called with data, it makes an array, as NumPy's scalar types do. NumPy's functions take it as a dtype;
-    torch's take its attribute `torch`.
+    A call with data makes an array, as with NumPy's scalar types. NumPy's functions accept it as a dtype. For torch's
+    functions, pass its attribute `torch`.
 
     Attributes:
         torch: torch's dtype.
-        name: such as ``"float32"``.
-        itemsize: the bytes of an element.
-        kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also of bfloat16 and float8) or ``"c"``.
-        is_floating_point, is_complex, is_signed: as of torch's dtypes.
-        char, num, str, byteorder, names, ...: as of NumPy's dtypes.
+        name: a name such as ``"float32"``.
+        itemsize: bytes of an element.
+        kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also for bfloat16 and float8) or ``"c"``.
+        is_floating_point, is_complex, is_signed: as in torch.
+        char, num, str, byteorder, names, ...: as in NumPy.
 
     >>> import numpy, torch
     >>> import gtrace as gt
@@ -117,10 +117,10 @@ class DType:
     _numpy_hash: int | None
 
     def __new__(cls, dtype: Any) -> DType:
-        """Return the dtype that is named: by torch's, NumPy's or a Python type, or a name.
+        """Return the dtype for a dtype of torch or NumPy, a Python type, or a name.
 
         Raises:
-            DtypeError: there is none.
+            DtypeError: there is no such dtype.
         """
         found = _find(dtype)
         if found is None:
@@ -131,10 +131,10 @@ class DType:
 
     @property
     def dtype(self) -> numpy.dtype[Any]:
-        """NumPy's dtype; with it, NumPy's functions take this object for a dtype.
+        """NumPy's dtype. NumPy's functions read it, so they accept this object as a dtype.
 
         Raises:
-            DtypeError: NumPy has none: bfloat16 and float8, unless ml_dtypes has been imported.
+            DtypeError: NumPy has no such dtype: bfloat16 and float8, unless ml_dtypes is imported.
         """
         try:
             return numpy.dtype(self.name)
@@ -144,12 +144,12 @@ class DType:
 
     @property
     def type(self) -> Any:
-        """NumPy's class of scalars."""
+        """NumPy's scalar class."""
         return self.dtype.type
 
     @property
     def numpy_type(self) -> Any:
-        """NumPy's class of scalars, or this object where NumPy has none."""
+        """NumPy's scalar class, or this object if NumPy has none."""
         return self.type if _in_numpy(self.name) else self
 
     def __getattr__(self, name: str) -> Any:
@@ -176,7 +176,7 @@ class DType:
         return NotImplemented
 
     def __hash__(self) -> int:
-        # so that tables by torch's dtypes find it; with JAX's results, tables by NumPy's, which arrays of JAX have
+        # so that tables by torch's dtypes find it; with JAX's results, tables by NumPy's, which JAX's arrays have
         if not config.current.jax_results:
             return hash(self.torch)
         if self._numpy_hash is None:
@@ -196,7 +196,7 @@ class DType:
 
 
 def _in_numpy(name: str) -> Any:
-    """Whether NumPy has a dtype of this name: of bfloat16 and float8 where ml_dtypes has been imported."""
+    """Whether NumPy has a dtype of this name. It has bfloat16 and float8 once ml_dtypes is imported."""
     return not name.startswith(("bfloat", "float8")) or "ml_dtypes" in sys.modules
 
 
@@ -234,10 +234,10 @@ _ABSTRACT = (
 
 
 def _find(dtype: Any) -> DType | None:
-    """Return the dtype that is named; None if there is none.
+    """Return the dtype of a name or object; None if there is none.
 
     Raises:
-        DtypeError: a class of several dtypes.
+        DtypeError: the argument is a class of several dtypes.
     """
     if dtype.__class__ is DType:
         return dtype
@@ -250,13 +250,13 @@ def _find(dtype: Any) -> DType | None:
             name = "int" if dtype == "i8" else "uint"
             got = f"{dtype!r}, which is {name}64 to NumPy and {name}8 in programs' texts"
             raise DtypeError(message("dtype", "an unambiguous name", got, "Write the name in full."))
-        # as the texts of programs have them (f32, i64), or NumPy's, which count bytes (f4)
+        # names as in the text of programs (f32, i64), or NumPy's names, which count bytes (f4)
         name = _SHORT.get(dtype, dtype.removeprefix("torch.").removeprefix("gtrace."))
         if name in _BY_NAME:
             return _BY_NAME[name]
     elif isinstance(dtype, type):
         own = getattr(dtype, "dtype", None) if dtype.__class__ is not type else None
-        if own.__class__ is DType:  # of a class of scalars, such as jax.numpy.float32
+        if own.__class__ is DType:  # a scalar class, such as jax.numpy.float32
             return own
         if dtype in _PYTHON:
             return _BY_NAME[_PYTHON[dtype]]

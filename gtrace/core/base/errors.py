@@ -1,7 +1,7 @@
 """Exceptions and warnings. Every message says what failed, what was expected, what came, and what to do.
 
-The shape is ``[op] expected X, got Y. Fix. (at file:line)``, where the location is the user's line: the innermost
-frame outside this package.
+The form is ``[op] expected X, got Y. Fix. (at file:line)``. The location is the user's line: the innermost frame
+outside this package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def _folder(package: str) -> str:
-    """Return the folder of an installed package; a folder of the user's may have its name."""
+    """Return the folder of an installed package. A folder of the user may have the same name."""
     found = importlib.util.find_spec(package)
     assert found is not None  # it is required
     assert found.origin is not None
@@ -46,10 +46,10 @@ _NOT_USERS = (
     contextlib.__file__,
     threading.__file__,
 )
-"""How the names of files begin that are no code of the user's."""
+"""Prefixes of the names of files that are not the user's code."""
 
 _UNKNOWN = "<unknown>:0"
-"""The line where there is no frame of the user's, as in a command of gtrace."""
+"""The location if no frame is the user's, as in a command of gtrace."""
 
 
 class GtraceError(Exception):
@@ -57,38 +57,38 @@ class GtraceError(Exception):
 
 
 class ShapeError(GtraceError, ValueError, TypeError):
-    """Shapes (or axes, or indices known while recording) that do not fit the operation.
+    """Shapes, axes or known indices that do not fit the operation.
 
-    NumPy raises ValueError for them, and JAX TypeError for most.
+    It is a ValueError as in NumPy, and a TypeError as most are in JAX.
     """
 
 
 class BoundsError(ShapeError, IndexError):
-    """An index, known while recording, outside its axis, or a mask of another shape than the axes it covers."""
+    """A known index outside its axis, or a mask whose shape differs from the axes that it covers."""
 
 
 class DtypeError(GtraceError, TypeError, ValueError):
-    """A dtype the operation, or gtrace, does not take."""
+    """A dtype that the operation, or gtrace, does not accept."""
 
 
 class RangeError(DtypeError, OverflowError):
-    """A number that the dtype cannot hold."""
+    """A number that the dtype cannot represent."""
 
 
 class DeviceError(GtraceError, ValueError, RuntimeError):
-    """Operands that live on different devices, or a device that does not exist."""
+    """Operands on different devices, or a device that does not exist."""
 
 
 class ArgumentError(GtraceError, TypeError, ValueError):
-    """An argument of the wrong kind: structure, type or value."""
+    """An argument with a wrong structure, type or value."""
 
 
 class AxisNameError(ArgumentError, NameError):
-    """A named axis that no enclosing function binds."""
+    """An axis name that no enclosing function binds."""
 
 
 class StructureError(ArgumentError):
-    """Pytrees whose structures should agree, and do not."""
+    """Pytrees whose structures should agree but do not."""
 
 
 class ImmutableError(GtraceError, TypeError):
@@ -100,7 +100,7 @@ class ImmutableAttributeError(ImmutableError, AttributeError):
 
 
 class ConcretizationError(GtraceError, TypeError):
-    """The value of a placeholder was asked for while a function is being traced."""
+    """The value of a placeholder was asked for while a function is traced."""
 
 
 class BoolConcretizationError(ConcretizationError):
@@ -108,7 +108,7 @@ class BoolConcretizationError(ConcretizationError):
 
 
 class IntegerConcretizationError(ConcretizationError):
-    """A placeholder was used where Python takes an integer only, as in ``range(n)``."""
+    """A placeholder was used where Python requires an integer, as in ``range(n)``."""
 
 
 class ArrayConcretizationError(ConcretizationError):
@@ -116,19 +116,19 @@ class ArrayConcretizationError(ConcretizationError):
 
 
 class MaskConcretizationError(ConcretizationError, IndexError):
-    """A placeholder of booleans was used as an index: the size of the result depends on its values."""
+    """A placeholder of booleans was used as an index; the size of the result depends on its values."""
 
 
 class LeakError(GtraceError, RuntimeError, TypeError):
-    """A placeholder outlived the trace that made it."""
+    """A placeholder outlived its trace."""
 
 
 class DonatedError(GtraceError, RuntimeError):
-    """The use of an array that was given away to a call."""
+    """An array was used after it was donated to a call."""
 
 
 class KeyReuseError(GtraceError, RuntimeError):
-    """A random key was used a second time, which would repeat its numbers."""
+    """A random key was used twice, which repeats its numbers."""
 
 
 class ConfigError(GtraceError, ValueError):
@@ -136,11 +136,11 @@ class ConfigError(GtraceError, ValueError):
 
 
 class UnknownSettingError(ConfigError, AttributeError):
-    """A setting of JAX's that does not exist."""
+    """A setting of JAX that does not exist."""
 
 
 class ExecutionError(GtraceError, RuntimeError):
-    """torch refused an operation when it ran, for a reason only the values show (a matrix that is singular, say)."""
+    """torch rejected the values of an operation when it ran, such as a singular matrix."""
 
 
 class CheckError(ExecutionError, ValueError):
@@ -148,114 +148,114 @@ class CheckError(ExecutionError, ValueError):
 
 
 class OutOfMemoryError(ExecutionError, MemoryError):
-    """There was no memory for a program when it ran."""
+    """A program ran out of memory."""
 
 
 class NonFiniteError(GtraceError, FloatingPointError):
-    """With ``GT_DEBUG_NANS=1``: an operation produced a NaN or an infinity that its operands do not explain."""
+    """With ``GT_DEBUG_NANS=1``: an operation on finite operands produced a NaN or an infinity."""
 
     def in_step(self, loop: str, step: int) -> NonFiniteError:
-        """Return the same error with the step of the loop in which it arose, counted from 0."""
+        """Return the same error with the loop step that raised it, counted from 0."""
         return NonFiniteError(f"{self} In step {step} of {loop}.")
 
     def called_by(self, operation: str, location: str | None) -> NonFiniteError:
-        """Return the same error with the line of the loop or branch that it arose in.
+        """Return the same error with the line of the loop or branch that raised it.
 
-        Bodies that are equal programs are one object, with the lines of the first; this line tells them apart.
+        Equal bodies are one object, which has the lines of the first. This line tells them apart.
         """
         return self if location is None else NonFiniteError(f"{self} The {operation} is at {location}.")
 
 
 class ShardingError(GtraceError, ValueError):
-    """A mesh, a partition specification or a sharding that makes no sense, or does not fit the array or the workers."""
+    """A mesh, partition specification or sharding that is invalid, or does not fit the array or the processes."""
 
 
 class DistributedError(ExecutionError):
-    """The workers cannot communicate: one has ended, does not answer, or was never started."""
+    """The processes cannot communicate: one has ended, does not answer, or never started."""
 
 
 class DivergenceError(DistributedError):
-    """The workers are about to run different programs."""
+    """The processes are about to run different programs."""
 
 
 class GraphError(GtraceError, ValueError):
-    """IR text that does not parse, or a graph that breaks an SSA rule."""
+    """IR text that does not parse, or a graph that violates SSA form."""
 
 
 class CompileError(GtraceError, RuntimeError):
-    """The compiler failed. The engine turns it into a ``CompileWarning`` and interprets instead."""
+    """The compiler failed. The engine warns with a ``CompileWarning`` and interprets."""
 
 
 class TransientCompileError(CompileError):
-    """The machine failed, not the program: no memory, no disk space, no compiler, or one that was killed.
+    """The machine failed, not the program: no memory, no disk space, no compiler, or a killed compiler.
 
     A later process tries again.
     """
 
 
 class UnableError(TransientCompileError):
-    """This machine or process can compile nothing, whatever the program."""
+    """This machine or process cannot compile any program."""
 
 
 class UnsupportedTorchError(CompileError):
-    """This torch lacks private names that gtrace compiles with. Everything is interpreted."""
+    """This torch lacks private names that compiling needs. Everything is interpreted."""
 
 
 class UnsupportedTorchWarning(UserWarning):
-    """gtrace does not know this torch, and some features are off."""
+    """gtrace does not know this torch; some features are off."""
 
 
 class CompileWarning(UserWarning):
-    """The compiler failed for one signature; its program is interpreted instead."""
+    """The compiler failed for one program, which is interpreted instead."""
 
 
 class CacheError(GtraceError, OSError):
-    """A folder or file of compiled programs that must not, or cannot, be used."""
+    """A folder or file of compiled programs that is unsafe or unusable."""
 
 
 class ExportError(GtraceError, ValueError):
-    """A function that cannot be exported, or a file that cannot be loaded."""
+    """A function that cannot be exported, or an exported file that cannot be loaded."""
 
 
 class CheckpointError(GtraceError, OSError):
-    """A checkpoint, or a file of arrays, that is not there, is damaged or of another format."""
+    """A checkpoint or file of arrays that is missing, damaged or of another format."""
 
 
 class CacheWarning(UserWarning):
-    """Compiled programs on disk that are damaged, or a folder that cannot be used; they are compiled again."""
+    """Damaged compiled programs on disk, or an unusable folder; the programs are compiled again."""
 
 
 class AuditWarning(UserWarning):
-    """A compiled program gave another result than its interpretation; it is not used any more."""
+    """A compiled program disagreed with its interpretation, and is no longer used."""
 
 
 class ShardingWarning(UserWarning):
-    """An operation that cannot be divided among the workers: each computes all of it."""
+    """An operation cannot be divided among processes, so each of them computes all of it."""
 
 
 class PromotionWarning(UserWarning):
-    """NumPy's float64 makes a float32 program float64."""
+    """A NumPy float64 array turns a float32 program into float64."""
 
 
 class RetracingWarning(UserWarning):
-    """A torch module that looks at values is traced at each call."""
+    """A torch module that reads values is traced at each call."""
 
 
 class ConfigWarning(UserWarning):
-    """An environment variable that looks like one of gtrace's but is not."""
+    """An environment variable whose name resembles one of gtrace's."""
 
 
 def user_location() -> str:
-    """Return ``file:line`` of the innermost frame outside gtrace and the libraries it calls through.
+    """Return ``file:line`` of the innermost frame outside gtrace and the libraries that it calls.
 
     Returns:
-        The location, or ``"<unknown>:0"`` when every frame belongs to the package.
+        The location, or ``"<unknown>:0"`` if every frame belongs to those packages.
     """
     return users_line(sys._getframe(1))
 
 
 def users_line(frame: types.FrameType | None) -> str:
-    """Return the same for a frame and those that called it."""
+    """Return ``file:line`` of the innermost user frame among a frame and its callers."""
     while frame is not None:
         code = frame.f_code
         known = _lines.get(id(code))
@@ -272,11 +272,11 @@ def users_line(frame: types.FrameType | None) -> str:
 
 
 _lines: dict[int, tuple[types.CodeType, dict[int, str] | None]] = {}
-"""By the identity of a code object: the object, and its lines so far by instruction; None for code that is not the
-user's. Every operation of a captured function is noted with its line, so that this must be fast."""
+"""By the identity of a code object: the object, and its known lines by instruction; None if it is not the user's. Each
+captured operation looks up its line here, so this must be fast."""
 
 MAX_CODES = 4096
-"""Code objects remembered; beyond it all are forgotten."""
+"""Code objects to remember; beyond this number all are dropped."""
 
 
 def _remember(code: types.CodeType) -> tuple[types.CodeType, dict[int, str] | None]:
@@ -287,12 +287,12 @@ def _remember(code: types.CodeType) -> tuple[types.CodeType, dict[int, str] | No
 
 
 def is_users(name: str) -> bool:
-    """Whether a file of code is outside gtrace and the libraries it calls through."""
+    """Whether a code file is outside gtrace and the libraries that it calls."""
     return not name.startswith(_NOT_USERS)
 
 
 def message(op: str, expected: str, got: str, fix: str = "") -> str:
-    """Format one error message in the shape that all of gtrace uses.
+    """Return an error message in the form that all of gtrace uses.
 
     >>> message("matmul", "inner dimensions that agree", "3 and 4", "Transpose one of them.").split(" (at ")[0]
     '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
@@ -303,12 +303,12 @@ def message(op: str, expected: str, got: str, fix: str = "") -> str:
 
 
 def refused(op: str, operands: str, error: BaseException, hint: str) -> str:
-    """Format the message of an operation that torch refused when it ran, because of values.
+    """Return the message for an operation that torch rejected because of values.
 
     Args:
         operands: their types.
-        error: what torch raised.
-        hint: where the operation is.
+        error: torch's exception.
+        hint: the location of the operation.
 
     >>> refused("cholesky", "f32[2,2]", RuntimeError("not positive"), "It is %2.")
     '[cholesky] expected values that the operation takes, got f32[2,2] that torch refused: not positive. It is %2.'
@@ -318,6 +318,6 @@ def refused(op: str, operands: str, error: BaseException, hint: str) -> str:
 
 
 def warn_at(text: str, location: str, category: type[Warning]) -> None:
-    """Warn at a line of the user's, as `user_location` gives it."""
+    """Warn at a line of the user's code, as `user_location` returns it."""
     name, _, line = location.rpartition(":")
     warnings.warn_explicit(text, category, name, int(line))

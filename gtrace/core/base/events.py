@@ -1,6 +1,6 @@
-"""The one event bus: the recorder and the engine emit, the observers subscribe.
+"""The event bus: the recorder and the engine emit, observers subscribe.
 
-Emitting costs nothing while nobody listens: emitters look into ``bus.wanted`` before they build an event.
+Emitting is free while nobody listens: emitters check ``bus.wanted`` before they build an event.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import attrs
 from gtrace.core.base.locks import new_lock
 
 START = time.perf_counter()
-"""The moment the process began to use gtrace; logs count seconds from here."""
+"""The time at which the process began to use gtrace. Logs count seconds from here."""
 
 
 @attrs.frozen
 class Event:
-    """Base of all events; `at` is in seconds since `START`."""
+    """Base class of events; `at` is in seconds since `START`."""
 
     at: float = attrs.field(factory=lambda: time.perf_counter() - START, init=False)
 
@@ -53,7 +53,7 @@ class Ran(Event):
 
 @attrs.frozen
 class Canonicalized(Event):
-    """A recorded program was brought to its canonical form; `signatures`: of the programs that it is divided into."""
+    """A recorded program was brought to canonical form. `signatures`: one for each of its parts."""
 
     ops: int
     signatures: tuple[str, ...]
@@ -62,7 +62,7 @@ class Canonicalized(Event):
 
 @attrs.frozen
 class Communicated(Event):
-    """This process took part in a collective. `nbytes`: of the tensor that it brought; 0: it brought none."""
+    """This process took part in a collective. `nbytes`: the size of its tensor; 0 if it sent none."""
 
     kind: str
     nbytes: int
@@ -79,7 +79,7 @@ class Divided(Event):
 
 @attrs.frozen
 class Detected(Event):
-    """A signature proved hot."""
+    """A program became hot."""
 
     signature: str
     ops: tuple[str, ...]
@@ -97,7 +97,7 @@ class Recompiling(Event):
 
 @attrs.frozen
 class CompileStarted(Event):
-    """`background`: in the worker, while the program goes on."""
+    """`background`: the worker compiles while the program goes on."""
 
     signature: str
     ops: int
@@ -106,7 +106,7 @@ class CompileStarted(Event):
 
 @attrs.frozen
 class Loaded(Event):
-    """A program was found compiled on disk; `seconds`: to find and load it."""
+    """A compiled program was found on disk; `seconds`: the time to find and load it."""
 
     signature: str
     seconds: float
@@ -127,7 +127,7 @@ class CompileFailed(Event):
 
 @attrs.frozen
 class Awaiting(Event):
-    """A call waits until `total` programs are compiled, of which `done` are; `over`: it waits no longer."""
+    """A call waits for `total` compilations, of which `done` have ended; `over`: it has stopped waiting."""
 
     done: int
     total: int
@@ -136,7 +136,7 @@ class Awaiting(Event):
 
 @attrs.frozen
 class Judged(Event):
-    """A compiled program was timed against its interpreted form (seconds a call, medians)."""
+    """A compiled program was timed against its interpreted form; medians in seconds a call."""
 
     signature: str
     interpreted: float
@@ -148,7 +148,7 @@ class Bus:
     """Delivers each event to the subscribers of its class, in order of subscription.
 
     Attributes:
-        wanted: the event classes somebody listens to; emitters look here before they build an event.
+        wanted: the event classes with subscribers. Emitters check it before they build an event.
     """
 
     def __init__(self) -> None:
@@ -158,11 +158,11 @@ class Bus:
         self.wanted: frozenset[type[Event]] = frozenset()
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` after every change of `wanted`, for emitters that keep something derived from it."""
+        """Call `watcher` after every change of `wanted`, for emitters that derive state from it."""
         self._watchers.append(watcher)
 
     def subscribe(self, subscriber: Callable[[Any], None], *kinds: type[Event]) -> Callable[[], None]:
-        """Deliver events of `kinds` to `subscriber`; returns the function that stops it."""
+        """Deliver events of `kinds` to `subscriber`; return a function that unsubscribes it."""
         with self._lock:
             for kind in kinds:
                 self._subscribers[kind] = (*self._subscribers.get(kind, ()), subscriber)
@@ -171,7 +171,7 @@ class Bus:
         def unsubscribe() -> None:
             with self._lock:
                 for kind in kinds:
-                    # compared by equality: each look-up of a bound method makes another object
+                    # compared by equality: each access to a bound method makes another object
                     rest = tuple(s for s in self._subscribers.get(kind, ()) if s != subscriber)
                     if rest:
                         self._subscribers[kind] = rest

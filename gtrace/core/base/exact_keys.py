@@ -1,4 +1,4 @@
-"""Keys for Python values that a program was specialized to: equal only if the values are the same in all respects.
+"""Keys for Python values that a program is specialized to. Keys are equal only if values agree in all respects.
 
 ``==`` is not enough: 1, 1.0 and True are equal, so are 0.0 and -0.0, and a NaN does not equal itself.
 """
@@ -25,7 +25,7 @@ _INTEGERS = {int}
 
 
 class ExactComplex(complex):
-    """A complex number that equals another one only if all bits are the same, the signs of zeros and NaN included.
+    """A complex number that equals another one only if all bits agree, with the signs of zeros and NaN.
 
     >>> ExactComplex(0.0) == ExactComplex(-0.0), ExactComplex("nan") == ExactComplex("nan")
     (False, True)
@@ -51,7 +51,7 @@ _NAN = struct.pack("<d", math.nan)
 
 
 def is_other_nan(value: Any) -> bool:
-    """Whether a number is or has a NaN with another sign or payload than ``math.nan``.
+    """Whether a number is, or contains, a NaN whose sign or payload differs from ``math.nan``.
 
     >>> is_other_nan(math.nan), is_other_nan(-math.nan), is_other_nan(1.0)
     (False, True, False)
@@ -63,9 +63,9 @@ def is_other_nan(value: Any) -> bool:
 
 
 def exact_key(value: Any) -> Any:
-    """Return a key of `value` that compares types and signs too, inside tuples, frozensets and dataclasses as well.
+    """Return a key for `value` that also compares types and signs, inside tuples, frozensets and dataclasses too.
 
-    The key is `value` itself where ``==`` says enough. It is hashable if `value` is.
+    The key is `value` itself if ``==`` suffices. It is hashable if `value` is.
 
     >>> exact_key(1) == exact_key(True), exact_key((0.0,)) == exact_key((-0.0,))
     (False, False)
@@ -92,14 +92,14 @@ def exact_key(value: Any) -> Any:
         key = kind, *[exact_key(getattr(value, name)) for name in names]
         try:
             hash(key)
-        except TypeError:  # a field is unhashable: the class has a rule of its own
+        except TypeError:  # a field is unhashable, so the class has its own rule
             return kind, value
         return key
     return kind, value
 
 
 def exact_cache(limit: int) -> Callable[[F], F]:
-    """Return a decorator that remembers up to `limit` results of a function by the exact keys of its arguments.
+    """Return a decorator that caches up to `limit` results of a function by the exact keys of its arguments.
 
     >>> halved = exact_cache(8)(lambda x: x / 2)
     >>> halved(0.0), halved(-0.0)
@@ -124,8 +124,8 @@ def exact_cache(limit: int) -> Callable[[F], F]:
 
 
 def _compared_fields(kind: type) -> list[str] | None:
-    """Return the fields that a dataclass or attrs class is compared by; None if it is neither."""
-    # a subclass without the decorator may have further state
+    """Return the fields that a dataclass or attrs class compares; None for other classes."""
+    # a subclass without the decorator may have more state
     if "__dataclass_params__" in kind.__dict__ and kind.__dict__["__dataclass_params__"].eq:
         return [field.name for field in dataclasses.fields(kind) if field.compare]
     if "__attrs_attrs__" in kind.__dict__:

@@ -1,7 +1,7 @@
 """Threads of torch in a forked process.
 
-GNU's OpenMP runtime, which torch uses on Linux, keeps its threads for the next parallel section. A fork lacks them,
-but its copy of the runtime does not know that, and waits for them for ever.
+GNU's OpenMP runtime, which torch uses on Linux, keeps its threads for the next parallel section. A fork has no such
+threads, but its copy of the runtime waits for them for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 
 def _forked() -> None:
-    """Give torch one thread, as the workers of its DataLoader do."""
+    """Give torch one thread, as torch's DataLoader does for its workers."""
     if torch.get_num_threads() > 1:
         torch.set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""Python without the global interpreter lock: what gtrace does there, and what it says."""
+"""A warning for Python without the global interpreter lock."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sysconfig
 import warnings
 
 FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-"""Whether this Python can run without the lock. Counts of references are estimates there, with the lock too."""
+"""Whether this Python can run without the lock. If so, reference counts are estimates, even with the lock on."""
 
 
 def check_lock() -> None:
-    """Warn where Python runs without the lock.
+    """Warn if Python runs without the lock.
 
-    What threads share is guarded for the lock: the tables of programs, their ledgers, and forces of another thread's
+    gtrace relies on the lock where threads share state. Program tables, ledgers, and forces of another thread's
     operations check and act in several steps.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)():

@@ -8,11 +8,11 @@ from gtrace.core.base.mechanisms import FROZEN_IMPORTS
 
 
 def freeze_imports(first: bool) -> None:
-    """Move what was imported to the oldest generation, or the next collection of a young one looks through all of it.
+    """Move imported objects to the oldest generation. Otherwise the next young collection scans all of them.
 
     Args:
-        first: whether the program has made nothing before, because torch came with gtrace. Then what was imported
-            stays out of later collections too: each would take 150 ms.
+        first: whether gtrace imported torch, so that the program made nothing before. Then later collections skip the
+            imported objects too; each would take 150 ms.
     """
     if not FROZEN_IMPORTS.on or gc.get_freeze_count():
         return

@@ -1,4 +1,4 @@
-"""Fields of JSON objects, read with their types checked. Errors say what was expected."""
+"""Reads fields of JSON objects and checks their types. Errors say what was expected."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _SHORT = reprlib.Repr()
-"""Shows values in errors: what is damaged may be long, or deep."""
+"""Shortens values in errors: damaged values may be long or deep."""
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 100
 
 
 def with_checksum(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a file states, and the checksum of that."""
+    """Return the data of a file with their checksum."""
     return {**data, "checksum": _checksum(data)}
 
 
 def parse(text: str | bytes) -> Any:
-    """Return what a text of JSON says.
+    """Parse a text of JSON.
 
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
@@ -37,10 +37,10 @@ def checked(text: str | bytes, form: int | None) -> dict[str, Any]:
     """Return the JSON object in the text of a file that `with_checksum` made.
 
     Args:
-        form: the "format" that it must state; None: any.
+        form: the required value of "format"; None: any.
 
     Raises:
-        ValueError: it is none, of another format, or not what was written; says what was expected.
+        ValueError: it is not such an object, has another format, or was changed; says what was expected.
 
     >>> checked(json.dumps(with_checksum({"format": 2, "size": 3})), 2)["size"]
     3
@@ -63,10 +63,10 @@ def _checksum(data: Mapping[str, Any]) -> str:
 
 
 def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T:
-    """Return a field, converted; `convert` raises one of Python's usual errors for a value that is not as expected.
+    """Return a field, converted; `convert` raises one of Python's usual errors for an unexpected value.
 
     Raises:
-        ValueError: it is missing, or is not what is expected.
+        ValueError: the field is missing or has an unexpected value.
 
     >>> field({"size": 3}, "size", "an integer", exactly(int))
     3
@@ -83,7 +83,7 @@ def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T
 
 
 def exactly(kind: type[T]) -> Callable[[Any], T]:
-    """Return a function that returns values of this very type, and raises TypeError for others."""
+    """Return a function that returns values of exactly this type, and raises TypeError for others."""
 
     def convert(value: Any) -> T:
         if type(value) is not kind:
@@ -94,40 +94,40 @@ def exactly(kind: type[T]) -> Callable[[Any], T]:
 
 
 def text(data: Any, name: str) -> str:
-    """Return a field that is a text."""
+    """Return a string field."""
     return field(data, name, "a text", exactly(str))
 
 
 def whole(value: Any) -> int:
-    """Return a value that is an integer of 64 bits; raises TypeError or ValueError for others."""
+    """Return an integer of 64 bits; raises TypeError or ValueError for other values."""
     if not -(2**63) <= exactly(int)(value) < 2**63:
         raise ValueError(value)
     return int(value)
 
 
 def finite(value: Any) -> float:
-    """Return a value that is a finite number; raises TypeError or OverflowError for others."""
+    """Return a finite number; raises TypeError or OverflowError for other values."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise TypeError(value)
     return float(value)
 
 
 def integer(data: Any, name: str) -> int:
-    """Return a field that is an integer of 64 bits."""
+    """Return an integer field of 64 bits."""
     return field(data, name, "an integer", whole)
 
 
 def number(data: Any, name: str) -> float:
-    """Return a field that is a finite number."""
+    """Return a field with a finite number."""
     return field(data, name, "a finite number", finite)
 
 
 def items(data: Any, name: str) -> list[Any]:
-    """Return a field that is a list."""
+    """Return a list field."""
     return field(data, name, "a list", exactly(list))
 
 
 def texts(data: Any, name: str) -> dict[str, str]:
-    """Return a field that is an object whose values are texts."""
+    """Return an object field whose values are strings."""
     exact = exactly(str)
     return field(data, name, "an object of texts", lambda value: {exact(k): exact(v) for k, v in value.items()})

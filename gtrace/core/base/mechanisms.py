@@ -1,10 +1,10 @@
-"""The mechanisms that can be switched off, each with a name: rewrites, kernels, forms of a program, mended faults.
+"""Named rewrites, kernels, forms of a program and mended faults, which can be switched off.
 
-``GT_DISABLE=norm_fusion,adam_update`` switches two off, for this process and for its worker; ``all`` stands for every
-one. What is off costs speed, except for a mended fault, which costs digits: those are there for tests.
-`gtrace bisect` finds the mechanism that a wrong result comes from.
+``GT_DISABLE=norm_fusion,adam_update`` switches off two, in this process and in its worker; ``all`` switches off all.
+Switching one off costs speed. For a mended fault it costs digits; those switches are for tests.
+`gtrace bisect` finds the mechanism that causes a wrong result.
 
-A mechanism asks whether it is `on`, and says by `used` that it changed something.
+A mechanism checks whether it is `on`, and calls `used` when it changes something.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.errors import ConfigError, message
 
 _LOG = config.current.mechanism_log
-"""Read once: kernels of the interpreter say at each call that they were used."""
+"""Read once: kernels of the interpreter call `used` at each call."""
 
 
 @attrs.define(eq=False)
@@ -28,10 +28,10 @@ class Mechanism:
 
     Attributes:
         name: what GT_DISABLE calls it.
-        group: of the table in the documentation.
-        what: a phrase that says what it does.
+        group: its group in the table of the documentation.
+        what: a phrase for what it does.
         where: its modules, or functions of a module after a colon.
-        on: whether it is used in this process.
+        on: whether this process uses it.
     """
 
     name: str
@@ -43,14 +43,14 @@ class Mechanism:
 
     @property
     def wanted(self) -> bool:
-        """Whether GT_MECHANISM_LOG wants to know that it changed something, which it did not say yet."""
+        """Whether GT_MECHANISM_LOG still lacks its name."""
         return _LOG is not None and not self._noted
 
     def used(self) -> None:
-        """Note that it changed a program; the log of GT_MECHANISM_LOG gets the name once a process."""
+        """Note that it changed a program. The log of GT_MECHANISM_LOG gets the name once a process."""
         if _LOG is not None and not self._noted:
             self._noted = True
-            # a single write of a short line: processes do not mix theirs
+            # one write of a short line, so that lines of several processes do not mix
             handle = os.open(_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
                 os.write(handle, f"{self.name}\n".encode())
@@ -59,7 +59,7 @@ class Mechanism:
 
 
 MECHANISMS: dict[str, Mechanism] = {}
-"""All of them, by name, in the order in which a program meets them."""
+"""All mechanisms by name, in the order in which a program meets them."""
 
 
 def _mechanism(name: str, group: str, what: str, where: str) -> Mechanism:
@@ -67,7 +67,7 @@ def _mechanism(name: str, group: str, what: str, where: str) -> Mechanism:
     return made
 
 
-# what is changed in the whole process; docs/process.md has more
+# changes to the whole process; see docs/process.md
 _PROCESS = "Process"
 FROZEN_IMPORTS = _mechanism(
     "frozen_imports", _PROCESS, "what was imported is left out of garbage collections",
@@ -78,7 +78,7 @@ KEPT_MEMORY = _mechanism(
     "core/base/allocator",
 )  # fmt: skip
 
-# forms: ways in which a program may run
+# forms of a program
 _FORM = "Forms"
 TEMPLATES = _mechanism(
     "templates", _FORM, "library functions that were recorded once are recorded again in one go",
@@ -164,7 +164,7 @@ NARROW_CALLS = _mechanism(
     "core/passes/subgraph_calls:narrow_calls",
 )  # fmt: skip
 
-# fusions before a program is divided
+# fusions before a program is cut
 _FUSION = "Fusions"
 EINSUM_MATMUL = _mechanism(
     "einsum_matmul", _FUSION, "an einsum of two matrices is a matmul",
@@ -272,7 +272,7 @@ NARROWING = _mechanism(
     "core/backends/native/narrowing",
 )  # fmt: skip
 
-# faults of libraries that are mended
+# mended faults of libraries
 _MENDED = "Mended faults"
 LONG_SUMS = _mechanism(
     "long_sums", _MENDED, "a matmul with few, long sums is computed in blocks",
@@ -329,5 +329,5 @@ _switch_off(config.current.disable or "", MECHANISMS)
 
 
 def switched_off() -> str:
-    """Return the names that are off, as compiled code is keyed by them; empty if none is."""
+    """Return the names that are off, as part of the key of compiled code; empty if none is."""
     return ",".join(sorted(one.name for one in MECHANISMS.values() if not one.on))

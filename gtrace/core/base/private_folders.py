@@ -1,8 +1,8 @@
-"""Folders and files that only this user, or root, can have written: code is loaded and compiled from no others.
+"""Folders and files that only this user or root can have written. Code is loaded and compiled from no others.
 
-The rule is that of ssh for its keys. A folder belongs to this user or to root, and neither its group nor others can
-write to it. The same holds for all folders above it, where a sticky folder such as `/tmp` may be written by all. Links
-on the way belong to this user or to root.
+The rule is ssh's rule for keys. A folder belongs to this user or to root, and neither group nor others can write to
+it. The same holds for all folders above it, except that a sticky folder such as `/tmp` may be open to all. Links on
+the way belong to this user or to root.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from gtrace.core.base.errors import CacheError
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _LINKS = 40
-"""Links on the way to a folder, at most, as in Linux."""
+"""The maximal number of links on the way to a folder, as in Linux."""
 
 
 def why_untrusted(folder: Path, shared: bool = False) -> str:
-    """Return why another user could have written what a folder holds; empty if none could.
+    """Return why another user could have written the content of a folder; empty if none could.
 
     Args:
-        shared: whether the folder itself may be sticky too. Then each of its files has to be checked.
+        shared: whether the folder itself may be sticky too. Then the caller must check each of its files.
 
     Raises:
-        OSError: the folder, or one above it, is not there or cannot be asked for.
+        OSError: the folder, or one above it, is missing or unreadable.
     """
     why = _why_on_the_way(folder)
     if why or shared:
@@ -41,10 +41,10 @@ def why_untrusted(folder: Path, shared: bool = False) -> str:
 
 
 def make_private(folder: Path) -> Path:
-    """Return a folder that only this user or root can write to; it and those above it are made if they are missing.
+    """Return a folder that only this user or root can write to; make missing folders on the way.
 
     Raises:
-        CacheError: it is there, and another user could have written what it holds.
+        CacheError: it exists, and another user could have written its content.
         OSError: it cannot be made.
     """
     missing = []
@@ -53,7 +53,7 @@ def make_private(folder: Path) -> Path:
         missing.append(path)
         path = path.parent
     for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)  # another process may make it too
+        path.mkdir(mode=0o700, exist_ok=True)  # another process may make it at the same time
     why = why_untrusted(folder)
     if why:
         raise CacheError(why)
@@ -68,12 +68,12 @@ def read_trusted(path: Path, links: bool = False) -> bytes:
             checked the folder needs neither.
 
     Raises:
-        CacheError: another user could have written it, or it is not a plain file.
+        CacheError: another user could have written it, or it is not a regular file.
         OSError: it cannot be read.
     """
-    # without O_NONBLOCK a pipe would be waited for
+    # O_NONBLOCK: opening a pipe must not wait
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | (0 if links else getattr(os, "O_NOFOLLOW", 0))
-    flags |= getattr(os, "O_BINARY", 0)  # Windows would change the ends of lines
+    flags |= getattr(os, "O_BINARY", 0)  # otherwise Windows changes the ends of lines
     handle = os.open(path, flags)
     try:
         status = os.fstat(handle)
@@ -88,16 +88,16 @@ def read_trusted(path: Path, links: bool = False) -> bytes:
 
 
 def temporary_folder(prefix: str = "gtrace-") -> Path:
-    """Make a folder in the temporary folder, closed to others; the caller removes it.
+    """Make a private folder inside the temporary folder; the caller removes it.
 
     Args:
-        prefix: how its name begins.
+        prefix: the beginning of its name.
 
     Raises:
         CacheError: another user could replace it.
         OSError: it cannot be made.
     """
-    # the C++ compiler reads these variables in another order than Python
+    # the C++ compiler reads these variables in another order than Python does
     given = [os.environ.get(name) for name in ("TMPDIR", "TMP", "TEMP")]
     for parent in dict.fromkeys((tempfile.gettempdir(), *(path for path in given if path and os.path.isdir(path)))):
         why = why_untrusted(Path(parent), shared=True)
@@ -107,7 +107,7 @@ def temporary_folder(prefix: str = "gtrace-") -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what gtrace keeps; a user without a home folder has one in the temporary folder."""
+    """Return the user's folder for gtrace; without a home folder, one in the temporary folder."""
     try:
         folder = Path(platformdirs.user_cache_dir("gtrace", appauthor=False))
     except (RuntimeError, KeyError):  # neither the environment nor the system knows a home folder
@@ -116,7 +116,7 @@ def cache_folder() -> Path:
 
 
 def make_cache_folder(name: str) -> Path:
-    """Return a private folder for compilers: in the user's cache folder or, if that cannot be, in the temporary one.
+    """Return a private folder for compilers, in the user's cache folder or else in the temporary one.
 
     Raises:
         CacheError: another user could have written to both.
@@ -124,7 +124,7 @@ def make_cache_folder(name: str) -> Path:
     """
     try:
         return make_private(cache_folder() / name)
-    except OSError:  # the home folder is read-only, or that of another user
+    except OSError:  # the home folder is read-only, or belongs to another user
         return make_private(_second_folder() / name)
 
 
@@ -140,7 +140,7 @@ def _why_on_the_way(path: Path) -> str:
 
 
 def _way(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield each folder and each link on the way to a folder or file, and that too."""
+    """Yield each folder and link on the way to a path, and the path itself."""
     waiting = list(reversed(Path(os.path.abspath(folder)).parts[1:]))
     path, links = Path(os.path.abspath(os.sep)), 0
     yield path, os.lstat(path)
@@ -169,7 +169,7 @@ def _why(path: Path, status: os.stat_result, sticky: bool = False) -> str:
         return ""
     if status.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to another user"
-    if stat.S_ISLNK(status.st_mode):  # the mode of a link means nothing
+    if stat.S_ISLNK(status.st_mode):  # the mode of a link has no meaning
         return ""
     if status.st_mode & _OTHERS and not (sticky and status.st_mode & stat.S_ISVTX):
         return f"{path} can be written by others (chmod go-w {shlex.quote(os.fspath(path))} closes it to them)"

@@ -1,4 +1,4 @@
-"""Compilers as process groups: each is stopped and ended as one, and none outlives this process."""
+"""Compilers as process groups: each group is stopped and ended as a whole, and none outlives this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ kill -s KILL -- "-$1"
 [ -z "$2" ] && exit
 rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }
 """
-"""Waits for the end of its input. Those that were just killed may still make a file while the folder is removed."""
+"""Waits for the end of its input. Processes that were just killed may still write files, so removal is tried twice."""
 
 
 def start_group(
@@ -26,36 +26,36 @@ def start_group(
     stderr: int = subprocess.STDOUT,
     folder: Path | str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a compiler in a process group of its own: Ctrl-C does not reach it.
+    """Start a compiler in its own process group, so that Ctrl-C does not reach it.
 
     Args:
-        folder: where it runs; None: where this process does.
+        folder: its working folder; None: that of this process.
     """
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=stderr, process_group=0, env=environment, cwd=folder)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the process group of a compiler, unless that has ended."""
+    """Send a signal to the process group of a compiler, unless it has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a compiler and what it started, at once."""
+    """End a compiler and its children at once."""
     signal_group(process, signal.SIGKILL)
     process.wait()
 
 
 class Guard:
-    """A shell that outlives this process, ends a group of it then, and removes a folder.
+    """A shell that outlives this process, then ends a process group and removes a folder.
 
-    It does so however this process ends, and also if the group is stopped. Only what ends the shell too, such as the
-    end of a container, leaves the folder; see `gtrace.core.runtime.cache.workspace`.
+    It works however this process ends, even if the group is stopped. If the shell ends too, as at the end of a
+    container, the folder stays; see `gtrace.core.runtime.cache.workspace`.
 
     Args:
-        process: the first of the group.
-        folder: what the group writes into.
+        process: the leader of the group.
+        folder: the folder that the group writes to.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], folder: Path | None = None) -> None:
@@ -63,14 +63,14 @@ class Guard:
         self._shell: subprocess.Popen[bytes] | None = None
         with contextlib.suppress(OSError):  # no shell, or no memory for it: the next process clears the folder
             self._shell = subprocess.Popen(
-                # none of the program's files and folders is kept in use
+                # a folder that stays open could not be unmounted
                 command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 process_group=0, cwd="/",
             )  # fmt: skip
         _guards.add(self)
 
     def dismiss(self) -> None:
-        """End the shell: the group has ended."""
+        """End the shell, because the group has ended."""
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.kill()
@@ -78,10 +78,10 @@ class Guard:
             shell.wait()
 
     def forked(self) -> None:
-        """Leave the shell to the parent of this process, which was forked."""
+        """Leave the shell to the parent of this forked process."""
         shell, self._shell = self._shell, None
         if shell is not None:
-            shell.returncode = 0  # it is no child of this process, which must not wait for it
+            shell.returncode = 0  # it is not a child of this process, which must not wait for it
             self._close(shell)
 
     def _close(self, shell: subprocess.Popen[bytes]) -> None:
@@ -92,7 +92,7 @@ class Guard:
 
 @contextlib.contextmanager
 def guarded(process: subprocess.Popen[bytes], folder: Path) -> Iterator[None]:
-    """Within the block, a compiler works in a folder; if this process ends, so does it, and the folder is removed."""
+    """In the block, a compiler works in a folder. If this process ends, the compiler ends and the folder is removed."""
     guard = Guard(process, folder)
     try:
         yield
@@ -108,5 +108,5 @@ def _forked() -> None:
         guard.forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on every system
+if hasattr(os, "register_at_fork"):  # some systems lack it
     os.register_at_fork(after_in_child=_forked)

@@ -1,6 +1,6 @@
-"""Where people find a class: its ``__module__`` is the public module, whichever file defines it.
+"""Public modules of classes: the ``__module__`` of a published class is its public module.
 
-Tracebacks and pickles name that module, so files may move without breaking either.
+Tracebacks and pickles name that module, so files may move without breaking them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ _defined: dict[type, str] = {}
 
 
 def publish(namespace: dict[str, Any], *sources: str) -> None:
-    """Give the classes that a public module publishes its name. A class that has a public module keeps it.
+    """Set the module of the classes that a public module publishes. A class that has a public module keeps it.
 
     Args:
-        namespace: the globals of the module, when it is complete.
-        sources: the modules and packages that define the module's own classes; without any, those within it.
+        namespace: the complete globals of the module.
+        sources: modules and packages that define the module's own classes; by default those inside it.
     """
     name = namespace["__name__"]
     own = tuple(f"{source}." for source in sources or (name,))
@@ -28,6 +28,6 @@ def publish(namespace: dict[str, Any], *sources: str) -> None:
 
 
 def defined_in(value: Any) -> str | None:
-    """Return the module that defines a class or function; None: it does not say."""
+    """Return the module that defines a class or function; None if it does not say."""
     found = _defined.get(value) if isinstance(value, type) else None
     return found or getattr(value, "__module__", None)

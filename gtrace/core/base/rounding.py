@@ -1,6 +1,6 @@
-"""How far two results of one computation may lie apart, when each was rounded on the way.
+"""Bounds for the distance between two rounded results of one computation.
 
-The bound is that of Higham, Accuracy and Stability of Numerical Algorithms (2nd edition, SIAM 2002):
+The source is Higham, Accuracy and Stability of Numerical Algorithms (2nd edition, SIAM 2002):
 the unit roundoff in section 2.1, underflow in (2.8), and the constant gamma of many roundings in Lemma 3.1.
 """
 
@@ -14,20 +14,20 @@ import torch
 
 
 def is_inexact(dtype: torch.dtype) -> bool:
-    """Whether numbers of the dtype are rounded: floating and complex ones."""
+    """Whether numbers of the dtype are rounded: floating or complex."""
     return dtype.is_floating_point or dtype.is_complex
 
 
 def rounding_bound(dtype: torch.dtype, steps: int, scale: Any) -> Any:
-    """Return how far two results may differ if each was computed with `steps` roundings.
+    """Return the largest distance between two results that were each computed with `steps` roundings.
 
     One result is off by at most ``gamma * scale + steps * tiny``, where ``gamma = steps * u / (1 - steps * u)``.
-    Here ``u = eps / 2`` is the unit roundoff, and `tiny` the smallest normal number, below which numbers may become
-    zero. Two results differ by at most twice that. Where ``steps * u`` is 1 or more, nothing is known: infinity.
+    Here ``u = eps / 2`` is the unit roundoff, and `tiny` the smallest normal number; smaller numbers may become zero.
+    Two results differ by at most twice that. If ``steps * u`` is 1 or more, the bound is infinite.
 
     Args:
-        dtype: of the results; exact unless it is floating.
-        scale: the largest magnitude that was rounded, or an array of them.
+        dtype: the dtype of the results; exact unless it is floating.
+        scale: the largest magnitude that was rounded, or an array of magnitudes.
 
     >>> rounding_bound(torch.float32, 100, 1.0) < 1.2e-5
     True
@@ -44,16 +44,16 @@ def rounding_bound(dtype: torch.dtype, steps: int, scale: Any) -> Any:
 
 @attrs.frozen
 class Difference:
-    """Where two tensors of one shape differ.
+    """The difference of two tensors of one shape.
 
     Attributes:
         count: how many elements differ.
-        size: how many there are.
-        place: of the worst element; infinite numbers and NaN at other places count as the worst.
+        size: the number of elements.
+        place: the index of the worst element. Infinities and NaN in one tensor alone are the worst.
         actual, expected: its values.
-        off: how far it is off.
-        bound: how far it may be off.
-        scale: the scale there.
+        off: its error.
+        bound: the bound of its error.
+        scale: the scale at its index.
     """
 
     count: int
@@ -69,12 +69,12 @@ class Difference:
 def difference(
     actual: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype, steps: int, scale: torch.Tensor | None = None
 ) -> Difference | None:
-    """Return where two tensors of one shape differ by more than `rounding_bound`; None if they agree.
+    """Return the difference of two tensors of one shape if it exceeds `rounding_bound`; None if they agree.
 
-    NaN agrees with NaN, and an infinite number with the same one. The parts of complex numbers are compared each.
+    NaN agrees with NaN, and an infinity with the same infinity. Complex numbers are compared part by part.
 
     Args:
-        dtype: whose rounding counts.
+        dtype: the dtype that was rounded to.
         scale: the largest magnitude that was rounded, broadcast against the tensors; None: the largest in `expected`.
 
     >>> difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0000001]), torch.float32, 1) is None
@@ -113,14 +113,14 @@ def difference(
 
 
 def _unequal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return where integers differ; of two dtypes they are compared as Python's, since some have no common one."""
+    """Return where integers differ. Two dtypes may have no common one, so they are compared as Python's integers."""
     if x.dtype is y.dtype:
         return x != y
     return torch.tensor([a != b for a, b in zip(x.flatten().tolist(), y.flatten().tolist(), strict=True)]).view(x.shape)
 
 
 def _parts(x: torch.Tensor) -> torch.Tensor:
-    """Return the numbers in float64, with an axis more: the real part, or both parts."""
+    """Return the numbers in float64 with an extra axis: the real part, or both parts."""
     if x.is_complex():
         return torch.view_as_real(x.to(torch.complex128).resolve_conj())
     return x.double()[..., None]

@@ -1,4 +1,4 @@
-"""Errors for names that a namespace or an object does not have: the nearest one that it has, or what to use."""
+"""Errors for missing names of a namespace or object: they suggest the nearest name or a replacement."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ELSEWHERE = {
     "Optimizer": "an optimizer is a gt.optim.GradientTransformation",
     "lr_scheduler": "pass a schedule, such as gt.optim.cosine_decay_schedule, as the learning rate",
 }
-"""Names of JAX's and torch's that people try, and what to use."""
+"""Names of JAX and torch that people try, with replacements."""
 
 _MODULE_METHODS = {
     "Pass a key to calls that train, and training=True to BatchNorm; calls without them are evaluation.": "train eval",
@@ -50,14 +50,14 @@ _MODULE_METHODS = {
     ),
     "Modules are called: write __call__.": "forward",
 }
-"""Methods of torch.nn.Module by what to use in their place."""
+"""Replacements for methods of torch.nn.Module."""
 
 _OPTIMIZER_METHODS = {
     "Use updates, state = optimizer.update(grads, state, params), and gt.optim.apply_updates(params, updates).": "step",
     "Gradients are what gt.grad returns: there is nothing to reset.": "zero_grad",
     "The state is what optimizer.init(params) returns.": "state_dict load_state_dict state param_groups",
 }
-"""Methods of torch's optimizers by what to use in their place."""
+"""Replacements for methods of torch's optimizers."""
 
 
 def _by_name(methods: dict[str, str]) -> dict[str, str]:
@@ -68,7 +68,7 @@ MODULE_ADVICE, OPTIMIZER_ADVICE = _by_name(_MODULE_METHODS), _by_name(_OPTIMIZER
 
 
 def missing_attribute(obj: Any, name: str, advice: dict[str, str]) -> AttributeError:
-    """Return the error for an attribute that an object does not have; `advice` says by its name what to use.
+    """Return the error for a missing attribute of an object; `advice` has replacements by name.
 
     >>> str(missing_attribute(3, "step", OPTIMIZER_ADVICE))[:54]
     "'int' object has no attribute 'step'. Use updates, sta"
@@ -78,12 +78,12 @@ def missing_attribute(obj: Any, name: str, advice: dict[str, str]) -> AttributeE
 
 
 def _folded(name: str) -> str:
-    """Return a name as it is compared: torch's classes are CrossEntropyLoss where its functions are cross_entropy."""
+    """Return a name for comparison: torch has a class CrossEntropyLoss and a function cross_entropy."""
     return name.lower().replace("_", "").removesuffix("loss")
 
 
 def suggesting(module: str) -> Callable[[str], Any]:
-    """Return ``__getattr__`` of a namespace: the error for a name that is missing says what is near."""
+    """Return a namespace's ``__getattr__``, which raises an error that suggests names similar to the missing one."""
 
     def missing(name: str) -> Any:
         text = f"module {module!r} has no attribute {name!r}"

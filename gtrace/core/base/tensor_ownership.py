@@ -1,4 +1,4 @@
-"""Whether anybody else has a tensor, or its memory: what nobody else has may be written over."""
+"""Tests whether a tensor and its memory have only one owner, so that it may be overwritten."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from gtrace.core.base.torch_modes import without_modes
 
 
 def is_alone(tensors: Sequence[torch.Tensor], k: int, lists: int = 1) -> bool:
-    """Whether nobody else has tensor `k` of a list, or memory of it, and it has no memory of others.
+    """Whether only these lists refer to tensor `k`, and nothing else shares its memory.
 
     It is not alone if an Array or a recording refers to it, or if a NumPy array or a tensor shares its memory or made
-    it. Where torch does not say who shares memory, it never is.
+    it. If torch does not say who shares memory, the answer is no.
 
     Args:
-        lists: how many lists may have it, this one included.
+        lists: how many lists may refer to it, including this one.
     """
     count = _counter()
     tensor = tensors[k]
     storage = tensor.untyped_storage()
     if count is None or storage.nbytes() != tensor.nbytes or (tensor.is_cpu and storage.is_shared()):
-        return False  # a view, or memory that other processes have
+        return False  # a view, or memory shared with other processes
     if tensor.requires_grad or tensor.is_inference():
-        return False  # torch lets nobody write to it here
+        return False  # torch forbids writing to it here
     if not (storage.resizable() or getattr(tensor, "made_by_torch", False)):
         return False
     del tensor, storage
@@ -43,9 +43,9 @@ Counter = Callable[[Sequence[torch.Tensor], int], tuple[int, int, int]]
 
 @functools.cache
 def _counter() -> Counter | None:
-    """Return what counts the references to a tensor, from Python and C++, and to its memory.
+    """Return a function that counts the references to a tensor, from Python and C++, and to its memory.
 
-    None: torch cannot, or Python only estimates them.
+    None if torch has no such counts, or Python only estimates them.
     """
     if FREE_THREADED:
         return None
@@ -63,7 +63,7 @@ def _counter() -> Counter | None:
 @functools.cache
 @without_modes
 def _least() -> tuple[int, int, int]:
-    """Return the references to a tensor that only one list has."""
+    """Return the reference counts of a tensor that one list alone holds."""
     count = _counter()
     assert count is not None
     return count([torch.empty(1)], 0)

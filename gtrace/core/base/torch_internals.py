@@ -1,8 +1,8 @@
-"""The private names of torch that gtrace uses, each looked up when it is first needed.
+"""The private names of torch that gtrace uses, each looked up at its first use.
 
-Private names move between releases. A `Feature` is what gtrace can do without: it is off where a name of its is
-missing, after one warning. Any other name that is missing is an `UnsupportedTorchError`. Nothing is compiled then,
-everything is interpreted, and no program is blamed for it. Importing gtrace needs none of them.
+Private names move between releases. A `Feature` is optional: it is off if one of its names is missing, after one
+warning. Any other missing name is an `UnsupportedTorchError`. Nothing is compiled then; everything is interpreted, and
+no program is marked as failed. Importing gtrace needs no private name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 from gtrace.core.base.errors import UnsupportedTorchError, UnsupportedTorchWarning, user_location, warn_at
 
 SUPPORTED = ((2, 11), (2, 12), (2, 13), (2, 14), (2, 15))
-"""Releases of torch that gtrace was tried with. Later ones are taken too; see `Feature`."""
+"""Releases of torch that were tested. Later ones are accepted too; see `Feature`."""
 
 
 def supported() -> str:
@@ -38,7 +38,7 @@ def supported() -> str:
 
 
 def known(version: str) -> bool:
-    """Whether a version of torch is of a supported release.
+    """Whether a version of torch belongs to a tested release.
 
     >>> known("2.13.0+cpu"), known("2.99.0")
     (True, False)
@@ -47,7 +47,7 @@ def known(version: str) -> bool:
 
 
 def unsupported(problem: str) -> UnsupportedTorchError:
-    """Return the error that says in what this torch differs from those that gtrace knows."""
+    """Return the error for a torch that differs from the tested releases."""
     return UnsupportedTorchError(
         f"gtrace does not know this torch: {torch.__version__} {problem}; tried were {supported()}"
     )
@@ -58,8 +58,8 @@ class Internal:
     """A private name.
 
     Attributes:
-        module: where it is.
-        name: of the object in the module, with dots for attributes of objects.
+        module: its module.
+        name: its name in the module, with dots for attributes.
     """
 
     module: str
@@ -72,7 +72,7 @@ class Internal:
         """Return the object.
 
         Raises:
-            UnsupportedTorchError: this torch has no such name.
+            UnsupportedTorchError: this torch lacks the name.
         """
         try:
             with contextlib.nullcontext() if self.module in sys.modules else _uninterrupted():
@@ -82,13 +82,13 @@ class Internal:
             raise unsupported(f"has no {self}") from error
         except ModuleNotFoundError as error:
             if not f"{self.module}.".startswith(f"{error.name}."):
-                raise  # something else that torch needs is not installed
+                raise  # torch needs another package that is not installed
             raise unsupported(f"has no {self}") from error
 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold Ctrl-C back for the seconds of an import: a half imported module of torch stays broken."""
+    """Delay Ctrl-C during an import: a half imported module of torch stays broken."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
@@ -103,7 +103,7 @@ def _uninterrupted() -> Iterator[None]:
             before(*caught[0])
 
 
-# -- tracing to aten calls
+# -- tracing to aten operations
 
 MAKE_FX = Internal("torch.fx.experimental.proxy_tensor", "make_fx")
 PYTHON_DISPATCHER = Internal("torch._dispatch.python", "enable_python_dispatcher")
@@ -124,7 +124,7 @@ DYNAMIC_SHAPE = Internal("torch._subclasses.fake_tensor", "DynamicOutputShapeExc
 SET_CUDNN_ENABLED = Internal("torch", "_C._set_cudnn_enabled")
 SET_MKLDNN_ENABLED = Internal("torch", "_C._set_mkldnn_enabled")
 SET_FALLBACK_WARNING = Internal("torch", "_C._functorch._set_vmap_fallback_warning_enabled")
-# symbols of sympy, which with what torch needs for them takes a second to import
+# sympy symbols: importing them and their dependencies takes a second
 SHAPE_ENV = Internal("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
 SYMBOLIC_CONTEXT = Internal("torch.fx.experimental.symbolic_shapes", "StatelessSymbolicContext")
 DYNAMIC = Internal("torch.fx.experimental.symbolic_shapes", "DimDynamic.DYNAMIC")
@@ -177,7 +177,7 @@ MAKE_POINTWISE = Internal("torch._inductor.lowering", "make_pointwise")
 CPP_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
 USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
 
-# what Inductor's wrong numbers are mended by: nothing is compiled without these
+# corrections of Inductor's wrong numbers: without them nothing is compiled
 WRONG_LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
 FALLBACK = Internal("torch._inductor.lowering", "fallback_handler")
 WRONG_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
@@ -194,7 +194,7 @@ FIXED_LAYOUT = Internal("torch._inductor.ir", "FixedLayout")
 STORAGE_AND_LAYOUT = Internal("torch._inductor.ir", "as_storage_and_layout")
 TENSOR_BOX = Internal("torch._inductor.ir", "TensorBox")
 
-# -- products by oneDNN
+# -- matmuls by oneDNN
 
 LINEAR = Internal("torch", "ops.mkldnn._linear_pointwise.default")
 
@@ -221,9 +221,9 @@ NO_DISPATCH_MODES = Internal("torch.utils._python_dispatch", "_disable_current_m
 
 
 def dispatch_mode(dispatch: Callable[..., Any]) -> type:
-    """Return a class of modes whose ``__torch_dispatch__`` is `dispatch`.
+    """Return a mode class whose ``__torch_dispatch__`` is `dispatch`.
 
-    A method within the class statement would be wrapped in what imports ``torch.compile`` when it is first called.
+    A method inside the class statement would be wrapped, and its first call would import ``torch.compile``.
     """
     mode = type("Mode", (DISPATCH_MODE.get(),), {})
     setattr(mode, "__torch_dispatch__", dispatch)  # noqa: B010
@@ -232,7 +232,7 @@ def dispatch_mode(dispatch: Callable[..., Any]) -> type:
 
 @contextlib.contextmanager
 def compiling() -> Iterator[None]:
-    """Let ``torch.compiler.is_compiling()`` be true, as while torch traces: modules then do not branch on values."""
+    """Make ``torch.compiler.is_compiling()`` true, as while torch traces: modules then do not branch on values."""
     if not MODULES_TOLD.available():
         yield
         return
@@ -246,7 +246,7 @@ def compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def masks_unread() -> Iterator[None]:
-    """Let this thread's transformers of torch not look whether a mask is causal, which decides on kernels alone.
+    """Stop torch's transformers in this thread from testing whether a mask is causal. It only selects their kernels.
 
     One thread at a time may be in this context.
     """
@@ -269,7 +269,7 @@ DISPATCH_KEY = Internal("torch", "_C.DispatchKey")
 
 
 def has_python_meta(function: Any) -> bool:
-    """Whether torch is known to have an operator for its device ``meta`` as a function in Python."""
+    """Whether torch is known to implement an operator for the device ``meta`` in Python."""
     return TYPES_BY_TRIAL.available() and DISPATCH_KEY.get().Meta in getattr(function, "py_kernels", ())
 
 
@@ -277,32 +277,32 @@ PROFILER_ENABLED = Internal("torch.autograd.profiler", "_is_profiler_enabled")
 
 
 def profiler_enabled(state: object = torch.autograd.profiler) -> bool:
-    """Whether a profiler of torch is on, `torch.profiler.profile` or `emit_nvtx`. It is asked at every run."""
+    """Whether `torch.profiler.profile` or `emit_nvtx` is on. Every run asks this."""
     return getattr(state, "_is_profiler_enabled", False)
 
 
 def dynamo_imported() -> bool:
-    """Whether torch.compile may have been used: its tracer takes a second to import."""
+    """Whether torch.compile may have been used. Its tracer takes a second to import."""
     return "torch._dynamo" in sys.modules
 
 
-# -- what gtrace can do without
+# -- optional features
 
 
 @attrs.frozen
 class Feature:
-    """Something that gtrace can do without, and the private names that it needs.
+    """An optional feature and the private names that it needs.
 
     Attributes:
-        names: of constants of this module.
-        without: what happens where one of them is missing, as a sentence.
+        names: names of constants of this module.
+        without: a sentence that says what happens if one of them is missing.
     """
 
     names: tuple[str, ...]
     without: str
 
     def available(self) -> bool:
-        """Whether this torch has all the names. The first time that it has not, a warning says so."""
+        """Whether this torch has all the names. The first time that one is missing, a warning says so."""
         return _available(self, tuple(globals()[name] for name in self.names))
 
 
@@ -361,11 +361,10 @@ INTERNALS: tuple[Internal, ...] = tuple(value for value in list(globals().values
 def openmp_functions() -> tuple[Any, Any]:
     """Return the functions of torch's OpenMP runtime that start and end threads, as compilers call them.
 
-    They are those of GNU's runtime, which others have too. Two runtimes in one process would not know of each other's
-    threads.
+    They are those of GNU's runtime, which other runtimes have too. Two runtimes in one process would not share threads.
 
     Raises:
-        UnsupportedTorchError: torch has none that is known.
+        UnsupportedTorchError: torch has no known runtime.
     """
     library = ctypes.CDLL(None)
     try:
@@ -376,9 +375,9 @@ def openmp_functions() -> tuple[Any, Any]:
 
 @functools.cache
 def thread_setter() -> Callable[[int], object] | None:
-    """Return what sets the number of torch's threads for the calling thread alone; None if torch cannot do that.
+    """Return the function that sets torch's thread count for the calling thread alone; None if torch has none.
 
-    `torch.set_num_threads` sets it also for every thread that is started later, and these keep it.
+    `torch.set_num_threads` also affects every thread that starts later.
     """
     if not torch.backends.openmp.is_available() or os.name != "posix":
         return None

@@ -1,8 +1,7 @@
-"""Keeping torch's ambient modes out: results depend on the program and its inputs, not on what surrounds the call.
+"""Shields torch calls from ambient modes: results depend on the program and its inputs alone.
 
-autocast, inference mode, function and dispatch modes (a default device is one) belong to a thread. The default dtype
-and deterministic algorithms belong to the process: where they are set, gtrace restores the defaults for
-as long as any of its threads runs torch.
+autocast, inference mode, function modes and dispatch modes (such as a default device) belong to a thread. The default
+dtype and deterministic algorithms belong to the process. gtrace restores their defaults while it runs torch.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ R = TypeVar("R")
 
 
 def _query(internal: internals.Internal) -> Callable[[], int]:
-    """Return the function that says whether a mode is on."""
+    """Return the function that tells whether a mode is on."""
     try:
         return internal.get()
     except UnsupportedTorchError as error:
@@ -45,14 +44,14 @@ DEVICES = ("cpu", "cuda")
 
 
 class _ProcessSettings:
-    """torch's settings of the whole process, set to the defaults while any thread needs that."""
+    """torch's process-wide settings, which have their defaults while any thread needs that."""
 
     def __init__(self) -> None:
         self.users = 0
         self._strict = 0
         self._lock = new_lock()
         self._saved: tuple[torch.dtype, bool, bool] = torch.float32, False, False
-        self._other_dtype = False  # whether the default dtype ever was another one than float32
+        self._other_dtype = False  # whether the default dtype was ever changed from float32
 
     @contextlib.contextmanager
     def defaults(self) -> Iterator[None]:
@@ -66,7 +65,7 @@ class _ProcessSettings:
 
     @contextlib.contextmanager
     def deterministic(self) -> Iterator[None]:
-        """The defaults, with deterministic algorithms; other threads get these too."""
+        """The defaults with deterministic algorithms, which other threads get too."""
         with self._lock:
             self._begin()
             self._strict += 1
@@ -80,7 +79,7 @@ class _ProcessSettings:
                 self._end()
 
     def default_dtype(self) -> torch.dtype:
-        """Return the default dtype as the user set it, also while a thread has float32 in its place."""
+        """Return the user's default dtype, also while a thread has replaced it by float32."""
         if not self._other_dtype:
             return _default_dtype()
         with self._lock:
@@ -109,7 +108,7 @@ callers_default_dtype = _process.default_dtype
 
 
 def quiet() -> bool:
-    """Whether no mode is on that could change what a torch function returns."""
+    """Whether no ambient mode can change the results of torch functions."""
     return not (
         _function_modes()
         or _dispatch_modes()

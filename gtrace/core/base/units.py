@@ -1,4 +1,4 @@
-"""Numbers with units, and texts of others, as people read them."""
+"""Readable texts of numbers with units, and of other people's strings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def bytes_text(count: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return seconds as people say them.
+    """Return seconds in a readable unit.
 
     >>> [duration_text(s) for s in (83.21, 1.234, 0.213, 0.0213, 0.00052, 0.000003, 1.39e-9, 0)]
     ['83.2 s', '1.2 s', '0.21 s', '21.3 ms', '0.52 ms', '3 us', '1.39 ns', '0 s']
@@ -37,7 +37,7 @@ def duration_text(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text whose control characters are written out, so that a terminal shows them and obeys none.
+    """Return a text with its control characters escaped, so that a terminal does not obey them.
 
     >>> printable("caf\\u00e9 \\x1b]0;a title\\x07")
     'caf\u00e9 \\\\x1b]0;a title\\\\x07'

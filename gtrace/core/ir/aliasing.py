@@ -1,4 +1,4 @@
-"""Which values may share memory, and what may therefore be written over an input that its caller gives away."""
+"""Which values may share memory, and which outputs may overwrite a donated input."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node
 
 Pairs = tuple[tuple[int, int], ...]
-"""(k, j): output j of a program is written over its input k."""
+"""(k, j): output j of a program overwrites its input k."""
 
 
 def is_fresh(node: Node) -> bool:
-    """Whether the result of a node has memory of its own."""
+    """Whether the result of a node has its own memory."""
     fresh = node.op.fresh
     return fresh if isinstance(fresh, bool) else fresh(node.instr.ins, node.instr.aval)
 
 
 def aliases(graph: Graph) -> dict[int, frozenset[int]]:
-    """Return for each value the inputs whose memory it may share; an input shares its own."""
+    """Return, for each value, the inputs whose memory it may share. An input shares its own."""
     found: dict[int, frozenset[int]] = {value: frozenset((value,)) for value in graph.inputs}
     for node in graph.nodes:
         shared = () if node.op.rules.body is None and is_fresh(node) else [found[v] for v in node.values()]
@@ -27,18 +27,18 @@ def aliases(graph: Graph) -> dict[int, frozenset[int]]:
 
 
 def given_away(graph: Graph, parts: Sequence[Collection[int]], donated: Collection[int]) -> list[frozenset[int]]:
-    """Return for each part of a graph the inputs of the graph that it may write over.
+    """Return, for each part of a graph, the graph inputs that the part may overwrite.
 
     Args:
-        parts: the values that each part takes, in the order in which they run.
-        donated: the inputs that the graph may write over.
+        parts: the values that each part reads, in the order in which the parts run.
+        donated: the inputs that the graph may overwrite.
     """
     found: list[frozenset[int]] = [frozenset()] * len(parts)
     shared = aliases(graph)
     kept = set().union(*(shared[value] for value in graph.outputs))
     for k in reversed(range(len(parts))):
         taken = [value for value in dict.fromkeys(parts[k]) if value in shared]
-        # the last part that takes it, which takes nothing else that shares its memory
+        # the last part that reads it; no other value that the part reads may share its memory
         found[k] = frozenset(
             v for v in taken if v in donated and v not in kept and sum(v in shared[other] for other in taken) == 1
         )
@@ -47,13 +47,13 @@ def given_away(graph: Graph, parts: Sequence[Collection[int]], donated: Collecti
 
 
 def written_over(graph: Graph, donated: Collection[int]) -> Pairs:
-    """Return which outputs are to be written over which inputs.
+    """Return which outputs overwrite which inputs.
 
-    An output is written over an input of its type from which it is computed element by element, so that the same loop
-    reads and writes it. No output may share the memory of that input otherwise.
+    An output overwrites an input of its type if it is an elementwise function of that input. So one loop reads and
+    writes it. No other output may share the memory of that input.
 
     Args:
-        donated: the places of the inputs that may be written over.
+        donated: the indices of the inputs that may be overwritten.
     """
     shared = aliases(graph)
     kept = set().union(*(shared[value] for value in graph.outputs))
@@ -70,7 +70,7 @@ def written_over(graph: Graph, donated: Collection[int]) -> Pairs:
 
 
 def _nearest(output: int, nodes: Mapping[int, Node], avals: Mapping[int, Aval], free: Collection[int]) -> int | None:
-    """Return the nearest of some inputs from which an output of its type is computed element by element, if any."""
+    """Return the nearest free input of the output's type that it is an elementwise function of, if any."""
     wanted = avals[output]
     seen = {output}
     front = [output]

@@ -1,4 +1,4 @@
-"""Abstract values: shape, dtype and device of an array without its data. Interned, so that identity is equality."""
+"""Abstract values: shape, dtype and device of an array without its data. Interned: equal ones are one object."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gtrace.core.ir.sharding import NamedSharding, parse_sharding
 
 @attrs.frozen(eq=False, repr=False)
 class Aval:
-    """Shape, dtype and device of an array; `weak` when it stems from a Python scalar. Make one with `aval`.
+    """Shape, dtype and device of an array; `weak` if it comes from a Python scalar. Make one with `aval`.
 
     Attributes:
-        floating: the dtype is floating, real or complex: derivatives follow it.
-        sharding: which part of it each process holds; None: this process has all of it, whatever others have. Only
-            values and inputs have one: results of operations get theirs when their program is partitioned.
+        floating: the dtype is floating, real or complex, so the array is differentiable.
+        sharding: the part of it that each process holds; None: this process has all of it. Only values and inputs have
+            one. Results get theirs when their program is partitioned.
 
     >>> import gtrace as gt
     >>> gt.ir.aval((2, 3), gt.float32)
@@ -40,7 +40,7 @@ class Aval:
 
     @property
     def plain(self) -> Aval:
-        """The same without a sharding."""
+        """The same aval without a sharding."""
         return self if self.sharding is None else aval(self.shape, self.dtype, self.device, self.weak)
 
     @property
@@ -74,10 +74,10 @@ _recent = _interned.recent
 
 
 def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU, weak: bool = False) -> Aval:
-    """Return the one `Aval` with these fields; `dtype` may also be one of gtrace's, such as ``gt.float32``.
+    """Return the interned `Aval` with these fields; `dtype` may also be one of gtrace's, such as ``gt.float32``.
 
     Raises:
-        DtypeError: a dtype outside `DTYPES`.
+        DtypeError: the dtype is not in `DTYPES`.
 
     >>> aval((), torch.float32, weak=True) is aval((), torch.float32, weak=True)
     True
@@ -85,7 +85,7 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
     key = (shape, dtype, device, weak)
     found = _recent.get(key)
     if found is None:
-        if dtype.__class__ is DType:  # equal to torch's, so a type that is known was found
+        if dtype.__class__ is DType:  # equal to torch's dtype, so the look-up above found any known type
             return aval(shape, dtype.torch, device, weak)
         if dtype not in SHORT:
             raise DtypeError(
@@ -99,7 +99,7 @@ _sharded: InternTable[Aval] = InternTable()
 
 
 def sharded(a: Aval, sharding: NamedSharding) -> Aval:
-    """Return the one `Aval` of an array of type `a` with this sharding.
+    """Return the interned `Aval` of an array of type `a` with this sharding.
 
     Raises:
         ShardingError: the sharding has more entries than `a` has dimensions.
@@ -114,9 +114,9 @@ def sharded(a: Aval, sharding: NamedSharding) -> Aval:
 
 @attrs.frozen(eq=False, repr=False)
 class Bundle:
-    """The type of a value that is several arrays: the result of an operation with sub-graphs, such as a loop.
+    """The type of a value that consists of several arrays: the result of an operation with sub-graphs, such as a loop.
 
-    Only ``project`` takes a bundle as its operand: it returns one of the arrays. Make one with `bundle`.
+    Only ``project`` takes a bundle as its operand; it returns one of the arrays. Make one with `bundle`.
 
     >>> import gtrace as gt
     >>> gt.ir.bundle((gt.ir.aval((2,), gt.float32), gt.ir.aval((), gt.int64)))
@@ -142,7 +142,7 @@ _bundles: InternTable[Bundle] = InternTable()
 
 
 def bundle(avals: tuple[Aval, ...]) -> Bundle:
-    """Return the one `Bundle` of these avals.
+    """Return the interned `Bundle` of these avals.
 
     >>> bundle(()) is bundle(())
     True
@@ -171,7 +171,7 @@ def parse_aval(text: str) -> Aval:
     """Read an aval as `Aval.__repr__` prints it.
 
     Raises:
-        ValueError: `text` is no aval.
+        ValueError: `text` is not an aval.
     """
     match = _AVAL.fullmatch(text)
     if match is None or match["dtype"] not in DTYPES:
@@ -186,7 +186,7 @@ def parse_aval(text: str) -> Aval:
 
 
 def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the axes of a dense tensor from the outermost to the innermost; None if it is not dense.
+    """Return the axes of a dense tensor from outermost to innermost; None if it is not dense.
 
     >>> from gtrace.core.ir.aval import layout
     >>> layout((2, 3), (3, 1)), layout((2, 3), (1, 2)), layout((2, 3), (6, 1))
@@ -204,7 +204,7 @@ def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | No
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a dense row-major tensor, as torch gives them."""
+    """Return the strides that torch gives a dense row-major tensor."""
     strides: list[int] = []
     step = 1
     for n in reversed(shape):

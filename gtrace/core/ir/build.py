@@ -1,4 +1,4 @@
-"""A builder for graphs made by hand."""
+"""A builder for handwritten graphs."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class Builder:
         """Add an input.
 
         Raises:
-            ShapeError: a size that is not an integer of at least 0.
-            DtypeError: a dtype that gtrace does not have.
-            DeviceError: no such device.
+            ShapeError: a size is not an integer of at least 0.
+            DtypeError: gtrace has no such dtype.
+            DeviceError: there is no such device.
         """
         if isinstance(shape, int) or any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for n in shape):
             raise ShapeError(message("Builder.input", "a tuple of sizes, such as (2, 3)", repr(shape), "Pass one."))
@@ -80,15 +80,15 @@ class Builder:
         """Add an operation.
 
         Args:
-            name: as in `ops`.
-            operands: values of this builder, and numbers; a number takes the dtype of the first value.
+            name: a name in `ops`.
+            operands: values of this builder, and numbers. A number takes the dtype of the first value.
             attributes: all attributes of the operation, by name. A `Graph` becomes a `Subgraph`.
 
         Returns:
-            Its result, or a tuple of them for an operation with several.
+            Its result, or a tuple of results if it has several.
 
         Raises:
-            ArgumentError: no such operation, other attributes than it has, or a foreign operand.
+            ArgumentError: no such operation, wrong attributes, or an operand of another builder.
             ShapeError, DtypeError, DeviceError: the operands do not fit.
         """
         op = REGISTRY.get(name)
@@ -113,10 +113,10 @@ class Builder:
         return self._add(op, params, tuple(ins), tuple(avals))
 
     def graph(self, *outputs: Value) -> Graph:
-        """Return the graph with these outputs; more can be added to the builder after it.
+        """Return the graph with these outputs. The builder may go on afterwards.
 
         Raises:
-            ArgumentError: an output that is no value of this builder.
+            ArgumentError: an output is not a value of this builder.
         """
         for x in outputs:
             if not isinstance(x, Value) or x.builder is not self:

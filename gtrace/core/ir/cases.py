@@ -1,4 +1,4 @@
-"""The test cases of an operation, which the tests over the whole registry run."""
+"""Test cases of an operation for the tests over the whole registry."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class BadSample:
 
 @attrs.frozen(eq=False, kw_only=True)
 class Cases:
-    """What an operation is tested with.
+    """The test data of an operation.
 
     Attributes:
-        samples, errors: valid and invalid calls, as functions so that nothing is built at import.
-        user: the user-facing function that `samples` call (positional arrays, keyword arguments).
-        reference: what `user` must return, computed without torch: a function of the same arguments as NumPy arrays,
-            from NumPy, from SciPy or by definition.
-        elsewhere: of an operation without samples: what it is tested against instead, and where.
+        samples, errors: functions that return valid and invalid calls, so that the import builds nothing.
+        user: the user-facing function that `samples` call with positional arrays and keyword arguments.
+        reference: the expected result of `user`, computed without torch: by NumPy, SciPy or the definition. It takes
+            the same arguments as NumPy arrays.
+        elsewhere: for an operation without samples: what it is tested against, and where.
     """
 
     samples: Callable[[], list[Sample]] | None = None

@@ -1,6 +1,6 @@
-"""What an operation is: its implementation, its traits, its rules and its test cases.
+"""The declaration of an operation: its implementation, traits, rules and test cases.
 
-Passes ask for traits, never for names. `gtrace.core.ir.op` adds the table of an operation's instructions.
+Passes read traits, never names. `gtrace.core.ir.op` adds the table of an operation's instructions.
 """
 
 from __future__ import annotations
@@ -17,26 +17,25 @@ from gtrace.core.ir.cases import Cases
 from gtrace.core.ir.rules import Rules
 
 MAX_DTYPES = 2048
-"""How many result dtypes are cached for one operation."""
+"""The number of result dtypes that are cached for one operation."""
 
 Params = tuple[Any, ...]
-"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, tuples of these, and
-sub-graphs."""
+"""Attributes of a node in the order of ``Op.params``: ints, floats, bools, strings, None, sub-graphs, and tuples."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Declaration:
-    """What an operation states about itself. `gtrace.core.ir.op.define` makes one, as part of an `Op`.
+    """The facts that an operation declares. `gtrace.core.ir.op.define` makes one as part of an `Op`.
 
     Attributes:
         name: unique, as printed in the IR.
-        impl: torch function of (tensors..., **params), which must not mutate its operands. Type inference, the lowering
-            to FX and, where there is no `Rules.direct`, the interpreter call it.
-        params: names of the attributes, in their canonical order.
+        impl: torch function of (tensors..., **params), which must not mutate its operands. Type inference and the
+            lowering to FX call it, and the interpreter if there is no `Rules.direct`.
+        params: names of the attributes, in canonical order.
         arity: number of array operands; None: any number.
         elementwise: shapes broadcast, and `Rules.partials` are per-element derivatives.
-        algebraic: it is elementwise, and made of sums, products, quotients and powers, without cases: formulas of such
-            operations that agree at random points agree everywhere.
+        algebraic: it is elementwise and consists of sums, products, quotients and powers, without cases. Formulas of
+            such operations that agree at random points agree everywhere.
         commutative: the two operands may be exchanged.
         identity: the result is the first operand, unchanged; the canonicalizer removes it.
         uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
@@ -68,7 +67,7 @@ class Declaration:
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
-        dtypes: a cache: the dtype of the result by the attributes and (dtype, dimensions) of each operand.
+        dtypes: a cache of result dtypes by the attributes and the (dtype, dimensions) of each operand.
     """
 
     name: str

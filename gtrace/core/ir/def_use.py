@@ -1,4 +1,4 @@
-"""A graph, with what searches in it ask: who makes a value, who takes it, what it is computed from."""
+"""A graph indexed for searches: where a value is computed, who uses it, and what it depends on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gtrace.core.ir.graph import Graph, Node
 
 
 class Values:
-    """A graph, with what is often asked of it."""
+    """A graph with indices of its values."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -23,14 +23,14 @@ class Values:
                 self.users.setdefault(value, []).append(node)
 
     def depends(self, value: int, on: Collection[int]) -> bool:
-        """Whether a value is one of others, or computed from any of them."""
+        """Whether a value is in `on`, or depends on a value in it."""
         first = min((self.place[x] for x in on), default=math.inf)
         left, seen = [value], {value}
         while left:
             x = left.pop()
             if x in on:
                 return True
-            if self.place.get(x, -1) > first:  # operations before the first of them cannot be
+            if self.place.get(x, -1) > first:  # an operation before the first value of `on` cannot depend on one
                 fresh = [y for y in self.made[x].values() if y not in seen]
                 seen.update(fresh)
                 left += fresh

@@ -1,4 +1,4 @@
-"""The differences between two programs, in words: why the second had to be compiled too."""
+"""Describes the differences between two programs: why the second had to be compiled too."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Strides = Sequence[tuple[int, ...]]
 
 
 def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: Strides = ()) -> Iterator[str]:
-    """Iterate over the fields in which two canonical graphs differ, those of the inputs first.
+    """Iterate over the fields in which two canonical graphs differ, inputs first.
 
     Yields:
-        Such as "input 0 dim 0 was 64, now 128" or "operation 3 (sum) attribute axes was (0,), now (1,)".
+        Texts such as "input 0 dim 0 was 64, now 128" or "operation 3 (sum) attribute axes was (0,), now (1,)".
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -69,7 +69,7 @@ def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: 
 
 
 def difference(old: Graph, new: Graph, old_strides: Strides = (), new_strides: Strides = ()) -> str:
-    """Return the first field in which two canonical graphs differ; empty when they do not.
+    """Return the first field in which two canonical graphs differ; empty if they agree.
 
     >>> import gtrace as gt
     >>> from gtrace import ir

@@ -12,7 +12,7 @@ from gtrace.core.ir.op import REGISTRY, Params
 
 
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
-    """Return `node` with operands replaced by `replacement`; the types must be the same.
+    """Return `node` with operands replaced by `replacement`, which must have the same types.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -27,7 +27,7 @@ def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
 
 
 class NewNodes:
-    """Makes nodes for a graph, whose results have numbers that it does not have.
+    """Makes nodes for a graph, whose results get unused numbers.
 
     >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: gt.sin(x))(gt.ones(2))
@@ -42,18 +42,18 @@ class NewNodes:
     def __call__(
         self, name: str, params: Params, ins: Sequence[Operand], avals: Sequence[Any], location: str | None = None
     ) -> Node:
-        """Return a node of the operation of this name, for operands of these types."""
+        """Return a node of the named operation for operands of these types."""
         self._fresh += 1
         return Node(REGISTRY[name].instr(params, tuple(avals)), tuple(ins), self._fresh - 1, location)
 
 
 class Replacements:
-    """Nodes that are added to a program, or take the place of others.
+    """Nodes that are added to a program, or replace others.
 
     Attributes:
         nodes: all nodes, by the values that they assign.
-        made: those that were added or replaced, in order.
-        location: the user's line, for what is made next.
+        made: the added or replaced nodes, in order.
+        location: the user's line for the nodes that are made next.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -65,10 +65,10 @@ class Replacements:
         self._known: dict[Any, int] = {}
 
     def __call__(self, name: str, params: Params, *ins: Operand, out: int | None = None) -> int:
-        """Return the value of an operation; an equal one that was added before has it already.
+        """Return the value of an operation. An equal operation that was added before is reused.
 
         Args:
-            out: the value that it assigns, in place of its node; None: a new one.
+            out: the value that it assigns, in place of that value's node; None: a new value.
         """
         avals = [self._avals[x] if isinstance(x, int) else x.aval for x in ins]
         node = self._new(name, params, ins, avals, self.location)
@@ -88,14 +88,14 @@ class Replacements:
         return self._avals[value]
 
     def arranged(self, value: int, axes: tuple[int, ...], out: int | None = None) -> int:
-        """Return an array with its axes in another order, in place of value `out`."""
+        """Return an array with its axes permuted, in place of value `out`."""
         if axes == tuple(range(len(axes))) and out is None:
             return value
         return self("permute", (axes,), value, out=out)
 
 
 def renumber(graph: Graph) -> Graph:
-    """Return `graph` with its inputs numbered 0, 1, ... and its results after them, in order.
+    """Return `graph` with inputs numbered 0, 1, ... and results after them, in order.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -110,7 +110,7 @@ def renumber(graph: Graph) -> Graph:
 
 
 def renamed(graph: Graph, names: Mapping[int, int]) -> Graph:
-    """Return `graph` with the numbers that `names` has for its values."""
+    """Return `graph` with its values renumbered by `names`."""
 
     def operand(x: Operand) -> Operand:
         return names[x] if isinstance(x, int) else x
@@ -121,10 +121,10 @@ def renamed(graph: Graph, names: Mapping[int, int]) -> Graph:
 
 
 def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
-    """Return `nodes` ordered so that every operand is assigned before its use; otherwise keep the given order.
+    """Return `nodes` ordered so that every operand is assigned before its use; otherwise the order stays.
 
     Raises:
-        GraphError: a cycle, or an operand that nothing assigns.
+        GraphError: there is a cycle, or an operand that no node assigns.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -162,9 +162,9 @@ def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
 
 
 def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tuple[Node, ...], tuple[Operand, ...]]:
-    """Return the nodes of `callee` applied to `operands`, with results numbered from `fresh`, and its outputs.
+    """Return the nodes and outputs of `callee` applied to `operands`, with results numbered from `fresh`.
 
-    The operands must be of the types of the callee's inputs.
+    The operands must have the types of the callee's inputs.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -183,11 +183,11 @@ def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tu
 
 
 def lift_scalars(graph: Graph, places: Iterable[Collection[int]]) -> Graph:
-    """Return `graph` with scalars turned into inputs after the others.
+    """Return `graph` with some scalars replaced by new inputs, after the others.
 
     Args:
-        places: of each new input the places, in order of appearance, of the scalars that it stands for. These are
-            equal, and have one aval.
+        places: for each new input, the indices of the scalars that it replaces, in order of appearance. These
+            scalars are equal and have one aval.
 
     >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: x * 2 + 3)(gt.ones(2))

@@ -1,4 +1,4 @@
-"""Evaluation of a graph, one node after the other: the reference semantics that other ways to run it must match."""
+"""Evaluates a graph node by node: the reference semantics that every other execution must match."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gtrace.core.ir.graph import Graph, Node, is_subgraphs, subgraphs
 def evaluate(graph: Graph, *inputs: Any) -> list[torch.Tensor]:
     """Return the outputs of `graph` for these inputs, as torch tensors.
 
-    Each operation is run by its torch function, and its result is compared with its aval. Nothing is fused, compiled,
+    Each operation runs by its torch function, and its result is checked against its aval. Nothing is fused, compiled,
     reused or rewritten.
 
     Args:
         inputs: a torch tensor, a gt.Array, a NumPy array or a number for each input of the graph.
 
     Raises:
-        ArgumentError: inputs of other types than those of the graph.
-        ExecutionError: torch refused an operation because of the values, or gave something else than its aval says.
+        ArgumentError: inputs have other types than those of the graph.
+        ExecutionError: torch rejected values, or a result contradicts its aval.
 
     >>> import gtrace as gt
     >>> from gtrace import ir

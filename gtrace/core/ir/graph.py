@@ -1,7 +1,7 @@
-"""Graphs: frozen programs in single static assignment form.
+"""Graphs: frozen programs in static single assignment form.
 
-A value is an int. `Graph.inputs` are values; each node assigns one new value. An operand is a value, or a `Scalar`: a
-Python number that is a constant of the program.
+A value is an int. `Graph.inputs` are values, and each node assigns one new value. An operand is a value or a
+`Scalar`, which is a Python number and a constant of the program.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gtrace.core.ir.skeleton import kind, mask
 
 @attrs.define(eq=False)
 class Scalar:
-    """A Python number as an operand, with the aval that promotion gave it.
+    """A Python number as an operand, with its promoted aval.
 
-    Two scalars are equal when they have the same bits: 0.0 and -0.0 differ, a NaN equals itself.
+    Two scalars are equal if they have the same bits: 0.0 and -0.0 differ, a NaN equals itself.
     """
 
     value: bool | int | float | complex
@@ -56,8 +56,8 @@ class Node:
     Attributes:
         instr: operation, attributes and avals.
         ins: the operands.
-        out: the value it assigns.
-        location: ``file:line`` of the user's code, or None if it was not recorded; not part of equality.
+        out: the value that it assigns.
+        location: ``file:line`` of the user's code, or None if unknown; equality ignores it.
     """
 
     instr: Instr
@@ -90,10 +90,10 @@ class Graph:
     """A closed program.
 
     Attributes:
-        inputs: the values the program is given.
+        inputs: the values that the caller passes.
         avals: the avals of the inputs.
-        nodes: in an order in which every operand is assigned before it is used.
-        outputs: the values it returns; a value may appear twice, or be an input.
+        nodes: ordered so that every operand is assigned before its use.
+        outputs: the values that it returns. A value may appear twice, or be an input.
     """
 
     inputs: tuple[int, ...]
@@ -102,7 +102,7 @@ class Graph:
     outputs: tuple[int, ...]
 
     def value_avals(self) -> dict[int, Any]:
-        """Return the aval of every value; a value that is several arrays has a `Bundle`."""
+        """Return the aval of every value; several arrays in one value have a `Bundle`."""
         table: dict[int, Aval | Bundle] = dict(zip(self.inputs, self.avals, strict=True))
         for node in self.nodes:
             table[node.out] = node.instr.aval
@@ -115,7 +115,7 @@ class Graph:
 
     @property
     def has_lines(self) -> bool:
-        """Whether the user's line of an operation is known."""
+        """Whether the user's line of any operation is known."""
         return any(node.location for node in self.nodes)
 
     def __str__(self) -> str:
@@ -128,13 +128,13 @@ class Graph:
 
 @attrs.frozen(eq=False)
 class RecordedGraph:
-    """A program as it was recorded, with the recorder's slots of its inputs and scalars.
+    """A recorded program, with the recorder's slots of its inputs and scalars.
 
     Attributes:
-        graph: its inputs are tensors.
-        strides: of each input.
-        slots: of each input.
-        scalar_slots: of each scalar, in order of appearance.
+        graph: the program; its inputs are tensors.
+        strides: the strides of each input.
+        slots: the slot of each input.
+        scalar_slots: the slot of each scalar, in order of appearance.
     """
 
     graph: Graph
@@ -148,9 +148,9 @@ class Region:
     """A named part of a program.
 
     Attributes:
-        name: the name of the signal that marks it.
-        mode: the mode in which it is compiled on its own; None: it is compiled with the code around it.
-        backward: the region that its gradients belong to.
+        name: the name of its signal.
+        mode: the mode in which it is compiled on its own; None: it is compiled with the surrounding code.
+        backward: the region of its gradients.
     """
 
     name: str
@@ -163,7 +163,7 @@ Marks = tuple[tuple[int, "Region | None"], ...]
 
 
 MAX_MEMO = 64
-"""Results that are remembered of one program: batched forms for so many sizes, for example."""
+"""The number of results to cache for one program, such as batched forms for several sizes."""
 
 _MISSING = object()
 
@@ -173,8 +173,8 @@ class Subgraph:
 
     Attributes:
         graph: its inputs are 0, 1, ... in order; make one with `gtrace.core.ir.subgraph`.
-        text: the graph, printed.
-        weight: the bytes that it holds, about, without what was made of it.
+        text: the printed graph.
+        weight: its approximate bytes, without cached results.
     """
 
     __slots__ = ("graph", "text", "weight", "_plain", "_memo", "__weakref__")
@@ -188,11 +188,11 @@ class Subgraph:
 
     @property
     def plain(self) -> Subgraph:
-        """This sub-graph without the user's derivative rules; itself if it has none. One with rules is not interned."""
+        """This sub-graph without the user's derivative rules; itself if it has none. Only a plain one is interned."""
         return self if self._plain is None else self._plain
 
     def memo(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the result of `make`, which is remembered for each `key`: a derivative, a batched form, a program."""
+        """Return the result of `make`, cached by `key`: a derivative, a batched form, a program."""
         found = self._memo.get(key, _MISSING)
         if found is _MISSING:
             found = make()
@@ -201,7 +201,7 @@ class Subgraph:
 
     @property
     def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:
-        """The result of `skeleton` for the graph."""
+        """The skeleton of the graph; see the function `skeleton`."""
         return self.memo("skeleton", lambda: skeleton(self.graph))
 
     def __repr__(self) -> str:
@@ -213,9 +213,9 @@ Skeleton = tuple[Any, ...]
 
 
 def skeleton(graph: Graph) -> tuple[Skeleton, tuple[int, ...]]:
-    """Split `graph` into its structure, without sizes and scalar values, and its sizes: inputs first, then attributes.
+    """Split `graph` into its structure and its sizes. The sizes of inputs come first, then those of attributes.
 
-    Graphs with equal skeletons have their sizes in the same places.
+    The structure has no sizes and no scalar values. Graphs with equal structures have their sizes in the same order.
     """
     sizes = [n for a in graph.avals for n in a.shape]
     nodes = []
@@ -277,7 +277,7 @@ def is_subgraphs(value: Any) -> bool:
 
 
 def has_rules(params: Params) -> bool:
-    """Whether sub-graphs among attributes have derivative rules of the user's."""
+    """Whether a sub-graph among the attributes has user-defined derivative rules."""
     for value in params:
         if value.__class__ is Subgraph:
             if value.plain is not value:
@@ -298,5 +298,5 @@ def subgraphs(params: Params) -> tuple[Subgraph, ...]:
 
 
 def _print_param(value: Any) -> str:
-    # repr of an infinite float does not read back; an overflowing literal does
+    # repr of an infinite float cannot be parsed, but an overflowing literal can
     return re.sub(r"\binf\b", "1e999", repr(value)) if not isinstance(value, str) else repr(value)

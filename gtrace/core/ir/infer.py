@@ -1,4 +1,4 @@
-"""Type inference: run torch on meta tensors, unless the operation states a rule for the type of its result."""
+"""Type inference: runs torch on meta tensors, unless the operation has a rule for its result type."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gtrace.core.ir.wide_unsigned import is_wide
 
 @without_modes
 def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bundle:
-    """Return the type of the result, by running torch on meta tensors or by the operation's rules.
+    """Return the result type, by running torch on meta tensors or by the operation's rules.
 
-    Exceptions that are not torch's come from the operation's own code, and are raised as they are.
+    Exceptions that are not torch's come from the operation's own code, and pass unchanged.
 
     Raises:
-        DeviceError: operands on different devices.
-        ShapeError, DtypeError: torch refuses the operands; the rule `check` may raise something more precise first.
+        DeviceError: operands are on different devices.
+        ShapeError, DtypeError: torch rejects the operands; the rule `check` may raise a more precise error first.
     """
     rules = op.rules
     named = dict(zip(op.params, params, strict=True))
@@ -50,14 +50,14 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
         named["device"] = "meta"
     else:
         device = next(iter(devices)) if devices else avals[0].device
-    # one-element operands give the same result dtype as all operands with as many dimensions
+    # operands of one element give the same result dtype as any operands with as many dimensions
     single = (op.elementwise or known is not None) and device.type == "cpu"
     if single and known is None:
         known = _broadcast(op, avals)
     kinds = exact_key(params) if op.numbers else params, *[(a.dtype, len(a.shape)) for a in avals]
     dtype = op.dtypes.get(kinds) if single else None
     if dtype is None and single and rules.nondiff is None and (op.elementwise or not params):
-        # a differentiable result is floating, and torch keeps a floating dtype that all operands share
+        # a differentiable result is floating, and torch keeps a floating dtype that all operands have
         common = {a.dtype for a in avals}
         dtype = common.pop() if common in ({torch.float32}, {torch.float64}) else None
     if dtype is None:
@@ -94,7 +94,7 @@ def _is_weak(op: Declaration, avals: Sequence[Aval]) -> bool:
 
 
 _STAND_IN = torch.uint8
-"""Stands for wide unsigned operands, for which torch has few kernels: a result of this dtype has theirs."""
+"""Replaces wide unsigned operands, for which torch has few kernels. A result of this dtype has theirs."""
 
 
 def _kept(dtype: torch.dtype) -> torch.dtype:
@@ -102,13 +102,13 @@ def _kept(dtype: torch.dtype) -> torch.dtype:
 
 
 def require_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], named: dict[str, Any]) -> None:
-    """Refuse operands of dtypes for which torch has no kernel. Meta and fake tensors do not show that.
+    """Raise for operands whose dtypes torch has no kernel for. Meta and fake tensors do not show that.
 
-    The operation runs once on zeros: for wide unsigned and float8 operands each time, as attributes decide which
-    kernels torch calls; for others once for each combination of dtypes.
+    The operation runs on zeros. For wide unsigned and float8 operands it runs each time, because attributes select the
+    kernels. For others it runs once for each combination of dtypes.
 
     Raises:
-        DtypeError: with the operands and what to use instead.
+        DtypeError: names the operands and a replacement.
     """
     unsigned = any(a.dtype in WIDE_UNSIGNED for a in avals)
     kinds = "kernel", *[p for p in params if isinstance(p, str)], *[(a.dtype, len(a.shape)) for a in avals]
@@ -120,7 +120,7 @@ def require_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any
         op.impl(*zeros, **named)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
         if "ZeroDivisionError" in str(error) or not _takes_other_dtypes(op, named, zeros):
-            return  # not because of the dtype
+            return  # the dtype is not the cause
         got = " and ".join(map(repr, avals)) + (f" with {named}" if named else "")
         if unsigned:
             expected = "signed or 8-bit integers"
@@ -151,7 +151,7 @@ def _broadcast(op: Declaration, avals: Sequence[Aval]) -> tuple[int, ...]:
 
 
 def _takes_other_dtypes(op: Declaration, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether the operation would take operands of these shapes if all of them, or one, had another dtype."""
+    """Whether the operation accepts operands of these shapes if all of them, or one, have another dtype."""
     for dtype in (torch.float32, torch.int64, torch.bool):
         # torch warns when it casts complex tensors to real ones
         alike = [t.new_zeros(t.shape, dtype=dtype) if t.is_complex() else t.to(dtype) for t in tensors]
@@ -159,6 +159,6 @@ def _takes_other_dtypes(op: Declaration, named: dict[str, Any], tensors: Sequenc
             try:
                 op.impl(*operands, **named)
             except (RuntimeError, TypeError, ValueError, LookupError):
-                continue  # the caller reports the first failure, not this one
+                continue  # the caller reports the first failure
             return True
     return False

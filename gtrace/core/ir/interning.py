@@ -1,4 +1,4 @@
-"""Interning: one live object for each key, so that identity is equality. Objects without users are freed."""
+"""Interning: one live object per key, so that identity is equality. Unused objects are freed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class _Ref(weakref.ref[Any]):
 
 
 class InternTable(Generic[T]):
-    """Objects by key: the recent ones, and all others that are still in use.
+    """Objects by key: recent ones, and all others in use.
 
-    Safe with threads: a miss takes a lock. Safe with signal handlers and finalizers that intern during a miss: one
-    ``setdefault`` enters an object. An object that is no longer used leaves the table.
+    It is safe with threads, because a miss takes a lock. It is safe with signal handlers and finalizers that intern
+    during a miss, because one ``setdefault`` enters an object. An unused object leaves the table.
 
     Args:
-        keep: how many recent objects the table keeps alive by itself.
-        weigh: the bytes of an object, or a function that says so.
+        keep: how many recent objects the table itself keeps alive.
+        weigh: the bytes of an object, or a function that computes them.
 
     Attributes:
-        recent: the recent objects, for fast lookups; a key that is missing here may still be interned.
+        recent: the recent objects, for fast lookups. A key that is missing here may still be interned.
     """
 
     def __init__(self, keep: int = 4096, weigh: int | Callable[[T], int] = SMALL) -> None:
@@ -40,11 +40,11 @@ class InternTable(Generic[T]):
         self._lock = new_lock()
 
     def __len__(self) -> int:
-        """The number of objects that are in use."""
+        """The number of objects in use."""
         return sum(ref() is not None for ref in list(self._refs.values()))
 
     def intern(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the object of `key`, made if there is none.
+        """Return the object of `key`; make it if there is none.
 
         >>> table = InternTable()
         >>> table.intern(1, lambda: frozenset([1])) is table.intern(1, lambda: frozenset([1]))
@@ -61,7 +61,7 @@ class InternTable(Generic[T]):
         return found
 
     def _enter(self, key: Hashable, made: T) -> T:
-        # a dead reference is queued without the lock: an object may die at any time, even while this thread holds it
+        # queue dead references without the lock: an object may die at any time, even while this thread holds it
         ref = _Ref(made, self._dead.append)
         ref.key = key
         with self._lock:

@@ -1,8 +1,7 @@
-"""The operation record and the one registry.
+"""The operation record and the registry.
 
-An operation is declared once, with `define`: how torch computes it and which traits it has (`Declaration`), how it
-differentiates (`Rules`), and the samples that the registry tests run (`Cases`). The type of a result is inferred once
-per (operation, params, avals).
+`define` declares an operation once: its torch function and traits (`Declaration`), its derivatives (`Rules`), and its
+test samples (`Cases`). The type of a result is inferred once per (operation, params, avals).
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ class Op(Declaration):
     """A primitive operation. Make one with `define`.
 
     Attributes:
-        table: a cache of instructions by (params, *avals), with the exact key of the params if `numbers`, and without
-            attributes also by avals alone.
+        table: a cache of instructions by (params, *avals). With `numbers`, the key has the exact key of the params.
+            Instructions without attributes are also keyed by avals alone.
     """
 
     table: BoundedTable[Any, Instr] = attrs.field(init=False)
 
     @table.default
     def _made_table(self) -> BoundedTable[Any, Instr]:
-        # most operations have no sub-graphs: then entries need not be asked one by one
+        # most operations have no sub-graphs, so one weight holds for all entries
         return BoundedTable(MAX_TABLE, INSTR if self.rules.body is None else lambda instr: instr.weight)
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
     def instr(self, params: Params, avals: tuple[Aval, ...]) -> Instr:
-        """Return the interned instruction for these attributes and operand avals, inferring it the first time.
+        """Return the interned instruction for these attributes and operand avals; the first call infers its type.
 
-        The instruction for operands with a sharding is that for operands without one.
+        Operands with a sharding get the same instruction as operands without one.
         """
         exact = exact_key(params) if self.numbers else params
         key = (exact, *avals)
@@ -68,10 +67,10 @@ class Instr:
     """An operation with fixed attributes and avals: one step of a recorded program.
 
     Attributes:
-        plain: for an instruction with a derivative rule of the user's: the same instruction without it, which pending
-            programs and their keys use instead.
+        plain: the same instruction without the user's derivative rule, if it has one. Pending programs and their keys
+            use the plain one.
         digest: an int that is the same in every process, for canonical ordering.
-        form: such an int with every size left open.
+        form: such an int that does not depend on sizes.
     """
 
     op: Op
@@ -82,7 +81,7 @@ class Instr:
     _digest: int = attrs.field(init=False, default=0)
     _form: int = attrs.field(init=False, default=0)
 
-    # attrs would give a class with a cached property a `__getattr__`, and each read of an attribute would take 35 ns
+    # a cached property would make attrs add a `__getattr__`, which slows each attribute read by 35 ns
 
     @property
     def digest(self) -> int:
@@ -93,9 +92,9 @@ class Instr:
 
     @property
     def weight(self) -> int:
-        """The bytes that it holds, about."""
+        """Its approximate bytes."""
         weight = INSTR
-        for value in self.params:  # a program, or a tuple of programs
+        for value in self.params:  # a sub-graph, or a tuple of sub-graphs
             for one in value if value.__class__ is tuple else (value,):
                 weight += getattr(one, "weight", 0)
         return weight
@@ -103,14 +102,14 @@ class Instr:
     @property
     def form(self) -> int:
         if not self._form:
-            # the index of a result is no size: else the order of results of one kind would depend on sizes
+            # the index of a result is not a size: without it, the order of equal results would depend on sizes
             params = self.params if self.op.projection else mask(self.params, [])
             text = f"{self.op.name}{params!r}{[kind(a) for a in self.ins]}{kind(self.aval)}"
             object.__setattr__(self, "_form", stable_hash(text))
         return self._form
 
     def kernel(self) -> Callable[..., Any]:
-        """Return the torch function that computes it, of (tensors..., **attributes)."""
+        """Return its torch function of (tensors..., **attributes)."""
         return kernel(self.op, self.params, self.ins, self.aval)
 
     def __repr__(self) -> str:
@@ -129,27 +128,27 @@ REGISTRY: dict[str, Op] = {}
 """Every operation by name."""
 
 MAX_TABLE = 8192
-"""How many instructions of one operation are kept for fast lookups, even if no program uses them."""
+"""The number of instructions of one operation that are kept for fast lookups, used or not."""
 
 INSTR = 700
-"""Bytes of an instruction without sub-graphs, measured: with its type, its keys and its hashes."""
+"""Measured bytes of an instruction without sub-graphs: its type, keys and hashes."""
 
 _instrs: InternTable[Instr] = InternTable(weigh=lambda instr: instr.weight)
 _leaves: InternTable[Leaf] = InternTable()
 
 
 def leaf(a: Aval, strides: tuple[int, ...]) -> Leaf:
-    """Return the one `Leaf` for an input of aval `a` whose buffer has `strides`."""
+    """Return the interned `Leaf` for an input of aval `a` whose buffer has `strides`."""
     return _leaves.intern((a, strides), lambda: Leaf(a, strides))
 
 
 def stable_hash(text: str) -> int:
-    """Return a 60-bit hash of `text` that does not change between processes."""
+    """Return a 60-bit hash of `text` that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 4
 
 
 def no_impl(*_: Any, **__: Any) -> Any:
-    """Stand for the torch function of an operation that has a `body` instead."""
+    """Replaces the torch function of an operation that has a `body`."""
     raise TypeError("an operation with sub-graphs runs through its body")
 
 
@@ -161,8 +160,8 @@ def define(name: str, impl: Callable[..., Any] = no_impl, **fields: Any) -> Op:
     """Declare an operation and add it to the registry. The fields are those of `Op`, `Rules` and `Cases`.
 
     Raises:
-        ValueError: the name is taken, or the declaration states no derivative and no reason why there is none.
-        TypeError: no such field.
+        ValueError: the name is taken, or there is neither a derivative nor a reason for its absence.
+        TypeError: there is no such field.
     """
     if name in REGISTRY:
         raise ValueError(f"operation {name!r} is already defined")

@@ -1,4 +1,4 @@
-"""Passes: named rewrites of a graph, pipelines that run them in order, and the check after each."""
+"""Passes and pipelines: named graph rewrites that run in order, with a check after each."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from gtrace.core.ir.verify import broken_rule
 
 @attrs.frozen
 class Pass:
-    """A named rewrite. Two passes are equal when they have one name and one function.
+    """A named rewrite. Two passes are equal if their names and functions are.
 
     Attributes:
         name: its name in error messages.
         run: takes a graph and returns one that computes the same from the same inputs. It must depend on the graph
             alone.
-        mechanism: what switches it off; None: it always runs.
+        mechanism: its switch; None: it always runs.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -51,7 +51,7 @@ class Pass:
     mechanism: Mechanism | None = attrs.field(default=None, eq=False, repr=False)
 
     def apply(self, graph: Graph) -> Graph:
-        """Return what the pass makes of `graph`, which is `graph` itself if it is switched off."""
+        """Return the rewritten graph, or `graph` itself if the pass is switched off."""
         mechanism = self.mechanism
         if mechanism is None:
             return self.run(graph)
@@ -69,8 +69,8 @@ class Pipeline:
 
     Attributes:
         name: its name in error messages.
-        passes: in the order in which they run; a pipeline may contain pipelines.
-        when: whether to run them on a given graph; None: always.
+        passes: in running order; a pipeline may contain pipelines.
+        when: a predicate that selects the graphs to run on; None: all.
 
     >>> from gtrace import ir
     >>> print(ir.SUBGRAPH)
@@ -82,10 +82,10 @@ class Pipeline:
     when: Callable[[Graph], bool] | None = attrs.field(default=None, eq=id, repr=False)
 
     def run(self, graph: Graph) -> Graph:
-        """Return what the passes make of `graph`.
+        """Return `graph` after all passes.
 
         Raises:
-            GraphError: with ``GT_VERIFY_PASSES=1``: a pass broke a rule; the message names both.
+            GraphError: with ``GT_VERIFY_PASSES=1``: a pass broke a rule; the message names the pass and the rule.
         """
         if self.when is not None and not self.when(graph):
             return graph
@@ -103,15 +103,15 @@ class Pipeline:
 
 
 def check_pass(name: str, before: Graph, after: Graph, fix: str = "Fix the pass.") -> None:
-    """Check the result of the pass `name`: the SSA rules hold, inputs and outputs have the same types as before.
+    """Check the result of the pass `name`: SSA rules hold, and the types of inputs and outputs stay.
 
     Raises:
-        GraphError: the first rule that is broken.
+        GraphError: the first broken rule.
     """
     rule = broken_rule(after)
     if rule is None:
         for what, old, new in (("inputs", before.avals, after.avals), ("outputs", before.out_avals, after.out_avals)):
-            # a result has a sharding only where it is an input
+            # a result has a sharding only if it is an input
             if [a.plain for a in old] != [a.plain for a in new]:
                 rule = f"expected {what} {list(old)}, as before the pass, got {list(new)}"
                 break

@@ -1,4 +1,4 @@
-"""The rules of an operation: its type, its derivatives, its batching, and how it runs."""
+"""The rules of an operation: its type, derivatives, batching and execution."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from gtrace.core.ir.sharding_rule import Factors
 
 @attrs.frozen(eq=False, kw_only=True)
 class Rules:
-    """How an operation is typed, differentiated, batched and run.
+    """Functions that type, differentiate, batch and run an operation.
 
     Attributes:
         shape: (avals, **params) -> shape or aval of the result, for common operations. Inference then gets the dtype
-            from operands of one element. It needs no meta tensors, which import torch's tracer: startup is faster.
+            from operands of one element. Startup is faster, because meta tensors would import torch's tracer.
         result: (avals, **params) -> type of the result, for operations with sub-graphs.
-        check: (name of the operation, avals, **params) -> None, raising the error a user should see instead of torch's.
+        check: (name of the operation, avals, **params) -> None, or raises the user's error in place of torch's.
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
         vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the
-            operands whose cotangent is used. A linear op's transpose has this form too. For an operation with
+            operands whose cotangent is used. The transpose of a linear op has this form too. For an operation with
             several results, `cotangent` is a list, with None for results without a cotangent.
-        nondiff: why the derivative is zero everywhere or does not exist; instead of a rule.
+        nondiff: in place of a rule, why the derivative is zero everywhere or does not exist.
         linear: the operands in which the operation is jointly linear; True: all of them. The jvp follows from it.
-        multilinear: whether it is linear in each operand by itself, like a product. The jvp follows from it.
-        jvp: (tangents, operands, out, **params) -> tangent of the result; a tangent is None for an operand that has
-            none. Without `linear`, `multilinear` and `jvp`, the jvp is the vjp transposed.
-        batch: (size, batched, operands, **params) -> result, with the batch as axis 0 of the operands that `batched`
-            flags and of the result. An elementwise operation needs none.
+        multilinear: whether it is linear in each operand separately, like a product. The jvp follows from it.
+        jvp: (tangents, operands, out, **params) -> tangent of the result; the tangent of an operand may be None.
+            Without `linear`, `multilinear` and `jvp`, the jvp is the transposed vjp.
+        batch: (size, batched, operands, **params) -> result. The batch is axis 0 of the result and of the operands that
+            `batched` flags. An elementwise operation needs no such rule.
         direct: (avals, **params) -> `Op.impl` specialized to these avals and attributes, as a function of the operands;
             or None. The interpreter calls it in place of `Op.impl`.
         in_place: torch function that computes the same and overwrites the first operand with the result.
-        body: (programs, tensors..., **params) -> tensors: how an operation with sub-graphs runs, given each sub-graph
-            as a function of lists of tensors. It has a `result` and no `Op.impl`.
-        compiled: (programs, **params) -> function of tensors: how it runs in a compiled program; None: as `body` does.
+        body: (programs, tensors..., **params) -> tensors: runs an operation with sub-graphs. Each program is a
+            sub-graph as a function of lists of tensors. Such an operation has a `result` and no `Op.impl`.
+        compiled: (programs, **params) -> function of tensors for compiled programs; None: `body` runs there too.
         bodies: (**params) -> the sub-graphs to compile into `programs`; None: the operation's own.
-        narrow: (used results, **params) -> (params, results kept): the operation without its unused results.
-        span: (avals, spans of the operands, **params) -> (least, greatest) integer of the result, or None where it is
-            not known. A span is such a pair or None. Indices that are known to be in range are not checked.
-        named: (size, batched, operands, **params) -> (result, whether it is batched): how an operation over a named
-            axis is batched by the vmap that has the name, its first attribute.
-        factors: (avals, **params) -> how it is divided among processes, or None: each computes all of it. An
-            elementwise operation needs none.
-        inlined: (graph) -> whether the operation does nothing but run its body, which then takes its place.
+        narrow: (used results, **params) -> (params, kept results): the operation without its unused results.
+        span: (avals, spans of the operands, **params) -> (least, greatest) integer of the result, or None if unknown.
+            The span of an operand is such a pair or None. Indices known to be in range are not checked.
+        named: (size, batched, operands, **params) -> (result, whether it is batched): for an operation over a named
+            axis, which is its first attribute. The vmap with that name calls it.
+        factors: (avals, **params) -> how to divide it among processes. None: each process computes all of it. An
+            elementwise operation needs no such rule.
+        inlined: (graph) -> whether the operation only runs its body, which then replaces it.
     """
 
     shape: Callable[..., tuple[int, ...] | Aval] | None = None

@@ -1,4 +1,4 @@
-"""Meshes and shardings: which part of an array each process holds. Plain data, which prints and parses."""
+"""Meshes and shardings: which part of an array each process holds. They are plain data that print and parse."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ Axes = tuple[str, ...]
 """Names of mesh axes, the major one first."""
 
 Dims = tuple[Axes, ...]
-"""For each dimension of an array the mesh axes that it is split over; () for a dimension that is whole."""
+"""The mesh axes that split each dimension of an array; () for a dimension that is not split."""
 
 
 ABSENT = (0,)
-"""The shape of what a process holds of an array over a mesh that it is not in."""
+"""The shape that a process outside of the mesh holds."""
 
 
 class Mesh:
     """Processes in a grid with named axes.
 
     Args:
-        workers: ranks, as nested lists or an array with one dimension for each axis.
-        axis_names: of each dimension.
+        workers: ranks, as nested lists or an array with one dimension per axis.
+        axis_names: the name of each dimension.
 
     Raises:
-        ShardingError: names that are no identifiers or come twice, a rank that comes twice, or as many names as the
-            grid has no dimensions.
+        ShardingError: a name is not an identifier, a name or rank appears twice, or the number of names differs from
+            the number of dimensions.
 
     >>> mesh = Mesh([[0, 1], [2, 3]], ("data", "model"))
     >>> dict(mesh.shape), mesh
@@ -76,7 +76,7 @@ class Mesh:
 
     @property
     def empty(self) -> bool:
-        """Whether it has no processes: it always has some."""
+        """Whether it has no processes; always False."""
         return False
 
     @property
@@ -110,11 +110,11 @@ class Mesh:
         _entered.meshes.pop()
 
     def parts(self, axes: Axes) -> int:
-        """Return into how many parts these axes split a dimension."""
+        """Return the number of parts into which these axes split a dimension."""
         return math.prod(self.sizes[self.axis_names.index(name)] for name in axes)
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Return the place of a process along each axis.
+        """Return the coordinate of a process along each axis.
 
         >>> Mesh([[0, 1], [2, 3]], ("data", "model")).coordinates(1)
         {'data': 0, 'model': 1}
@@ -123,14 +123,14 @@ class Mesh:
         return {name: int(k) for name, k in zip(self.axis_names, place, strict=True)}
 
     def part(self, axes: Axes, coordinates: Mapping[str, int]) -> int:
-        """Return which of the parts over `axes` the process at these coordinates has."""
+        """Return the index of the part over `axes` that the process at these coordinates has."""
         place = 0
         for name in axes:
             place = place * self.parts((name,)) + coordinates[name]
         return place
 
     def groups(self, axes: Axes) -> tuple[tuple[int, ...], ...]:
-        """Return the groups of ranks that differ along `axes` alone, each in the order of their parts.
+        """Return the groups of ranks that differ along `axes` alone, each in the order of its parts.
 
         >>> Mesh([[0, 1], [2, 3]], ("data", "model")).groups(("data",))
         ((0, 2), (1, 3))
@@ -158,10 +158,10 @@ def entered_mesh() -> Mesh | None:
 
 
 def parse_mesh(text: str) -> Mesh:
-    """Read a mesh from its text.
+    """Parse a mesh.
 
     Raises:
-        ValueError: the text is no mesh.
+        ValueError: the text is not a mesh.
 
     >>> parse_mesh("data=2,model=2@3.2.1.0").ranks
     (3, 2, 1, 0)
@@ -174,16 +174,16 @@ def parse_mesh(text: str) -> Mesh:
 
 
 class _Unconstrained:
-    """What `PartitionSpec` refuses, and libraries compare with."""
+    """A mark that `PartitionSpec` rejects, and that libraries compare with."""
 
     def __repr__(self) -> str:
         return "UNCONSTRAINED"
 
 
 class PartitionSpec(tuple[Any, ...]):
-    """For each dimension of an array the mesh axis that it is split over: a name, a tuple of names, or None.
+    """The mesh axis that splits each dimension of an array: a name, a tuple of names, or None.
 
-    Dimensions that are not mentioned are whole.
+    Dimensions without an entry are not split.
 
     >>> PartitionSpec("data", None)
     P('data', None)
@@ -192,7 +192,7 @@ class PartitionSpec(tuple[Any, ...]):
     __slots__ = ()
 
     UNCONSTRAINED = _Unconstrained()
-    """JAX's mark of a dimension that the compiler lays out; there is none here: leave the constraint out."""
+    """JAX's mark of a dimension that the compiler lays out. It is rejected here: leave the constraint out."""
 
     def __new__(cls, *dims: str | Iterable[str] | None) -> PartitionSpec:
         made = []
@@ -217,11 +217,11 @@ class NamedSharding:
 
     Attributes:
         mesh: the processes.
-        spec: the mesh axes that each dimension is split over. A dimension of n elements over k processes is split into
-            parts of ceil(n / k), of which the last may be shorter, or empty.
+        spec: the mesh axes that split each dimension. A dimension of n elements over k processes has parts of
+            ceil(n / k); the last ones may be shorter or empty.
 
     Raises:
-        ShardingError: an axis that the mesh does not have, or one that comes twice.
+        ShardingError: the mesh lacks an axis, or an axis appears twice.
 
     >>> NamedSharding(Mesh([0, 1], "data"), PartitionSpec("data"))
     NamedSharding(mesh=Mesh(data=2), spec=P('data'))
@@ -246,10 +246,10 @@ class NamedSharding:
             seen.add(name)
 
     def dims(self, ndim: int) -> Dims:
-        """Return the axes of each dimension of an array with `ndim` of them.
+        """Return the axes that split each dimension of an array with `ndim` dimensions.
 
         Raises:
-            ShardingError: the specification has more.
+            ShardingError: the specification has more than `ndim` entries.
         """
         if len(self.spec) > ndim:
             got = f"{self.spec!r} for an array with {ndim} dimensions"
@@ -266,7 +266,7 @@ class NamedSharding:
         """Return the same sharding with one entry per dimension.
 
         Raises:
-            ShardingError: it has more than `ndim`.
+            ShardingError: the specification has more than `ndim` entries.
         """
         return NamedSharding(self.mesh, PartitionSpec(*self.dims(ndim)))
 
@@ -294,14 +294,14 @@ class NamedSharding:
 
     @property
     def text(self) -> str:
-        """What `parse_sharding` reads."""
+        """Its text, which `parse_sharding` reads."""
         return f"{print_dims(self.dims(len(self.spec)))}|{self.mesh}"
 
 
 def pairs(source: Mesh, target: Mesh) -> list[tuple[int, int]]:
-    """Return which process sends an array over one mesh to which process of another one: (sender, receiver).
+    """Return pairs (sender, receiver) of processes that move an array from one mesh to another.
 
-    Over meshes of one form, each process sends its part. Otherwise senders hold the whole array.
+    Between meshes of equal axes, each process sends its part. Otherwise senders hold the whole array.
 
     >>> pairs(Mesh([0, 1], "x"), Mesh([2, 3], "x")), pairs(Mesh([0, 1], "x"), Mesh([1, 2, 3], "x"))
     ([(0, 2), (1, 3)], [(1, 1), (0, 2), (0, 3)])
@@ -312,12 +312,12 @@ def pairs(source: Mesh, target: Mesh) -> list[tuple[int, int]]:
 
 
 def alike(source: Mesh, target: Mesh) -> bool:
-    """Whether meshes have the same axes of the same sizes."""
+    """Whether two meshes have the same axes with the same sizes."""
     return source.shape == target.shape and source.axis_names == target.axis_names
 
 
 def bounds(size: int, parts: int, part: int) -> tuple[int, int]:
-    """Return where a part of a dimension begins and ends.
+    """Return the first index of a part of a dimension, and the index after its last.
 
     >>> [bounds(10, 4, k) for k in range(4)]
     [(0, 3), (3, 6), (6, 9), (9, 10)]
@@ -327,7 +327,7 @@ def bounds(size: int, parts: int, part: int) -> tuple[int, int]:
 
 
 def print_dims(dims: Dims) -> str:
-    """Return the text of the axes of each dimension.
+    """Return the text of the axes that split each dimension.
 
     >>> print_dims((("data",), (), ("x", "y")))
     'data,-,x+y'
@@ -336,7 +336,7 @@ def print_dims(dims: Dims) -> str:
 
 
 def parse_dims(text: str) -> Dims:
-    """Read what `print_dims` prints.
+    """Parse the text of `print_dims`.
 
     >>> parse_dims("data,-,x+y")
     (('data',), (), ('x', 'y'))
@@ -345,10 +345,10 @@ def parse_dims(text: str) -> Dims:
 
 
 def parse_sharding(text: str) -> NamedSharding:
-    """Read a sharding from its text.
+    """Parse a sharding.
 
     Raises:
-        ValueError: the text is no sharding.
+        ValueError: the text is not a sharding.
 
     >>> parse_sharding("data,-|data=4")
     NamedSharding(mesh=Mesh(data=4), spec=P('data', None))

@@ -1,4 +1,4 @@
-"""Factors: how the axes of an operation's operands and result belong together; its sharding rule."""
+"""The sharding rule of an operation: which axes of its operands and result belong together."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ WHOLE = "."
 
 @attrs.frozen
 class Factors:
-    """A sharding rule, for operands of given shapes.
+    """A sharding rule for operands of given shapes.
 
     Attributes:
-        equation: as for einsum: a letter for each axis of each operand and of the result. Axes with one letter are
-            split alike. An axis "." is whole. A letter that the result lacks is reduced over: each process reduces its
-            part, and the results are combined.
-        reduce: how: "sum", "max" or "min".
-        even: letters whose axes are split only into equal parts, such as the outermost one of those that a reshape
-            joins.
+        equation: a letter for each axis of each operand and of the result, as in einsum. Axes with the same letter are
+            split alike. An axis "." is not split. If the result lacks a letter, each process reduces its part, and the
+            results are combined.
+        reduce: how they are combined: "sum", "max" or "min".
+        even: letters whose axes are split into equal parts only, such as the outermost of those that a reshape joins.
         local: (attributes, shapes of the local operands, shape of the local result) -> attributes for one process;
             None: they stay.
-        via: for a reduction of the parts that no `reduce` combines: (name of the operation to use instead, factor of
-            its result). A mean is a sum times 1 / n.
-        into: the operand to which the reduction is added, and which counts once: the rule reduces only if it is zero.
+        via: for a reduction that no `reduce` combines: (name of a replacement operation, factor of its result). A mean
+            is a sum times 1 / n.
+        into: an operand that the reduction is added to, and that counts once. The rule reduces only if it is zero.
 
     >>> Factors("ij,jk->ik").operands
     ('ij', 'jk')

@@ -1,4 +1,4 @@
-"""Signatures: digests of canonical programs, and the keys of their compiled code."""
+"""Signatures: digests of canonical programs, and keys of compiled code."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from gtrace.core.ir.graph import Graph, Skeleton, print_graph, skeleton
 
 @attrs.frozen
 class Signature:
-    """Two digests of a canonical graph, 32 hexadecimal digits each: 128 bits, so that equal digests mean equal graphs.
+    """Two digests of a canonical graph. Each has 128 bits as 32 hexadecimal digits, so equal digests mean equal graphs.
 
     Attributes:
-        exact: operations, dependencies, attributes, avals and scalar values.
-        structural: the same without the values of integers and Python scalars. Programs that differ only in those
-            share it.
+        exact: covers operations, dependencies, attributes, avals and scalar values.
+        structural: leaves out the values of integers and Python scalars, so programs that differ only there share it.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -37,14 +36,14 @@ class Signature:
 
 @attrs.frozen
 class CompileKey:
-    """What a compiled program of this process depends on.
+    """Everything that a compiled program of this process depends on.
 
     Attributes:
         signature: exact digest of the canonical graph.
-        strides: of each input.
+        strides: the strides of each input.
         backend, mode: how it is compiled.
-        threads: the number of threads that its loops on a CPU use. It is fixed in the compiled code.
-        donated: the places of the inputs that it may write over.
+        threads: the number of threads of its loops on a CPU, which is fixed in the code.
+        donated: the indices of the inputs that it may overwrite.
     """
 
     signature: str
@@ -59,7 +58,7 @@ def sign(graph: Graph, bones: Skeleton | None = None) -> Signature:
     """Return the signature of a canonical graph, as `canonicalize` makes it.
 
     Args:
-        bones: the skeleton of the graph, if it is already known.
+        bones: the skeleton of the graph, if known.
 
     >>> from gtrace import ir
     >>> graph = ir.parse_graph("graph(%0: f32[3]) {\\n  %1: f32[3] = sin(%0)\\n  return %1\\n}")
@@ -74,7 +73,7 @@ def _digest(text: str) -> str:
 
 
 def short(digest: str) -> str:
-    """Return the short form of a digest, for people to read: its first 12 digits.
+    """Return the first 12 digits of a digest, for people to read.
 
     >>> short("0123456789abcdef0123456789abcdef")
     '0123456789ab'
@@ -83,7 +82,7 @@ def short(digest: str) -> str:
 
 
 def matching(beginning: str, known: Iterable[str]) -> list[str]:
-    """Return the distinct digests in `known` that start with `beginning`; only `beginning` if it is one of them.
+    """Return the distinct digests in `known` that start with `beginning`; only `beginning` if it is one itself.
 
     >>> matching("ab", ["abcd", "beef", "abcd"]), matching("", ["abcd", "beef"])
     (['abcd'], ['abcd', 'beef'])

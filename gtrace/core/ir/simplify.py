@@ -1,4 +1,4 @@
-"""Simplifications: each takes a graph and returns a simpler one that computes the same. None enters sub-graphs."""
+"""Simplifications: each takes a graph and returns a simpler, equal one. None enters sub-graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gtrace.core.ir.skeleton import kind
 
 
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
-    """Drop nodes that return their operand (``stop_gradient``, gradient markers) and use the operand instead.
+    """Replace nodes that return their operand (``stop_gradient``, gradient markers) by the operand.
 
-    With `keep_stops`, identities that change derivatives stay: ``stop_gradient``, and those of several operands.
+    With `keep_stops`, identities that change derivatives stay: ``stop_gradient``, and identities of several operands.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -77,7 +77,7 @@ def fold(graph: Graph) -> Graph:
     """Fold constants: compute uniform arrays now, and pass them to elementwise operations as scalars.
 
     A uniform array is ``full`` of a scalar, or the result of an elementwise or `Op.uniform` operation on uniform arrays
-    and scalars. Folding runs the operation itself on 0-d tensors of the same dtype, so that the results are the same.
+    and scalars. Folding runs the operation itself on 0-d tensors of the same dtype, so the results are the same.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -99,7 +99,7 @@ def fold(graph: Graph) -> Graph:
         elif op.elementwise and any(known):
             node = _with_scalars(node, known)
         nodes.append(node)
-    # make every uniform array directly, by `full`; dead code elimination drops those without a use
+    # make every uniform array by `full`; dead code elimination removes unused ones
     full = next(op for op in REGISTRY.values() if op.constant)
     for k, node in enumerate(nodes):
         scalar = uniform.get(node.out)
@@ -120,12 +120,12 @@ def _evaluate(node: Node, operands: list[Scalar]) -> Scalar | None:
     try:
         found = node.instr.kernel()(*tensors, **node.attributes).item()
     except (RuntimeError, ZeroDivisionError):
-        return None  # integer division by zero: the program must raise when it runs, not here
-    return None if is_other_nan(found) else Scalar(found, kind)  # a Scalar knows one NaN
+        return None  # integer division by zero: the error belongs to the run of the program
+    return None if is_other_nan(found) else Scalar(found, kind)  # a Scalar represents only one NaN
 
 
 def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
-    """Return `node` with uniform operands replaced by scalars, if the type of its result stays the same."""
+    """Return `node` with uniform operands replaced by scalars, if its result type stays the same."""
     ins = tuple(x if scalar is None else scalar for x, scalar in zip(node.ins, known, strict=True))
     avals = [a if scalar is None else scalar.aval for a, scalar in zip(node.instr.ins, known, strict=True)]
     if tuple(avals) == node.instr.ins:
@@ -136,12 +136,12 @@ def _with_scalars(node: Node, known: list[Scalar | None]) -> Node:
 
 @attrs.frozen
 class _Parts:
-    """A sum of arrays that are zero outside of a part.
+    """A sum of arrays that are each zero outside of a part.
 
     Attributes:
-        axis: along which they are parts.
-        step: of how many elements each has one; 1: the parts are without gaps.
-        places: where each begins and ends, and what it is.
+        axis: the axis that the parts divide.
+        step: the distance between elements of a part; 1: each part is contiguous.
+        places: start, stop, value and aval of each part.
     """
 
     axis: int
@@ -149,7 +149,7 @@ class _Parts:
     places: tuple[tuple[int, int, int, Aval], ...]
 
     def plus(self, other: _Parts) -> _Parts | None:
-        """Return the parts of the sum; None if some have elements in common."""
+        """Return the parts of the sum; None if two parts overlap."""
         if (self.axis, self.step) != (other.axis, other.step):
             return None
         places = tuple(sorted((*self.places, *other.places), key=lambda place: place[:2]))
@@ -160,7 +160,7 @@ class _Parts:
         return _Parts(self.axis, self.step, places) if apart else None
 
     def whole(self, size: int) -> bool:
-        """Whether the parts leave nothing out."""
+        """Whether the parts cover the whole axis."""
         if self.step > 1:
             return len(self.places) == self.step
         ends = [0, *(end for _, end, _, _ in self.places)]
@@ -168,7 +168,7 @@ class _Parts:
 
 
 def _part(node: Node) -> _Parts | None:
-    """Return where the operand of an unslice is put, if that is along one axis, without gaps or at equal distances."""
+    """Return the position of an unslice's operand; None unless one axis alone is sliced, with equal steps."""
     shape, bounds = node.params
     axes = [k for k, n in enumerate(shape) if bounds[k] != (0, n, 1)]
     operand = node.ins[0]
@@ -182,10 +182,10 @@ def _part(node: Node) -> _Parts | None:
 
 
 def join_parts(graph: Graph) -> Graph:
-    """Put parts side by side where they are added as arrays that are zero everywhere else, as in gradients of splits.
+    """Concatenate parts that are added as arrays of zeros elsewhere, as in gradients of splits.
 
-    A part keeps the signs of its zeros. Parts that alternate, as in gradients of ``x[::2]`` and ``x[1::2]``, are put
-    side by side along an axis of their own.
+    A part keeps the signs of its zeros. Alternating parts, as in gradients of ``x[::2]`` and ``x[1::2]``, are
+    concatenated along a new axis.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -224,11 +224,11 @@ def join_parts(graph: Graph) -> Graph:
 
 
 def _joined(parts: _Parts, node: Node, new: NewNodes) -> list[Node] | None:
-    """Return the operations that put parts side by side, the last in place of `node`; None: of another type."""
+    """Return the operations that concatenate parts, the last one in place of `node`; None if the type differs."""
     at, axis, made = node.location, parts.axis, []
     values, kinds = [value for _, _, value, _ in parts.places], [a for _, _, _, a in parts.places]
     if parts.step > 1:
-        axis += 1  # one of its own
+        axis += 1  # a new axis
         for value, a in zip(values, kinds, strict=True):
             made.append(new("reshape", ((*a.shape[:axis], 1, *a.shape[axis:]),), (value,), (a,), at))
         values, kinds = [one.out for one in made], [one.instr.aval for one in made]
@@ -240,10 +240,10 @@ def _joined(parts: _Parts, node: Node, new: NewNodes) -> list[Node] | None:
 
 
 def merge_batches(graph: Graph) -> Graph:
-    """Make one product of a batch of products of matrices, where all share a matrix or where the results are summed.
+    """Turn a batched matmul into one matmul, if all matmuls share a matrix or their results are summed.
 
-    Layers whose weight is broadcast have such products, and so have their gradients: without this the gradients of
-    the weight for all rows would be written, only to be summed.
+    Layers with a broadcast weight contain such matmuls, and so do their gradients. Otherwise the gradient of the weight
+    would be written for each batch and then summed.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -300,7 +300,7 @@ def merge_batches(graph: Graph) -> Graph:
 
 
 def _with_shared(node: Node, place: int, made: dict[int, Node]) -> Node:
-    """Return a product with the matrix that one operand repeats, or the product itself if it repeats none."""
+    """Return a matmul on the matrix that one operand repeats, or the matmul itself if none is repeated."""
     before = made.get(node.ins[place])  # type: ignore[arg-type]  # numbers have no key
     if before is None or before.op.name != "broadcast_to":
         return node
@@ -314,7 +314,7 @@ def _with_shared(node: Node, place: int, made: dict[int, Node]) -> Node:
 
 
 def _sums_batches(node: Node) -> bool:
-    """Whether an operation sums a batch of matrices to one."""
+    """Whether an operation sums a batch of matrices to one matrix."""
     if node.op.name not in ("sum", "sum_to"):
         return False
     batches = len(node.instr.ins[0].shape) - 2
@@ -324,10 +324,10 @@ def _sums_batches(node: Node) -> bool:
 
 
 def move_transposes(graph: Graph) -> Graph:
-    """Move transpositions from products of matrices to their operands, and make permutations in a row one, or none.
+    """Move transpositions from matmul results to the operands, and merge or cancel successive permutations.
 
-    The gradient by a weight that is transposed in the forward pass is such a product. Without its transposition it has
-    the layout of the weight, which the update of the weight reads it with.
+    A weight that the forward pass transposes has such a gradient. Without the transposition, the gradient has the
+    layout in which the update reads the weight.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -349,9 +349,9 @@ def move_transposes(graph: Graph) -> Graph:
     nodes: list[Node] = []
 
     def transpose(x: int, a: Aval, location: str | None) -> int:
-        """Return the transposed of a matrix, which is recorded once."""
+        """Return the transpose of a matrix, which is recorded once."""
         before = made.get(x)
-        if before is not None and before.op.name == "permute":  # by (1, 0), as identities are gone
+        if before is not None and before.op.name == "permute":  # by (1, 0), because identities were removed
             return before.ins[0]  # type: ignore[return-value]  # an array
         if x not in transposed:
             nodes.append(new("permute", ((1, 0),), (x,), (a,), location))
@@ -389,7 +389,7 @@ def move_transposes(graph: Graph) -> Graph:
 
 
 def order_operands(graph: Graph) -> Graph:
-    """Sort the operands of commutative operations by their avals, where these differ; sizes are compared last.
+    """Sort the operands of commutative operations by their avals, if these differ; sizes are compared last.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -416,7 +416,7 @@ def order_operands(graph: Graph) -> Graph:
 
 
 def cse(graph: Graph) -> Graph:
-    """Merge nodes with equal instruction and operands; operands of commutative operations compare in any order.
+    """Merge nodes with equal instructions and operands; operands of commutative operations match in any order.
 
     >>> import gtrace as gt
     >>> from gtrace import ir

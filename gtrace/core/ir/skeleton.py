@@ -1,4 +1,4 @@
-"""Separates integers from structure: attributes and avals with every size left open."""
+"""Separates integers from structure: attributes and avals without their sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPEN = "_"
 
 
 def mask(params: Any, sizes: list[int]) -> Any:
-    """Return attributes with each integer replaced by `OPEN`, and append the integers, in order, to `sizes`.
+    """Return attributes with each integer replaced by `OPEN`; append the integers to `sizes` in order.
 
     A sub-graph is replaced by its skeleton.
 
@@ -34,7 +34,7 @@ def mask(params: Any, sizes: list[int]) -> Any:
 
 
 def fill(masked: Any, sizes: Iterator[Any]) -> Any:
-    """Return attributes with each placeholder replaced by the next of `sizes`: the inverse of `mask`.
+    """Return attributes with each placeholder replaced by the next of `sizes`. It inverts `mask`.
 
     >>> fill((("_", "_"), "_", True), iter([8, 3, 0]))
     ((8, 3), 0, True)
@@ -47,7 +47,7 @@ def fill(masked: Any, sizes: Iterator[Any]) -> Any:
 
 
 def kind(a: Aval | Bundle) -> str:
-    """Return the text of a type with every size left open.
+    """Return the text of a type without its sizes.
 
     >>> import torch
     >>> from gtrace.core.ir.aval import aval

@@ -26,18 +26,18 @@ SUBGRAPH = Pipeline(
         Pass("renumber", renumber),
     ),
 )
-"""The passes that make a sub-graph of a graph. Identities that change derivatives stay."""
+"""The passes that turn a graph into a sub-graph. Identities that change derivatives stay."""
 
 _interned: InternTable[Subgraph] = InternTable(keep=0)
 
 _made: weakref.WeakValueDictionary[Graph, Subgraph] = weakref.WeakValueDictionary()
-"""What graphs became, as long as somebody uses it: bodies are captured again and again."""
+"""Sub-graphs by graph, while somebody uses them: bodies are captured again and again."""
 
 
 def subgraph(graph: Graph) -> Subgraph:
     """Return the interned `Subgraph` of this program, without duplicates and dead code.
 
-    A program with the user's derivative rules, in it or in its sub-graphs, is not interned: each call makes a new one.
+    A program with user-defined derivative rules is not interned: each call makes a new sub-graph.
 
     >>> import gtrace as gt
     >>> from gtrace import ir
@@ -59,7 +59,7 @@ def subgraph(graph: Graph) -> Subgraph:
 
 
 def without_rules(node: Node) -> Node:
-    """Return `node` without the user's derivative rules, in it and in its sub-graphs."""
+    """Return `node` without the user's derivative rules, also inside its sub-graphs."""
     op = REGISTRY[node.op.name]
     if node.op is op and all(sub.plain is sub for sub in subgraphs(node.params)):
         return node
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
-    """Return `sub` with only the outputs at these places.
+    """Return `sub` with only the outputs at these indices.
 
     >>> import gtrace as gt
     >>> from gtrace import ir

@@ -33,10 +33,10 @@ _RETURN = re.compile(r"  return(?: (?P<outputs>.+))?")
 
 
 def parse_graph(text: str) -> Graph:
-    """Read a graph from its text. Avals are inferred and must agree with those in the text.
+    """Parse a graph. Avals are inferred and must agree with those in the text.
 
     Raises:
-        GraphError: the text is not a graph, or one that breaks a rule; the message gives the line.
+        GraphError: the text is not a graph, or violates a rule; the message gives the line.
 
     >>> from gtrace import ir
     >>> graph = ir.parse_graph('''
@@ -55,7 +55,7 @@ def parse_graph(text: str) -> Graph:
 
 
 class _Reader:
-    """The lines of a text that are not blank, and the current position."""
+    """The non-blank lines of a text, and the current position."""
 
     def __init__(self, text: str) -> None:
         self.lines = [(k, line) for k, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -67,7 +67,7 @@ class _Reader:
         return GraphError(f"[parse_graph] line {number}: expected {expected}, got {got}." + (f" {fix}" if fix else ""))
 
     def line(self, indent: str) -> str:
-        """Return the current line without the indentation of the graph it belongs to."""
+        """Return the current line without the indentation of its graph."""
         if self.at >= len(self.lines):
             raise self.error("a closing brace", "the end of the text", "Close the graph.")
         _, line = self.lines[self.at]
@@ -76,7 +76,7 @@ class _Reader:
         return line[len(indent) :]
 
     def graph(self, indent: str, head: str | None = None) -> Graph:
-        """Read a graph; `head` is its first line without what precedes it, if something does."""
+        """Read a graph; `head` is the rest of its first line, if other text precedes the graph."""
         first = self.line(indent) if head is None else head
         match = _HEAD.fullmatch(first)
         if match is None:
@@ -193,7 +193,7 @@ class _Reader:
             value = float(written)
         elif _COMPLEX.fullmatch(written):
             try:
-                # unlike a sum of literals, this keeps the signs of zeros, and takes (nan+infj)
+                # a sum of literals would lose the signs of zeros, and cannot express (nan+infj)
                 value = complex(written)
             except ValueError as error:
                 raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error

@@ -13,18 +13,18 @@ from gtrace.core.ir.infer import infer
 from gtrace.core.ir.op import REGISTRY, Instr
 
 _inferred: weakref.WeakSet[Instr] = weakref.WeakSet()
-"""Instructions whose result type was checked against inference. Instructions never change."""
+"""Instructions whose result type was verified. Instructions never change."""
 
 
 def verify(graph: Graph) -> None:
     """Check the rules of a graph.
 
-    Every value is assigned once, and before its use. Operands are values or `Scalar`. Each operation is registered,
-    takes operands of the types in its `Instr`, and has the result type that inference gives. Outputs are arrays. The
-    same holds in sub-graphs, whose inputs are 0, 1, ... in order.
+    Every value is assigned once, before its use. Operands are values or `Scalar`. Each operation is registered, takes
+    operands of the types in its `Instr`, and has the inferred result type. Outputs are arrays. Sub-graphs follow the
+    same rules, and their inputs are 0, 1, ... in order.
 
     Raises:
-        GraphError: the first rule that is broken, with the value.
+        GraphError: the first broken rule, with the value.
 
     >>> from gtrace import ir
     >>> graph = ir.parse_graph('''
@@ -44,7 +44,7 @@ def verify(graph: Graph) -> None:
 
 
 def broken_rule(graph: Graph) -> str | None:
-    """Return the first rule that a graph breaks, as "expected X, got Y"; None if it keeps all."""
+    """Return the first rule that a graph violates, as "expected X, got Y"; None if there is none."""
     if not isinstance(graph, Graph):
         return f"expected a Graph, got {type(graph).__name__}"
     for field in ("inputs", "avals", "nodes", "outputs"):
@@ -73,7 +73,7 @@ def broken_rule(graph: Graph) -> str | None:
 
 
 def _broken_by_node(node: Node, table: dict[int, Any]) -> str | None:
-    """Return the rule that a node breaks; None if it keeps all. `table` has the types of the values assigned so far."""
+    """Return the rule that a node violates, or None. `table` has the types of the values assigned so far."""
     if not isinstance(node, Node) or not isinstance(node.instr, Instr) or node.out.__class__ is not int:
         return f"expected a Node with an Instr and an int, got {node!r}"
     instr, out = node.instr, node.out

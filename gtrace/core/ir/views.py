@@ -1,7 +1,7 @@
-"""Views of values: how they lie in memory, and that each part of a program which is cut makes its own.
+"""Views of values: finds their strides, and makes each part of a cut program create its own views.
 
-A part takes its inputs row by row, or as they are known to lie: a view with other strides, such as the queries, keys
-and values that are slices of one product, would be copied on its way to another part.
+A part reads its inputs row by row, or with known strides. A view with other strides would be copied between parts;
+queries, keys and values are such slices of one matmul.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class View:
     """A value that is a view of another one.
 
     Attributes:
-        of: that value, whose rows lie one after the other.
-        strides: those of the view.
+        of: the other value, which is contiguous.
+        strides: the strides of the view.
     """
 
     of: int
@@ -33,7 +33,7 @@ class View:
 
 
 def find_views(graph: Graph) -> dict[int, View]:
-    """Return the views in a program of results of other operations, as those are laid out by torch's kernels.
+    """Return the views of other operations' results in a program, assuming the layouts of torch's kernels.
 
     >>> import gtrace as gt
     >>> from gtrace.core.ir.views import find_views
@@ -43,7 +43,7 @@ def find_views(graph: Graph) -> dict[int, View]:
     avals = graph.value_avals()
     made: set[int] = set()
     found: dict[int, View] = {}
-    known: dict[int, tuple[int, Any]] = {}  # of each view, or several, what it is of, and a tensor without data
+    known: dict[int, tuple[int, Any]] = {}  # for each view or bundle of views: its base, and a tensor without data
     for node in graph.nodes:
         made.add(node.out)
         operand = node.ins[0] if node.ins else None
@@ -55,7 +55,7 @@ def find_views(graph: Graph) -> dict[int, View]:
         elif isinstance(a, Aval):
             whole, x = operand, torch.empty(a.shape, dtype=a.dtype, device="meta")
         else:
-            continue  # several results that are no views
+            continue  # a bundle that holds no views
         view = node.op.impl(x, **node.attributes)
         if isinstance(view, torch.Tensor):
             if not view._is_view() and view is not x:
@@ -66,13 +66,13 @@ def find_views(graph: Graph) -> dict[int, View]:
 
 
 def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int]]:
-    """Have the parts of a program, which is cut before the nodes at `places`, make views of earlier values themselves.
+    """Make each part of a program create its own views of earlier values. The program is cut before nodes `places`.
 
-    That is for views whose rows do not lie one after the other. The views together are at least half of what they are
-    of, or that is needed later anyway: no part keeps much more memory.
+    Only non-contiguous views move. Their base is needed later anyway, or is at most twice as large as the views
+    together. So no part keeps much more memory.
 
     Returns:
-        The program, and where to cut it.
+        The program, and its new cuts.
 
     >>> import gtrace as gt
     >>> from gtrace.core.ir.views import views_in_parts
@@ -83,14 +83,14 @@ def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int
     """
     made = {node.out: k for k, node in enumerate(graph.nodes)}
     part = [bisect.bisect_right(places, k) for k in range(len(graph.nodes))]
-    later: dict[int, set[int]] = {}  # by value: the later parts that take it
+    later: dict[int, set[int]] = {}  # for each value, the later parts that read it
     for k, node in enumerate(graph.nodes):
         for value in node.values():
             if value in made and part[made[value]] < part[k]:
                 later.setdefault(value, set()).add(part[k])
     avals: dict[int, Any] = graph.value_avals()
     views = find_views(graph)
-    of: dict[int, list[int]] = {}  # by what they are views of
+    of: dict[int, list[int]] = {}  # views by their base
     for value in later:
         if value in views and views[value].strides != contiguous_strides(avals[value].shape):
             of.setdefault(views[value].of, []).append(value)
@@ -105,7 +105,7 @@ def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int
     cuts = []
     for number, (start, stop) in enumerate(itertools.pairwise((0, *places, len(graph.nodes)))):
         cuts.append(len(nodes))
-        own: dict[int, Operand] = {}  # of each value that is made again, the number in this part
+        own: dict[int, Operand] = {}  # the number that each recreated value has in this part
         for value in again:
             if number not in later[value]:
                 continue

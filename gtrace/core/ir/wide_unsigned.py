@@ -1,8 +1,8 @@
-"""Operations on uint16, uint32 and uint64, for which torch has few kernels: the others are computed in int64.
+"""Operations on uint16, uint32 and uint64 that lack torch kernels: they are computed in int64.
 
-int64 holds the values of uint16 and uint32. Those of uint64 become the numbers of the same bits: sums, products and
-what moves elements are the same for both, modulo 2 ** 64. What depends on their order flips the highest bit, which
-keeps it; the rest states a function of its own (`Declaration.unsigned`).
+int64 can represent uint16 and uint32. A uint64 becomes the int64 with the same bits. Sums, products and moves of
+elements are then the same, modulo 2 ** 64. Operations that depend on order flip the highest bit, which preserves the
+order. The others have their own function (`Declaration.unsigned`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.declaration import Declaration
 
 ORDER = "order"
-"""The `Declaration.unsigned` of an operation that depends on which number is greater."""
+"""The `Declaration.unsigned` of an operation that compares numbers."""
 
 _HIGHEST = -(2**63)
 
@@ -30,11 +30,11 @@ def is_wide(a: Any) -> bool:
 
 
 def kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], result: Any) -> Callable[..., Any]:
-    """Return the torch function of an operation: `Declaration.impl`, or its substitute for wide unsigned operands.
+    """Return an operation's torch function: `Declaration.impl`, or its substitute for wide unsigned operands.
 
     Args:
-        params, avals: the attributes and the types of the operands.
-        result: the type of the result.
+        params, avals: the attributes, and the types of the operands.
+        result: the result type.
     """
     if not any(map(is_wide, avals)) or has_kernel(op, params, avals):
         return op.impl
@@ -43,7 +43,7 @@ def kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], resul
 
 @exact_cache(4096)
 def has_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
-    """Whether torch takes wide unsigned operands of these types: meta tensors do not show it, so it runs on zeros."""
+    """Whether torch accepts these wide unsigned operands, tested on zeros, because meta tensors do not show it."""
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]
     zeros = [torch.zeros(s, dtype=a.dtype, device=a.device) for s, a in zip(shapes, avals, strict=True)]
     try:
@@ -70,7 +70,7 @@ def _in_int64(op: Declaration, dtype: torch.dtype, *operands: torch.Tensor, **at
 
 
 def flipped(x: torch.Tensor) -> torch.Tensor:
-    """Return numbers in the order of the unsigned ones of these bits; again, it gives them back."""
+    """Return int64 numbers in the order of the unsigned numbers with these bits. It is its own inverse."""
     return x ^ _HIGHEST
 
 
@@ -80,7 +80,7 @@ def _at_least(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def quotient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return x // y. Source: Warren, Hacker's Delight, section 9-3."""
-    large = y < 0  # 2 ** 63 and more: it goes in once, or not at all
+    large = y < 0  # 2 ** 63 and more: the quotient is 0 or 1
     divisor = torch.where(large, 1, y)
     found = ((x >> 1 & ~_HIGHEST) // divisor) << 1
     found = found + _at_least(x - found * divisor, divisor)
@@ -88,7 +88,7 @@ def quotient(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def remainder(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return x - x // y * y."""
+    """Return x % y."""
     return x - quotient(x, y) * y
 
 
@@ -99,7 +99,7 @@ def shifted_right(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def greatest_divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the greatest common divisor: two steps of Euclid leave numbers below 2 ** 63."""
+    """Return the greatest common divisor. After two Euclidean steps, the numbers are below 2 ** 63."""
     for _ in range(2):
         x, y = torch.where(_at_least(x, y), x, y), torch.where(_at_least(x, y), y, x)
         x, y = torch.where(y == 0, x, y), torch.where(y == 0, 0, remainder(x, torch.where(y == 0, 1, y)))
@@ -107,16 +107,16 @@ def greatest_divisor(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def raised(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return x ** y; of an exponent of 2 ** 63 and more by its half."""
+    """Return x ** y. An exponent of 2 ** 63 or more is halved."""
     half = torch.pow(x, y >> 1 & ~_HIGHEST)
     return torch.where(y < 0, half * half * torch.where((y & 1) == 1, x, 1), torch.pow(x, y.clamp(min=0)))
 
 
 def itself(x: torch.Tensor) -> torch.Tensor:
-    """Return x, the absolute value of a number without a sign."""
+    """Return x, the absolute value of an unsigned number."""
     return x
 
 
 def positive(x: torch.Tensor) -> torch.Tensor:
-    """Return 1 where x is not 0, the sign of a number without one."""
+    """Return 1 where x is not 0: the sign of an unsigned number."""
     return (x != 0).to(torch.int64)

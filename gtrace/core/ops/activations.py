@@ -39,7 +39,7 @@ erf = unary(
 
 
 def _relu_slope(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    # 0 also where g is infinite, and where x is NaN; torch's own derivative of relu passes g on there
+    # 0 also if g is infinite or x is NaN, where torch's derivative of relu returns g
     return torch.where(x > 0, g, 0)
 
 
@@ -82,7 +82,7 @@ softplus = unary(
 
 
 _FLAT = 40.0
-"""Beyond it the slope of gelu is 0 or 1 in every dtype. Its formulas would multiply zero by infinity there."""
+"""Beyond it, the slope of gelu is 0 or 1 in every dtype. There the formulas would multiply zero by infinity."""
 
 
 def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
@@ -115,7 +115,7 @@ def _clamped(x: torch.Tensor) -> torch.Tensor:
 
 
 def _limited(x: torch.Tensor) -> torch.Tensor:
-    """Return a large array within the limits, which it mostly is: reading it costs less than a copy."""
+    """Clamp a large array only if it exceeds the limits, which is rare: reading it costs less than a copy."""
     least, most = torch.aminmax(x)
     return x if -_FLAT <= least.item() and most.item() <= _FLAT else _clamped(x)
 
@@ -155,7 +155,7 @@ def _gelu_reference(x: numpy.ndarray, approximate: bool) -> numpy.ndarray:
 
 
 def _gelu_grad_reference(g: numpy.ndarray, x: numpy.ndarray, approximate: bool) -> numpy.ndarray:
-    # the derivative of an analytic function without differences that cancel: a step in the imaginary direction
+    # the derivative of an analytic function by a step in the imaginary direction, which avoids cancellation
     return g * _gelu_reference(x + 1e-30j, approximate).imag * 1e30
 
 
@@ -185,8 +185,8 @@ _gelu_op = define(
 def gelu(x: Any, approximate: bool = True) -> Array:
     """Return the Gaussian error linear unit (Hendrycks and Gimpel, 2016), x times the normal CDF of x.
 
-    With `approximate` (the default, as in JAX) the CDF is computed by the paper's formula with tanh. torch's function
-    has names for both: ``"tanh"`` and its default, ``"none"``.
+    With `approximate` (the default, as in JAX), the paper's formula with tanh gives the CDF. torch names the two
+    variants ``"tanh"`` and ``"none"``, and defaults to the latter.
 
     Raises:
         ArgumentError: `approximate` is a string.

@@ -1,4 +1,4 @@
-"""The places of the extremes along an axis."""
+"""Indices of extremes along an axis."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
 
 
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the largest element along `axis` (None: in the flattened array), as int64.
+    """Return the int64 index of the largest element along `axis` (None: in the flattened array).
 
     >>> import gtrace as gt
     >>> gt.argmax(gt.array([1., 3., 2.]))
@@ -85,7 +85,7 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 
 
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the smallest element along `axis` (None: in the flattened array), as int64.
+    """Return the int64 index of the smallest element along `axis` (None: in the flattened array).
 
     >>> import gtrace as gt
     >>> gt.argmin(gt.array([2., 1., 3.]))

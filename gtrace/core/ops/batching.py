@@ -1,7 +1,7 @@
-"""Batching rules that operations share: how they take one more axis, in front of all others.
+"""Shared batching rules: they add a batch axis in front of all other axes.
 
 A rule is called as ``rule(op, size, batched, operands, **params)``. Operands that `batched` flags have the batch, of
-`size` elements, as axis 0; the result has it there too. At least one operand is batched.
+`size` elements, as axis 0, and so has the result. At least one operand is batched.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def spread(x: Array, size: int) -> Array:
 
 
 def align(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
-    """Return the operands with the batch added to those that lack it; scalars stay."""
+    """Return the operands with the batch added to unbatched arrays; scalars stay."""
     return [x if flag or x.__class__ is Scalar else spread(x, size) for x, flag in zip(operands, batched, strict=True)]
 
 
@@ -68,10 +68,10 @@ def shifted(*names: str) -> Rule:
 
 
 def prefixed(**prefixes: Callable[[int], Any]) -> Rule:
-    """Return the rule of an operation whose attributes have one entry per axis: the batch axis gets one too.
+    """Return the rule of an operation whose attributes have one entry per axis; the batch axis gets an entry too.
 
     Args:
-        prefixes: for each such attribute, from the size of the batch to its entry.
+        prefixes: for each such attribute, a function from the size of the batch to its entry.
     """
 
     def rule(op: Op, size: int, batched: Sequence[bool], operands: Sequence[Any], **params: Any) -> Array:
@@ -83,5 +83,5 @@ def prefixed(**prefixes: Callable[[int], Any]) -> Rule:
 
 
 def whole(size: int) -> tuple[int, int, int]:
-    """Return the bounds of a slice that takes all of the batch."""
+    """Return the bounds of a slice that takes the whole batch."""
     return 0, size, 1

@@ -1,4 +1,4 @@
-"""Checks that run before an operation is recorded, with errors of our own in place of torch's, and shape rules."""
+"""Checks before an operation is recorded, with clearer errors than torch's, and shape rules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gtrace.core.ir.aval import Aval, aval
 
 
 def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse shapes that do not broadcast.
+    """Raise if shapes do not broadcast.
 
     Raises:
-        ShapeError: with the shapes.
+        ShapeError: names the shapes.
     """
     if avals[0].shape == avals[-1].shape and len(avals) == 2:
         return  # the common case
@@ -30,10 +30,10 @@ def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def integers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse floating and complex operands.
+    """Raise for floating and complex operands.
 
     Raises:
-        DtypeError: with the operands.
+        DtypeError: names the operands.
     """
     if any(a.dtype in INEXACT for a in avals):
         got = " and ".join(map(repr, avals))
@@ -41,10 +41,10 @@ def integers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def complex_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse operands that are not complex.
+    """Raise for operands that are not complex.
 
     Raises:
-        DtypeError: with the operands.
+        DtypeError: names the operands.
     """
     if not all(a.complex for a in avals):
         got = " and ".join(map(repr, avals))
@@ -52,10 +52,10 @@ def complex_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def real_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse complex operands, and shapes that do not broadcast.
+    """Raise for complex operands, and for shapes that do not broadcast.
 
     Raises:
-        DtypeError, ShapeError: with the operands.
+        DtypeError, ShapeError: name the operands.
     """
     if any(a.complex for a in avals):
         got = " and ".join(map(repr, avals))
@@ -64,10 +64,10 @@ def real_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def no_booleans(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse boolean operands.
+    """Raise for boolean operands.
 
     Raises:
-        DtypeError: with the operands.
+        DtypeError: names the operands.
     """
     if any(a.dtype is torch.bool for a in avals):
         got = " and ".join(map(repr, avals))
@@ -75,17 +75,17 @@ def no_booleans(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
 
 
 def numbers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Refuse boolean operands, and shapes that do not broadcast.
+    """Raise for boolean operands, and for shapes that do not broadcast.
 
     Raises:
-        DtypeError, ShapeError: with the operands.
+        DtypeError, ShapeError: name the operands.
     """
     no_booleans(op, avals)
     broadcasts(op, avals)
 
 
 def as_flag(op: str, name: str, value: Any) -> bool:
-    """Return an argument that is true or false. Others, such as a dtype in its place, are refused.
+    """Return an argument that must be true or false; another value, such as a dtype passed by mistake, raises.
 
     Raises:
         ArgumentError: it is neither.

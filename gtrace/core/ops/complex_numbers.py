@@ -1,4 +1,4 @@
-"""Complex arrays made of two real ones, their angles, and questions about them."""
+"""Complex arrays from real and imaginary parts, angles, and predicates."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def complex(re: Any, im: Any) -> Array:  # noqa: A001 - the name in JAX and torc
     """Return the complex array with these real and imaginary parts, which broadcast.
 
     Args:
-        re, im: real. float64 parts make complex128, all others complex64.
+        re, im: real arrays. float64 parts give complex128, all others complex64.
 
     Raises:
         DtypeError: a part is complex.

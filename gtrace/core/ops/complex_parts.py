@@ -1,7 +1,7 @@
 """The components of complex arrays: real part, imaginary part, and the conjugate.
 
-None of these is holomorphic. Each is linear over the real numbers, and states its transpose with respect to the pairing
-Re(cotangent * tangent), which derivatives of complex functions follow.
+None of these is holomorphic. Each is linear over the real numbers, and declares its transpose with respect to the
+pairing Re(cotangent * tangent), which derivatives of complex functions follow.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _conj = define(
 
 
 def real(x: Any) -> Array:
-    """Return the real part of x; of a real array, x itself.
+    """Return the real part of x, or x itself if it is real.
 
     >>> import gtrace as gt
     >>> gt.real(gt.array([1 + 2j, 3.0]))
@@ -65,7 +65,7 @@ def real(x: Any) -> Array:
 
 
 def imag(x: Any) -> Array:
-    """Return the imaginary part of x; of a real array, zeros.
+    """Return the imaginary part of x, or zeros if x is real.
 
     >>> import gtrace as gt
     >>> gt.imag(gt.array([1 + 2j, 3.0]))
@@ -76,7 +76,7 @@ def imag(x: Any) -> Array:
 
 
 def conj(x: Any) -> Array:
-    """Return the complex conjugate of x; of a real array, x itself.
+    """Return the complex conjugate of x, or x itself if it is real.
 
     >>> import gtrace as gt
     >>> gt.conj(gt.array([1 + 2j, 3.0]))

@@ -1,4 +1,4 @@
-"""Sums of products of a sequence with a shorter one at each of its places."""
+"""Correlation of a sequence with a shorter one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gtrace.core.trace.bind import bind
 
 
 def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:
-    if not x.is_floating_point() or not x.shape[0]:  # torch convolves floats alone, and one sequence or more
+    if not x.is_floating_point() or not x.shape[0]:  # torch convolves only floats, and at least one sequence
         windows = torch.nn.functional.pad(x, (pad, pad)).unfold(-1, y.shape[-1], 1)
         return (windows * y.unsqueeze(-2)).sum(-1, dtype=x.dtype)
     kernels = y.unsqueeze(1)
@@ -77,11 +77,11 @@ def _user(x: Any, y: Any, pad: int) -> Array:
 
 
 def correlate_padded(x: Array, y: Array, pad: int) -> Array:
-    """Return the sums of products of y with x, which gets `pad` zeros on both sides, at each place: for each k the sum
-    over j of x[k + j - pad] * y[j].
+    """Return the correlation of x, with `pad` zeros on both sides, and y: result[k] is the sum over j of
+    x[k + j - pad] * y[j].
 
     Args:
-        x, y: one dimension, and one dtype.
+        x, y: one-dimensional arrays of one dtype.
         pad: less than the size of y.
     """
     return reshape(bind(_op, (reshape(x, (1, x.size)), reshape(y, (1, y.size))), (pad,)), (-1,))

@@ -58,23 +58,23 @@ __all__ = [
 _CREATES = "it has no operand"
 
 _DEEPEST = 64
-"""Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
+"""The maximal depth of nested lists: the dimensions that NumPy and torch allow."""
 
 _WEAK = (int, float, complex)
-"""The types of numbers whose arrays are weak with the setting `jax_results`."""
+"""Number types whose arrays are weak with the setting `jax_results`."""
 
 
 def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
-    """Return a new array of `obj`, copied: later changes to `obj` are not seen.
+    """Return a new array with a copy of `obj`, so later changes to `obj` have no effect.
 
     Args:
         obj: a number, nested lists of numbers or Arrays, a NumPy array, a torch tensor, or an Array.
-        dtype: None keeps the dtype of arrays and gives bool, int64, float32 or complex64 for Python scalars.
-        device: None keeps the device of arrays; other data go where the setting `device` says.
+        dtype: None keeps the dtype of arrays, and gives bool, int64, float32 or complex64 for Python scalars.
+        device: None keeps the device of arrays; other data go to the device of the setting `device`.
 
     Raises:
-        ShapeError: ragged lists.
-        DtypeError: not numbers, an unsupported dtype, or NaN and out-of-range values for an integer dtype.
+        ShapeError: the lists are ragged.
+        DtypeError: a value is not a number, its dtype is not supported, or an integer dtype cannot represent it.
 
     >>> import gtrace as gt
     >>> gt.array([[1, 2], [3, 4]], dtype=gt.float32)
@@ -90,24 +90,24 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
     elif hasattr(obj, "__dlpack__"):
         obj = whole(from_dlpack(obj), "array").clone()
     elif hasattr(obj, "__array__") and not isinstance(obj, numpy.generic):
-        obj = numpy.asarray(obj).copy()  # `numpy.array` trusts the object to copy
+        obj = numpy.asarray(obj).copy()  # `numpy.array` would let the object decide about the copy
     return asarray(obj, dtype=dtype, device=device)
 
 
 def own(x: Array) -> Array:
-    """Return another Array of the value of `x`, which it keeps if `x` is given away."""
+    """Return another Array with the value of `x`; it stays usable if `x` is donated."""
     found = another(x)
     return identity(x) if found is None else found
 
 
 def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | None = None) -> Array:
-    """Return `obj` as an array, sharing memory with NumPy arrays and torch tensors where no conversion is needed.
+    """Return `obj` as an array that shares memory with a NumPy array or torch tensor, unless it needs conversion.
 
-    Do not write to `obj` afterwards: the Array would change with it. ``gt.array`` copies. The arguments and errors
-    are those of ``gt.array``.
+    Do not write to `obj` afterwards, because the Array would change. ``gt.array`` copies, and has the same other
+    arguments and errors.
 
     Args:
-        copy: True: as ``gt.array``; False: never copy; None: where it is needed.
+        copy: True: copy as ``gt.array`` does; False: never copy; None: copy if needed.
 
     Raises:
         ArgumentError: a copy is needed, and `copy` is False.
@@ -137,9 +137,9 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
             default = as_dtype(obj.dtype)
         return wrap(to_tensor(obj, target or default, place or as_device(None)))
     elif isinstance(obj, (list, tuple)):
-        out = stack([array(x, target) for x in obj])  # recorded only: what is in the list may change before it runs
+        out = stack([array(x, target) for x in obj])  # recorded only: the list may change before the program runs
         if config.current.jax_results:
-            out = cast(out, out.aval.dtype)  # only a number itself is weak, as in JAX
+            out = cast(out, out.aval.dtype)  # as in JAX, only a number itself is weak
     elif hasattr(obj, "__dlpack__"):
         out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):
@@ -154,7 +154,7 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
 
 
 def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | None) -> None:
-    """Refuse what has no memory of this dtype on this device."""
+    """Raise for an object that has no memory of this dtype on this device."""
     if isinstance(obj, (Array, torch.Tensor, numpy.ndarray)):
         here, writable = (CPU, obj.flags.writeable) if isinstance(obj, numpy.ndarray) else (obj.device, True)
         wanted = as_device(None) if place is None and isinstance(obj, numpy.ndarray) else place
@@ -167,10 +167,10 @@ def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | No
 
 
 def _fitting(x: Array, target: torch.dtype | None) -> Array:
-    """Return x, which has a value, after checking that `target` can hold that.
+    """Return x, which has a value, after checking that `target` can represent it.
 
     Raises:
-        DtypeError: NaN, infinities or integers out of range for an integer dtype; complex numbers for a real one.
+        DtypeError: an integer dtype cannot represent a value, or a real dtype meets complex numbers.
     """
     if target in FLOATS and x.aval.complex:
         check_cast(numpy.zeros(0, numpy.complex64), target)
@@ -191,10 +191,10 @@ def _extrema(tensor: torch.Tensor) -> list[Any]:
 
 
 def _holds_arrays(obj: Any) -> bool:
-    """Whether there is an array in nested lists.
+    """Whether nested lists contain an array.
 
     Raises:
-        ShapeError: more than `_DEEPEST` levels of lists, as of a list that holds itself.
+        ShapeError: there are more than `_DEEPEST` levels, as in a list that contains itself.
     """
     found, lists = False, {id(obj): obj}
     for _ in range(_DEEPEST):
@@ -208,28 +208,28 @@ def _holds_arrays(obj: Any) -> bool:
 
 
 def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Array:
-    """Return x converted to `dtype`. Floats lose their fraction when they become integers.
+    """Return x converted to `dtype`. Floats that become integers lose their fraction.
 
-    NaN and infinities have no integer value: the result there is unspecified, as in NumPy and torch; ``gt.array`` with
-    an integer dtype refuses them.
+    NaN and infinities have no integer value, so their result is unspecified, as in NumPy and torch. ``gt.array`` with
+    an integer dtype raises for them.
 
     Args:
         copy: ignored; Arrays never change.
-        device: where the result lives; None: where x does.
+        device: the device of the result; None: that of x.
 
     >>> import gtrace as gt
     >>> gt.astype(gt.array([1.5, -1.5]), gt.int32)
     Array([ 1, -1], dtype=int32)
     """
     x = lift("astype", x)
-    # to the dtype that it has, whatever the setting `x64` makes of such names
+    # to its own dtype, which the setting `x64` must not change
     same = dtype is not None and DType(dtype).torch is x.aval.dtype
     out = cast(x, x.aval.dtype if same else as_dtype(dtype))
     return out if device is None else to_device(out, device)
 
 
 def to_device(x: Array, device: Any) -> Array:
-    """Return x on `device`. If it lives elsewhere, it is computed now and copied; in a captured function, later."""
+    """Return x on `device`. A copy from another device happens now; in a captured function, when the program runs."""
     place = as_device(device)
     if x.aval.device == place:
         return x
@@ -288,7 +288,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
-    """Return an array whose values nobody should rely on (they are zeros: results never depend on stray memory).
+    """Return an array of unspecified values. They are zeros, so that results never depend on stray memory.
 
     >>> import gtrace as gt
     >>> gt.empty((2, 3)).shape
@@ -298,10 +298,10 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
-    """Return an array of one value, unless given with the shape, dtype and device of x.
+    """Return an array of one value, by default with the shape, dtype and device of x.
 
     Args:
-        x: an array, a number, or what has a shape and a dtype, such as `gt.ShapeDtypeStruct`.
+        x: an array, a number, or an object with a shape and a dtype, such as `gt.ShapeDtypeStruct`.
 
     >>> import gtrace as gt
     >>> gt.full_like(gt.zeros(2), 7)
@@ -318,7 +318,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
 
 
 def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
-    """Return zeros, unless given with the shape, dtype and device of x.
+    """Return zeros, by default with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.zeros_like(gt.ones(2))
@@ -328,7 +328,7 @@ def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
 
 
 def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
-    """Return ones, unless given with the shape, dtype and device of x.
+    """Return ones, by default with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.ones_like(gt.zeros(2))
@@ -338,7 +338,7 @@ def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = Non
 
 
 def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
-    """Return an array whose values nobody should rely on, unless given with the shape, dtype and device of x.
+    """Return an array of unspecified values, by default with the shape, dtype and device of x.
 
     >>> import gtrace as gt
     >>> gt.empty_like(gt.ones((2, 3))).shape
@@ -355,7 +355,7 @@ def _arange_impl(start: float, stop: float, step: float, dtype: str, device: str
 
 
 def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtype: str, device: str) -> Aval:
-    # as torch: exact for integers, in double precision for floats
+    # as in torch: exact for integers, in double precision for floats
     exact = all(type(n) is int for n in (start, stop, step))
     count = max(-((start - stop) // step) if exact else math.ceil((stop - start) / step), 0)
     return aval((count,), DTYPES[dtype], torch.device(device))
@@ -371,7 +371,7 @@ _arange = define(
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, device: Any = None) -> Array:
-    """Return numbers from `start` (0 if only one is given) up to but without `stop`.
+    """Return the numbers from `start` (0 if only one is given) up to, but excluding, `stop`.
 
     >>> import gtrace as gt
     >>> gt.arange(1, 7, 2)
@@ -398,13 +398,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         ends = values[0], values[0] + (count - 1) * values[2]
         if kind not in _LARGE or not -(1 << 31) <= min(ends) <= max(ends) < 1 << 31:
             check_cast(numpy.array(ends, dtype=object), kind)
-    # torch counts in no wide unsigned dtype
+    # torch.arange has no wide unsigned dtypes
     counted = torch.int64 if kind in WIDE_UNSIGNED else kind
     return cast(bind(_arange, (), (*values, SHORT[counted], str(new_place(device)))), kind)
 
 
 _LARGE = frozenset((torch.int32, torch.int64))
-"""The integers that hold every one of 32 bits."""
+"""Integers in the common range of all 32-bit dtypes."""
 
 
 def _number(op: str, value: Any) -> int | float:
@@ -443,12 +443,12 @@ def linspace(
     *,
     device: Any = None,
 ) -> Any:
-    """Return `num` evenly spaced numbers from `start` to `stop`, which is included unless `endpoint` is False.
+    """Return `num` evenly spaced numbers from `start` to `stop`; `endpoint` tells whether `stop` is included.
 
     Args:
-        start, stop: numbers, or arrays that broadcast, between whose elements the numbers lie.
-        retstep: return (the numbers, their distance).
-        axis: of the result, along which the numbers lie, if `start` or `stop` is an array.
+        start, stop: numbers, or arrays that broadcast; each pair of elements gives a sequence.
+        retstep: return (numbers, step).
+        axis: for arrays, the axis of the result that holds the sequences.
 
     >>> import gtrace as gt
     >>> gt.linspace(0, 1, 3)

@@ -1,4 +1,4 @@
-"""Running products, extremes and sums along an axis, and differences between neighbours."""
+"""Running sums, products and extremes along an axis, and differences of neighbours."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _samples() -> list[Sample]:
 
 
 def _ahead(x: Array, axis: int, places: int) -> Array:
-    """Return the elements that come `places` later along the axis, then zeros."""
+    """Return the elements that follow `places` later along the axis, then zeros."""
     size = x.shape[axis]
     end = slice_axis(x, axis, 0, places)
     return concat([slice_axis(x, axis, places, size), constant(0.0, end.aval)], axis)
@@ -81,7 +81,7 @@ def _recurrence(factors: Array, values: Array, axis: int) -> Array:
 
 
 def _before(x: Array, axis: int, first: float) -> Array:
-    """Return the elements that come one earlier along the axis, after `first`."""
+    """Return the preceding element along the axis, beginning with `first`."""
     start = slice_axis(x, axis, 0, 1)
     return concat([constant(first, start.aval), slice_axis(x, axis, 0, x.shape[axis] - 1)], axis)
 
@@ -118,7 +118,7 @@ _INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the re
 
 
 def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy.ndarray]:
-    """Return the reference of a running extreme's index: the last place, so far, where x is the extreme so far."""
+    """Return the reference for the index of a running extreme: the last index so far whose element is the extreme."""
 
     def reference(x: numpy.ndarray, axis: int) -> numpy.ndarray:
         places = numpy.arange(x.shape[axis]).reshape([-1 if k == axis % x.ndim else 1 for k in range(x.ndim)])
@@ -153,9 +153,9 @@ _cummin = define(
 
 
 def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    """Return the cotangent by the share that each element has in the sum up to it, and what was before keeps.
+    """Compute the cotangent from the share of each element in the sum so far, and the share of the earlier sum.
 
-    Far from 0 `out` is rounded, and exp(x - out) is no share: the sums are of exponentials below the running maximum.
+    Far from 0, `out` is rounded, so exp(x - out) is not a share. So the sums are relative to the running maximum.
     """
     if not x.size:
         return (constant(0.0, x.aval),)
@@ -172,7 +172,7 @@ def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -
 
 
 def _exp_of_difference(x: Array, y: Array) -> Array:
-    return exp(where(equal(x, y), 0.0, subtract(x, y)))  # equal infinities differ by NaN
+    return exp(where(equal(x, y), 0.0, subtract(x, y)))  # the difference of equal infinities is NaN
 
 
 _cumlogsumexp = define(
@@ -204,7 +204,7 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
 
 
 def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
-    """Return the largest element so far along `axis` (None: in the flattened array); NaN from the first NaN on.
+    """Return the running maximum along `axis` (None: of the flattened array); NaN from the first NaN on.
 
     Args:
         reverse: start at the end.
@@ -217,7 +217,7 @@ def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
 
 
 def cummin(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
-    """Return the smallest element so far along `axis` (None: in the flattened array); NaN from the first NaN on.
+    """Return the running minimum along `axis` (None: of the flattened array); NaN from the first NaN on.
 
     Args:
         reverse: start at the end.
@@ -255,13 +255,13 @@ def _cumulative(name: str, x: Any, axis: int | None, include_initial: bool, firs
 
 
 def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """Return the running sums along `axis`, which only a one-dimensional array may leave out.
+    """Return the running sums along `axis`; it is optional for a one-dimensional array.
 
     Args:
-        include_initial: begin with 0, one element more.
+        include_initial: begin with 0, so the result has one more element.
 
     Raises:
-        ArgumentError: no axis for an array that has not one dimension.
+        ArgumentError: there is no axis, and the array is not one-dimensional.
 
     >>> import gtrace as gt
     >>> gt.cumulative_sum(gt.array([1., 2.]), include_initial=True)
@@ -272,13 +272,13 @@ def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_i
 
 
 def cumulative_prod(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """Return the running products along `axis`, which only a one-dimensional array may leave out.
+    """Return the running products along `axis`; it is optional for a one-dimensional array.
 
     Args:
-        include_initial: begin with 1, one element more.
+        include_initial: begin with 1, so the result has one more element.
 
     Raises:
-        ArgumentError: no axis for an array that has not one dimension.
+        ArgumentError: there is no axis, and the array is not one-dimensional.
 
     >>> import gtrace as gt
     >>> gt.cumulative_prod(gt.array([2., 3.]), include_initial=True)
@@ -289,13 +289,13 @@ def cumulative_prod(x: Any, axis: int | None = None, dtype: Any = None, include_
 
 
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Array:
-    """Return the n-th differences x[1:] - x[:-1] along `axis`; of booleans, where neighbours differ.
+    """Return the n-th differences x[1:] - x[:-1] along `axis`. For booleans, they show where neighbours differ.
 
     Args:
-        prepend, append: arrays, or numbers, put before and after x first.
+        prepend, append: arrays or numbers to add before and after x first.
 
     Raises:
-        ShapeError: n < 0, or a 0-d array.
+        ShapeError: n < 0, or x is 0-d.
 
     >>> import gtrace as gt
     >>> gt.diff(gt.array([1, 4, 9]))

@@ -1,6 +1,6 @@
-"""What the declaration of an operation is made of, for the families outside of core/.
+"""Names that declare operations, for families outside of core/.
 
-These are the names of ``core/ir`` that the vocabulary needs. It reaches the rest of the machine by calling operations.
+The families outside need these names of ``core/ir``. They use the rest of the machine by calling operations.
 """
 
 from gtrace.core.ir.aval import Aval as Aval

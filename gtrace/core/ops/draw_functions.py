@@ -1,4 +1,4 @@
-"""Elementwise functions that random draws need: the inverse error function, the next float, and fused multiply-add."""
+"""Elementwise functions for random samples: inverse error function, next float, fused multiply-add."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gtrace.core.trace.bind import bind
 
 # -- inverse error function
 
-# The polynomials of M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2010), highest power first. They
-# are what XLA computes; torch.erfinv is another formula, which differs by up to 60 units in the last place of float32.
+# The polynomials of M. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2010), highest power first, as
+# in XLA. The formula of torch.erfinv differs from them by up to 60 units in the last place of float32.
 _CENTER32 = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
     0.246640727, 1.50140941,
@@ -89,7 +89,7 @@ def _erfinv_source() -> str:
             out = f"({out} * {w} + {{T}}({c!r}))"
         return out
 
-    # both cases are computed, so that a loop of it can become vector instructions
+    # compute both cases, so that the compiler can vectorize a loop
     narrow = f"w < 5 ? {polynomial('(w - T_(2.5))', _CENTER32)} : {polynomial('(m::sqrt(w) - T_(3))', _TAIL32)}"
     tail = (
         f"w < 16 ? {polynomial('(m::sqrt(w) - T_(3.25))', _MIDDLE64)} : {polynomial('(m::sqrt(w) - T_(5))', _TAIL64)}"
@@ -135,7 +135,7 @@ nextafter = binary(
 
 
 def _halves(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return float64 values as sums of two numbers of 26 significant bits, whose products are exact."""
+    """Return float64 values as sums of two numbers with 26 significant bits, whose products are exact."""
     high = ((x.view(torch.int64) + (1 << 26)) & -(1 << 27)).view(torch.float64)
     return high, x - high
 
@@ -170,7 +170,7 @@ _fma_op = define(
 
 
 def fma(x: Any, y: Any, z: Any) -> Array:
-    """Return x * y + z, rounded once, as processors with a fused instruction do.
+    """Return x * y + z, rounded once, like a processor's fused multiply-add.
 
     >>> float(fma(0.1, 10.0, -1.0))
     1.4901161193847656e-08

@@ -1,4 +1,4 @@
-"""What dtypes are and hold: limits, kinds, promotion and casts."""
+"""Limits, kinds, promotion and casts of dtypes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ KINDS: dict[str, tuple[torch.dtype, ...]] = {
     "complex floating": COMPLEX,
     "numeric": SIGNED + UNSIGNED + REAL + COMPLEX,
 }
-"""The dtypes of each kind that the array API names."""
+"""The dtypes of each kind in the array API."""
 
 
 @attrs.frozen
 class FloatInfo:
-    """The limits of a floating dtype, under the names of NumPy and the array API.
+    """The limits of a floating dtype, with the names of NumPy and the array API.
 
     Attributes:
-        eps, epsneg: from 1.0 to the next float above, and to the one below.
+        eps, epsneg: the distance from 1.0 to the next float above, and to the next below.
         smallest_normal, tiny: the smallest positive float of full precision.
         smallest_subnormal: the smallest positive float.
         resolution: the decimal precision, as a power of ten.
@@ -68,20 +68,20 @@ class IntInfo:
 
 
 def dtype_of(x: Any) -> torch.dtype:
-    """Return the dtype of an array of any kind, or the one that x names.
+    """Return the dtype of an array of any library, or the dtype that x names.
 
     Raises:
-        DtypeError: it names none that is supported.
+        DtypeError: x names no supported dtype.
     """
     array = not isinstance(x, (type, DType)) and hasattr(x, "shape") and hasattr(x, "dtype")
     return DType(x.dtype if array else x).torch
 
 
 def finfo(dtype: Any) -> FloatInfo:
-    """Return the limits of a floating dtype, or of that of an array; of a complex one, those of its components.
+    """Return the limits of a floating dtype or array; for complex numbers, those of their components.
 
     Raises:
-        DtypeError: it is neither floating nor complex.
+        DtypeError: the dtype is neither floating nor complex.
 
     >>> import gtrace as gt
     >>> gt.finfo(gt.float32).eps
@@ -109,10 +109,10 @@ def finfo(dtype: Any) -> FloatInfo:
 
 
 def iinfo(dtype: Any) -> IntInfo:
-    """Return the limits of an integer dtype, or of that of an array.
+    """Return the limits of an integer dtype or array.
 
     Raises:
-        DtypeError: it is not of integers.
+        DtypeError: it is not an integer dtype.
 
     >>> import gtrace as gt
     >>> gt.iinfo(gt.int8).max
@@ -126,7 +126,7 @@ def iinfo(dtype: Any) -> IntInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
-    """Return whether a dtype is another, or of a kind that the array API names, or any of several of these.
+    """Return whether a dtype equals another one, or belongs to a kind of the array API, or to any of several.
 
     Args:
         kind: a dtype, ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
@@ -144,10 +144,10 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """Return the dtype that arrays, dtypes and Python numbers are promoted to.
+    """Return the promoted dtype of arrays, dtypes and Python numbers.
 
     Raises:
-        ArgumentError: none are given.
+        ArgumentError: no argument is given.
 
     >>> import gtrace as gt
     >>> gt.result_type(gt.int32, gt.float16, 2.5)
@@ -169,7 +169,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
-    """Return whether every value of a dtype, or of that of an array, has its equal in another dtype.
+    """Return whether another dtype can represent every value of a dtype or of an array's dtype.
 
     Args:
         casting: NumPy's rules: ``"no"``, ``"equiv"``, ``"safe"``, ``"same_kind"`` or ``"unsafe"``.
@@ -187,7 +187,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
         return numpy.can_cast(LONG[source], LONG[target], casting)  # type: ignore[arg-type]
     wider = {torch.float32, torch.float64} | ({torch.float16, torch.bfloat16} if source in FLOAT8 else set())
     if source is torch.float8_e8m0fnu:
-        wider.discard(torch.float16)  # whose exponents have fewer bits
+        wider.discard(torch.float16)  # float16 has fewer exponent bits
     exact = {torch.bool, torch.int8, torch.uint8} if target is torch.bfloat16 else set()
     if (source in BIT_DTYPES and target in wider) or source in exact:
         return casting in ("safe", "same_kind", "unsafe")

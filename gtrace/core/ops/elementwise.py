@@ -1,4 +1,4 @@
-"""Elementwise operations: each is one declaration, with its derivative as partials."""
+"""Elementwise operations, each in one declaration with its partial derivatives."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ divide = binary(
 
 
 def _inverse(y: Any) -> Any:
-    # a number stays one: as an array by itself it would be rounded to float32
+    # keep a Python number, because an array would round it to float32
     if type(y) is Array:
         return reciprocal(y)
     if y:
@@ -128,7 +128,7 @@ def _signs(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def _extreme_direct(
     pick: Callable[..., torch.Tensor], combine: Callable[..., torch.Tensor]
 ) -> Callable[..., Callable[..., torch.Tensor] | None]:
-    """Do the same faster: take the result's sign bit from the operands' bits, combined by `combine`."""
+    """Compute the same faster: `combine` makes the result's sign bit from the operands' sign bits."""
 
     def direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
         dtype = avals[0].dtype
@@ -139,7 +139,7 @@ def _extreme_direct(
         def call(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             out = pick(x, y)
             if y.ndim == 0 and y.device.type == "cpu" and y.item() != 0:
-                return out  # at most one operand is zero: torch's result is right
+                return out  # at most one operand is zero, so torch's result is right
             return out.copysign_(combine(x.view(bits), y.view(bits)).view(dtype))
 
         return call
@@ -170,7 +170,7 @@ minimum = binary(
 
 
 def _wins(x: Any, y: Any, out: Array, beats: Callable[[Any, Any], Array]) -> Array:
-    """Return the share of the derivative that goes to `x`: 1, 0, or 1/2 at a tie."""
+    """Return the share of `x` in the derivative: 1, 0, or 1/2 at a tie."""
     return add(cast(beats(x, y), out.aval.dtype), multiply(cast(equal(x, y), out.aval.dtype), 0.5))
 
 
@@ -202,14 +202,14 @@ _pow = binary(
 
 
 def _base_partial(x: Array, y: Any) -> Array:
-    # at y = 0 the power is constant: 0 * x ** -1 would be NaN where x is 0
+    # at y = 0 the power is constant, but 0 * x ** -1 would be NaN for x = 0
     if type(y) is not Array:
         return multiply(_pow(x, y - 1.0), y) if y else constant(0.0, x.aval)
     return multiply(y, _pow(x, where(equal(y, 0.0), 1.0, subtract(y, 1.0))))
 
 
 def _exponent_partial(x: Any, out: Array) -> Array:
-    # x**y log x, and 0 where x is 0, as the limit from the right for y > 0
+    # x**y log x; for x = 0 its limit from the right for y > 0, which is 0
     if type(x) is not Array:
         if isinstance(x, complex):
             return multiply(out, cmath.log(x) if x else 0.0)
@@ -219,7 +219,7 @@ def _exponent_partial(x: Any, out: Array) -> Array:
 
 
 def power(x: Any, y: Any) -> Array:
-    """Return x ** y. A Python integer exponent stays part of the program, so that x ** 2 is a square.
+    """Return x ** y. A Python integer exponent is part of the program, so x ** 2 is a square.
 
     >>> import gtrace as gt
     >>> gt.power(gt.array([1., 2., 3.]), 2)
@@ -239,7 +239,7 @@ def power(x: Any, y: Any) -> Array:
         return bind(_integer_pow, (base,), (y,))
     out = _pow(x, y)
     if out.aval.weak and type(y) is Array and not (y.aval.weak or y.aval.floating):
-        # as in JAX, the weakness of the base lasts for a single exponent that is known
+        # as in JAX, a weak base gives a weak result only for a known scalar exponent
         return cast(out, out.aval.dtype) if y.shape or thread.trace.capture is not None else out
     return out
 
@@ -248,7 +248,7 @@ def power(x: Any, y: Any) -> Array:
 
 
 def _sign(x: torch.Tensor) -> torch.Tensor:
-    # torch's sign of NaN is 0
+    # torch.sign of NaN is 0
     return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
 
 
@@ -388,7 +388,7 @@ arctan2 = binary(
 
 
 def _squared(x: Any) -> Any:
-    return square(x) if type(x) is Array else x * x  # a number is not rounded to float32
+    return square(x) if type(x) is Array else x * x  # a Python number is not rounded to float32
 
 
 sinh = unary(
@@ -426,7 +426,7 @@ def squared_magnitude(x: Array) -> Array:
 
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the names of the array API
-    """Return x limited to [min, max]; None leaves a side open. The derivative at a bound is one half.
+    """Return x limited to [min, max]; None means no limit. The derivative at a bound is one half.
 
     >>> import gtrace as gt
     >>> gt.clip(gt.array([-2., 0.5, 2.]), -1, 1)
@@ -441,7 +441,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
 
 
 def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the array API
-    """Return x rounded to `decimals` places, halves to even.
+    """Return x rounded to `decimals` digits, halves to even.
 
     >>> import gtrace as gt
     >>> gt.round(gt.array([0.5, 1.5, 2.345]), 2)
@@ -450,7 +450,7 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
     x, places = lift("round", x), as_int("round", "decimals", decimals)
     if places == 0 or (places > 0 and not x.aval.floating):
         return rint(x)
-    scale = 10.0 ** builtins.abs(places)  # a power of ten above 1 is exact, one below is not
+    scale = 10.0 ** builtins.abs(places)  # powers of ten above 1 are exact, those below are not
     if places > 0:
         return divide(rint(multiply(x, scale)), scale)
     wide = x if x.aval.floating else cast(x, torch.float64)
@@ -466,7 +466,7 @@ _stop_gradient = define(
 
 
 def stop_gradient(x: Any) -> Any:
-    """Return x, an array or a pytree of arrays; derivatives treat it as a constant.
+    """Return x, an array or a pytree of arrays, as a constant for derivatives.
 
     >>> import gtrace as gt
     >>> gt.grad(lambda x: x * gt.stop_gradient(x))(3.0)
@@ -484,7 +484,7 @@ _marker = define(
 
 
 def identity(x: Any) -> Array:
-    """Return x, as an Array of its own.
+    """Return x as another Array.
 
     >>> import gtrace as gt
     >>> gt.nn.identity(gt.array(2.0))
@@ -493,7 +493,7 @@ def identity(x: Any) -> Array:
     return bind(_marker, (lift("identity", x),))
 
 
-# -- other names, those of the array API and of NumPy
+# -- aliases of the array API and NumPy
 
 abs = absolute  # noqa: A001 - the name of the array API
 acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh

@@ -1,4 +1,4 @@
-"""Elementwise functions of floats: signs, neighbours, lengths, and sums of exponentials, without overflow."""
+"""Elementwise float functions: signs, neighbours, lengths, and sums of exponentials without overflow."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["copysign", "hypot", "logaddexp", "nextafter", "positive"]
 
 
 def positive(x: Any) -> Array:
-    """Return +x: x itself, as an array of numbers.
+    """Return +x, which is x as an array.
 
     Raises:
-        DtypeError: booleans, as in NumPy.
+        DtypeError: x is boolean, as in NumPy.
 
     >>> import gtrace as gt
     >>> gt.positive(gt.array([1., -2.]))
@@ -49,7 +49,7 @@ copysign = binary(
 
 
 def _share(x: Any, out: Array) -> Array:
-    # 0 / 0 at the origin, where the derivative does not exist: 0
+    # 0 / 0 at the origin, where the derivative does not exist: return 0
     return divide(x, where(equal(out, 0.0), 1.0, out))
 
 
@@ -63,7 +63,7 @@ hypot = binary(
 
 
 def _weight(x: Any, out: Array) -> Array:
-    # equal infinities differ by NaN
+    # the difference of equal infinities is NaN
     return exp(where(equal(x, out), 0.0, subtract(x, out)))
 
 
@@ -76,12 +76,12 @@ logaddexp = binary(
 )  # fmt: skip
 
 
-# -- primitives of NumPy's names
+# -- primitives with NumPy's names
 
 
 def _cbrt_impl(x: torch.Tensor) -> torch.Tensor:
     out = torch.copysign(torch.abs(x) ** (1.0 / 3.0), x)
-    # one step of Newton's method makes roots of cubes exact; zeros, infinities and subnormals keep what they have
+    # one Newton step makes roots of cubes exact; zeros, infinities and subnormals stay unchanged
     square_ = out * out
     step = (square_ * out - x) / (3.0 * square_)
     return torch.where(torch.isfinite(step), out - step, out)
@@ -115,7 +115,7 @@ _DIVISORS: dict[str, Any] = {"commutative": True, "check": _check_divisors, "non
 
 
 def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    # torch's is negative beside the least integer, whose absolute value overflows
+    # torch.gcd is negative for the least integer, whose absolute value overflows
     found = torch.gcd(x, y)
     return torch.abs(found) if found.dtype.is_signed else found
 
@@ -140,7 +140,7 @@ def lcm(x: Any, y: Any) -> Array:
 
 
 def _exponent_impl(x: torch.Tensor) -> torch.Tensor:
-    # from the bits: the vector code that Inductor makes of torch.frexp does not compile for float64 (torch 2.9)
+    # from the bits: for float64, the vector code of Inductor for torch.frexp does not compile (torch 2.9)
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     kind, bits, bias = (torch.int64, 52, 1022) if wide.dtype is torch.float64 else (torch.int32, 23, 126)
     tiny = torch.abs(wide) < torch.finfo(wide.dtype).smallest_normal

@@ -1,4 +1,4 @@
-"""Primitives that read and write at indices given by integer arrays."""
+"""Primitives that read and write at indices in integer arrays."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def _index_direct(avals: tuple[Aval, ...], dims: tuple[int, ...]) -> Callable[..
 
 
 def indexed_shape(shape: tuple[int, ...], dims: tuple[int, ...], places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of what index arrays of the shape `places` choose on the axes `dims`."""
+    """Return the shape that index arrays of shape `places` on the axes `dims` select."""
     rest = [n for k, n in enumerate(shape) if k not in dims]
     start = index_place(dims)
     return (*rest[:start], *places, *rest[start:])
 
 
 def index_place(dims: tuple[int, ...]) -> int:
-    """Return where the axes of the index arrays stand in what is read: in their place, or first if that is no one."""
+    """Return the position of the index arrays' axes in the result: their own if adjacent, else the front."""
     return dims[0] if adjacent(dims) else 0
 
 
@@ -100,7 +100,7 @@ def _scatter_add_aval(avals: tuple[Aval, ...], axis: int) -> Aval:
 
 
 def _check_within(name: str, index: Aval, x: Aval, axis: int | None) -> None:
-    """Refuse indices with more places than `x` along an axis, other than the one that they are indices of."""
+    """Raise if indices exceed the shape of `x` along an axis other than the one that they index."""
     sizes = zip(index.shape, x.shape, strict=False)
     if len(index.shape) != len(x.shape) or any(k != axis and n > m for k, (n, m) in enumerate(sizes)):
         got = f"{index!r} for {x!r} and axis {axis}"
@@ -119,7 +119,7 @@ def adjacent(dims: tuple[int, ...]) -> bool:
 
 
 def _batch_places(size: int, flags: Any, indices: Any, dims: tuple[int, ...]) -> tuple[list[Array], tuple[int, ...]]:
-    """Return index arrays, and the axes they apply to, that index each example by its own indices."""
+    """Return index arrays and their axes that index each example by its own indices."""
     device = indices[0].aval.device
     ndim = max(index.ndim - flag for index, flag in zip(indices, flags, strict=True))
     rows = reshape(places(size, device), (size, *(1,) * ndim))
@@ -181,7 +181,7 @@ def _index_put_impl(
 
 
 def _adds_rows(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> bool:
-    """Whether an update adds whole rows, at places of the first axis."""
+    """Whether an update adds whole rows at indices of the first axis."""
     x, u, *indices = avals
     return accumulate and dims == (0,) and adds_rows(x, u, indices[0])
 
@@ -239,17 +239,17 @@ index_put_op = define(
 )  # fmt: skip
 
 
-# -- by index arrays that may hold places outside
+# -- index arrays that may be out of range
 
 
 def _put_inside_impl(
     x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], loose: tuple[bool, ...],
     accumulate: bool, put: Callable[..., torch.Tensor] = torch.ops.aten.index_put.default, rows: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """Return x with u at the places inside.
+    """Return x with u at the indices in range.
 
     Args:
-        put: torch's index_put, or the one in place, for an array made here.
+        put: torch's index_put; its in-place variant, if x is a new array.
         rows: whether whole rows are added.
     """
     near = list(indices)
@@ -263,7 +263,7 @@ def _put_inside_impl(
             same = torch.eq(near[k], index)
             taken = same if taken is None else torch.logical_and(taken, same)
     if not widened:
-        # what is left out adds nothing, or writes what is there already; -0.0 changes no float, 0.0 would change -0.0
+        # an omitted element adds nothing, or writes the old value; -0.0 changes no float, but 0.0 changes -0.0
         places = _spread(x, tuple(near), dims)
         ndim = u.ndim - index_place(dims)
         taken = taken if taken.ndim == ndim else taken.reshape([*taken.shape, *(1,) * (ndim - taken.ndim)])
@@ -272,8 +272,8 @@ def _put_inside_impl(
         if rows:
             return add_rows(x, kept, near[0])
         return torch.ops.aten.index_put.default(x, places, kept, accumulate)
-    # values for one place are written in any order, so what is there already could win: one more place, the last of an
-    # axis, takes what is left out. The shift gives -1 for negative places and 0 for others, faster than a choice.
+    # values for one index are written in any order, so writing the old value could win. Omitted elements go to an extra
+    # last index of an axis. The shift gives -1 for negative indices and 0 for others, faster than `where`
     axis, index = dims[spare], indices[spare]
     size = x.shape[axis]
     chosen = torch.clamp(torch.add(index, torch.bitwise_and(index >> 63, size)), -1, size)
@@ -308,13 +308,13 @@ def _put_inside_vjp(
 def inside(
     indices: Sequence[Array], sizes: Sequence[int], loose: Sequence[bool], dims: tuple[int, ...], ndim: int
 ) -> Array:
-    """Return where index arrays are inside their axes, shaped to fit what is read or written there.
+    """Return where index arrays are in range, broadcastable to the elements read or written there.
 
     Args:
-        indices: of one shape.
-        loose: which of them may be outside; at least one.
-        dims: the axes that they apply to.
-        ndim: of what is read or written.
+        indices: index arrays of one shape.
+        loose: flags those that may be out of range; at least one.
+        dims: the axes that they index.
+        ndim: the number of dimensions of the elements.
     """
     tests = [is_inside(i, n) for i, n, check in zip(indices, sizes, loose, strict=True) if check]
     found = functools.reduce(logical_and, tests)
@@ -384,5 +384,5 @@ def _same_dtype(x: Any, u: Any, index: Any) -> tuple[Any, Any, Any]:
 
 
 def index_axis(x: Array, index: Array, axis: int) -> Array:
-    """Return x at the places `index` of one axis."""
+    """Return x at the indices `index` of one axis."""
     return bind(index_op, (x, index), ((axis,),))

@@ -1,8 +1,8 @@
-"""Calls of Python functions as operations of a program: the interpreter runs them, between compiled parts.
+"""Calls of Python functions as operations of a program; the interpreter makes them between compiled parts.
 
-A call of which only the effect is wanted gives a token, an empty array. `after` makes other values depend on tokens, so
-that the call is part of the program wherever these values are. The programs of one process are not those of another:
-each call is named by the process and a number.
+A call made only for its effect returns a token, an empty array. `after` makes other values depend on tokens, so the
+call belongs to the program wherever these values do. Each process names its calls by its own number, so its programs
+differ from those of other processes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from gtrace.core.trace.record import Trace, thread
 
 PROCESS = uuid.uuid4().hex[:12]
 METHODS = ("sequential", "expand_dims", "broadcast_all")
-"""How a batch is computed: call for call, or at once, with axes of size 1 or of the batch's where there is none."""
+"""How to compute a batch: one call per example, or one call with all batch axes, which have size 1 in unbatched arrays
+("expand_dims") or the size of the batch."""
 
 TOKEN = numpy.zeros(0, numpy.uint8)
-"""What a call returns whose effect alone is wanted."""
+"""The result of a call made only for its effect."""
 
 Function = Callable[[list[Any]], Sequence[Any]]
 
@@ -41,8 +42,8 @@ class HostCall:
     """A Python function that programs call.
 
     Attributes:
-        name: what errors call it.
-        function: from a list of NumPy arrays to a sequence of arrays.
+        name: its name in errors.
+        function: takes a list of NumPy arrays and returns a sequence of arrays.
     """
 
     name: str
@@ -53,7 +54,7 @@ _calls: dict[str, HostCall] = {}
 
 
 def register(name: str, function: Function) -> str:
-    """Return the name under which programs call a function. It is kept for the life of the process."""
+    """Return the name by which programs call a function, which is kept until the process ends."""
     number = f"{PROCESS}.{len(_calls)}"
     _calls[number] = HostCall(name, function)
     return number
@@ -68,7 +69,7 @@ def _type(avals: tuple[Aval, ...], call: str, results: Any, levels: Any, order: 
 def _run(*tensors: torch.Tensor, call: str, results: Any, levels: Any, order: int) -> tuple[torch.Tensor, ...]:
     host = _calls[call.partition(":")[0]]
     arrays = [wrap(x.detach().clone()).numpy() for x in tensors]
-    # the function may record operations: not into the program that is being run
+    # the function may record operations, but not into the running program
     before = thread.trace, thread.layout, thread.in_rule, thread.axes
     thread.trace, thread.layout, thread.in_rule, thread.axes = Trace(), None, False, ()
     try:
@@ -84,10 +85,10 @@ def _run(*tensors: torch.Tensor, call: str, results: Any, levels: Any, order: in
 
 
 def _mapped(host: HostCall, levels: Any, arrays: list[Any], count: int, depth: int) -> Sequence[Any]:
-    """Call a function for each example of the outermost batch, or once for all of them, as its method says.
+    """Call a function for each example of the outermost batch or once for all, by its method.
 
     Args:
-        depth: the axes of batches that the arrays have in front already.
+        depth: the number of batch axes that the arrays already have.
     """
     if not levels:
         return host.function(arrays)
@@ -115,7 +116,7 @@ def _batch(
     op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], call: str, results: Any, levels: Any,
     order: int,
 ) -> list[tuple[Array, bool]]:  # fmt: skip
-    # further batches of what is called at once come before: the outermost level is the newest
+    # axes of further batches come first: the outermost level is the newest
     level = size, tuple(batched), call.partition(":")[2]
     outs = bind_all(host_call_op, operands, (call, results, (level, *levels), order))
     return [(x, True) for x in outs]
@@ -171,12 +172,12 @@ def host_call(
     method: str = "sequential",
     order: int = -1,
 ) -> list[Array]:
-    """Record a call of a registered function; returns its results.
+    """Record a call of a registered function; return its results.
 
     Args:
-        results: their shapes and dtypes.
+        results: the shapes and dtypes of the results.
         method: one of `METHODS`.
-        order: tells calls apart that are to happen both, though their operands are equal.
+        order: separates calls with equal operands that must both happen.
     """
     kinds = tuple([(tuple(shape), SHORT[dtype]) for shape, dtype in results])
     return bind_all(host_call_op, operands, (f"{call}:{method}", kinds, (), order))
@@ -185,11 +186,11 @@ def host_call(
 def note_effect(
     call: str, operands: Sequence[Array], ordered: bool, results: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
 ) -> list[Array]:
-    """Record a call for its effect in the function that is being traced; returns its results.
+    """Record a call made for its effect in the traced function; return its results.
 
     Args:
-        call: a registered function, which returns a token after its results.
-        ordered: it happens after the ordered calls before it.
+        call: a registered function that returns a token after its results.
+        ordered: it runs after all earlier ordered calls.
     """
     effects = thread.trace.effects
     before = [token for token, chained in effects if chained][-1:] if ordered else []
@@ -235,4 +236,4 @@ called_op = define(
     samples=lambda: [Sample((numpy.arange(3), numpy.zeros(0)))], reference=lambda x, given: x,
     user=lambda x, given: bind(called_op, (lift("called", x), lift("called", given)), ("called",)),
 )  # fmt: skip
-"""What a Python function returned at once, for the values of the other operands: gradients that follow these raise."""
+"""The result of a Python function on the values of the other operands. A gradient that follows these raises."""

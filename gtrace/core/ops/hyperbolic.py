@@ -1,6 +1,6 @@
-"""torch's hyperbolic functions, finite wherever their value is.
+"""torch's hyperbolic functions without premature overflow.
 
-torch's code for vectors is infinite from where exp is, a bit before sinh and cosh are (pytorch/pytorch#183763).
+torch's vector code overflows with exp, slightly before sinh and cosh do (pytorch/pytorch#183763).
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ def _without_overflow(function: Callable[[torch.Tensor], torch.Tensor], x: torch
     if x.dtype is not torch.float64:
         return function(x.to(torch.float64)).to(x.dtype)
     half = torch.exp(x.abs() * 0.5)
-    far = half * 0.5 * half  # exp(-700) is no digit of the sum
+    far = half * 0.5 * half  # exp(-700) does not change the sum
     return torch.where(x.abs() < 700.0, function(x), torch.copysign(far, x) if function is torch.sinh else far)

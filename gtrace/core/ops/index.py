@@ -1,7 +1,7 @@
-"""Indexing as in NumPy: basic, integer-array and boolean; take and gather.
+"""NumPy indexing: basic, integer-array and boolean; take and gather.
 
-An index is split into a view (slices, integers, new axes) and the integer arrays applied to it, so that reading and
-updating are each stated once. Updates are in `gtrace.core.ops.indexed_updates`.
+An index is split into a view (slices, integers, new axes) and the integer arrays applied to it. So reading and updating
+share one implementation. Updates are in `gtrace.core.ops.indexed_updates`.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ __all__ = ["take", "take_along_axis"]
 
 @attrs.frozen
 class Split:
-    """An index split into a view and the integer arrays applied to it.
+    """An index as a view and the integer arrays applied to it.
 
     Attributes:
         bounds: the slices, with positive steps.
-        flips: axes whose slice ran backwards.
-        shape: of the view, after integers dropped axes and None added some.
-        arrays: (axis of the view, index array).
-        loose: for each of these, whether it may hold places outside its axis.
+        flips: axes whose slices have negative steps.
+        shape: the shape of the view, after integers removed axes and None added some.
+        arrays: pairs (axis of the view, index array).
+        loose: for each index array, whether it may be out of range.
     """
 
     bounds: Bounds
@@ -100,11 +100,11 @@ class Split:
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """The axes of the view that the index arrays apply to."""
+        """The axes of the view that the index arrays index."""
         return tuple(axis for axis, _ in self.arrays)
 
     def indices(self, clamp: bool = True) -> list[Array]:
-        """Return the index arrays, broadcast; with `clamp`, places outside an axis moved to its nearest end."""
+        """Return the broadcast index arrays; with `clamp`, out-of-range indices move to the nearest end."""
         moved = [
             clamped(index, self.shape[axis]) if clamp and loose else index
             for (axis, index), loose in zip(self.arrays, self.loose, strict=True)
@@ -112,10 +112,10 @@ class Split:
         return broadcast_arrays(*moved)
 
     def inside(self, ndim: int) -> Array | None:
-        """Return where an index is inside all axes, shaped to fit what is read or written there; None: everywhere.
+        """Return where an index is in range, broadcastable to the elements read or written there; None: everywhere.
 
         Args:
-            ndim: of what is read or written.
+            ndim: the number of dimensions of the elements.
         """
         if not any(self.loose):
             return None
@@ -127,7 +127,7 @@ def as_index(value: Any) -> Array:
     """Return an index array as int64.
 
     Raises:
-        DtypeError: it is not of integers.
+        DtypeError: it is not an integer array.
     """
     index = value if type(value) is Array else lift("index", numpy.asarray(value) if isinstance(value, list) else value)
     if index.aval.floating or index.aval.dtype is torch.bool:
@@ -139,12 +139,12 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
     """Resolve an index against the shape of x.
 
     Args:
-        checked: whether to find out which index arrays may hold places outside their axes.
+        checked: whether to determine which index arrays may be out of range.
 
     Raises:
-        BoundsError: an integer outside its axis, more indices than axes, or an index array for an empty axis.
-        BoundsError: a mask of another shape.
-        ConcretizationError: a mask without a value.
+        BoundsError: an integer is out of range, there are more indices than axes, or an index array for an empty axis.
+        BoundsError: a mask has another shape.
+        ConcretizationError: a mask has no value.
     """
     items: list[Any] = []
     raw = index if isinstance(index, tuple) else (index,)
@@ -188,7 +188,7 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
         size = x.shape[len(bounds)]
         if isinstance(item, Array):
             arrays.append((len(shape), item))
-            # what stands for a mask is no item that was given
+            # the replacement of a mask is not one of the user's items
             loose.append(checked and id(item) in spans and is_loose(item, size, spans[id(item)]))
             bounds.append((0, size, 1))
             shape.append(size)
@@ -206,7 +206,7 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
             number %= size
             bounds.append((number, number + 1, 1))
             if advanced:
-                # beside index arrays an integer takes part in their broadcasting, as in NumPy
+                # beside index arrays, an integer takes part in their broadcasting, as in NumPy
                 arrays.append((len(shape), constant_array(numpy.zeros((), numpy.int64), x.aval.device)))
                 loose.append(False)
                 shape.append(1)
@@ -214,7 +214,7 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
 
 
 def _is_outside(item: Any, x: Array, axis: int) -> bool:
-    """Whether an item is a number outside its axis; JAX takes it as it takes such places in index arrays."""
+    """Whether an item is an out-of-range integer, which JAX treats like one in an index array."""
     return isinstance(item, int) and 0 <= axis < x.ndim and not -x.shape[axis] <= item < x.shape[axis]
 
 
@@ -230,15 +230,15 @@ def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:
 
 
 def _has_places(items: list[Any]) -> bool:
-    """Return whether an index array, or an integer that acts as one beside them, is among the items."""
+    """Return whether the items include an index array, or an integer that acts like one beside them."""
     return any(item is not None and not isinstance(item, slice) for item in items)
 
 
 def _as_item(item: Any) -> Any:
-    """Return one index item with arrays of any kind as Arrays.
+    """Return one index item, with an array of any library as an Array.
 
     Raises:
-        ArgumentError, DtypeError: it is no index.
+        ArgumentError, DtypeError: it is not an index.
     """
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
@@ -257,14 +257,14 @@ def _as_item(item: Any) -> Any:
 
 
 def _axes_of(item: Any) -> int:
-    """Return the number of axes that an index item stands for."""
+    """Return the number of axes that an index item covers."""
     if isinstance(item, Array) and item.aval.dtype is torch.bool:
         return item.ndim
     return 0 if item is None else 1
 
 
 def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
-    """Return one index item, which begins at `axis`, with a mask replaced by the indices where it is true."""
+    """Return the items that replace a mask beginning at `axis`: the indices where it is true."""
     if not isinstance(item, Array) or item.aval.dtype is not torch.bool:
         return [item]
     if item.ndim == 0:
@@ -280,9 +280,9 @@ def _unmask(x: Array, item: Any, axis: int) -> list[Any]:
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """Return x[index], as NumPy does; places in index arrays that are outside their axis give the nearest element."""
+    """Return x[index] as NumPy does. Out-of-range indices in index arrays give the nearest element."""
     key = _plain_key(index)
-    if key is None or (config.current.jax_results and _leaves(x, key)):  # places outside an axis are index arrays then
+    if key is None or (config.current.jax_results and _leaves(x, key)):  # then they act as index arrays
         return _gathered(x, index)
     value = unfollowed_value(x)
     if value is not None:
@@ -296,13 +296,13 @@ _rows: BoundedTable[Any, tuple[int, int, Aval] | None] = BoundedTable(MAX_TABLE)
 
 
 def _part(x: Array, tensor: torch.Tensor, key: tuple[Any, ...], index: Any) -> Array | None:
-    """Return x[index] as a view of the value of x, if these are successive rows; None: it is to be recorded.
+    """Return x[index] as a view of x's value, if it selects successive rows; None if it must be recorded.
 
-    A batch of a data set that Python's integers choose would else be another program for each batch.
+    Otherwise each batch of a data set at Python integers would be another program.
 
     Args:
-        tensor: the value; x is followed by no gradient.
-        key: of the index.
+        tensor: the value of x, which no gradient follows.
+        key: the key of the index.
     """
     trace = thread.trace
     if not trace.limit or trace.capture is not None or thread.in_rule or x.aval.sharding is not None:
@@ -318,7 +318,7 @@ def _part(x: Array, tensor: torch.Tensor, key: tuple[Any, ...], index: Any) -> A
 
 
 def _rows_of(x: Array, index: Any) -> tuple[int, int, Aval] | None:
-    """Return the first row that an index chooses, how many there are, and the type of x[index]; see `_part`."""
+    """Return the first row that an index selects, the number of rows, and the aval of x[index]; see `_part`."""
     split = split_index(x, index)
     whole_rows = all(b == (0, n, 1) for b, n in zip(split.bounds[1:], x.shape[1:], strict=True))
     if not split.bounds or split.flips or not whole_rows or split.shape == x.shape:
@@ -337,13 +337,13 @@ def _rows_at(tensor: torch.Tensor, start: int, count: int, shape: tuple[int, ...
 
 
 def _leaves(x: Array, key: tuple[Any, ...]) -> bool:
-    """Whether an integer of an index may be outside its axis."""
+    """Whether an integer of an index may be out of range."""
     return any(k.__class__ is int and not -n <= k < n for k in key for n in x.aval.shape)
 
 
 @replayable_with_places
 def _gathered(x: Array, index: Any) -> Array:
-    """Return x[index], of any index."""
+    """Return x[index] for any index."""
     split = split_index(x, index)
     y = split.view(x)
     return bind(index_op, (y, *split.indices()), (split.dims,)) if split.arrays else y
@@ -353,7 +353,7 @@ _BOUND = (int, type(None))
 
 
 def _plain_key(index: Any) -> tuple[Any, ...] | None:
-    """Return a key of an index of integers, slices of integers, None and ...; None if there is anything else in it."""
+    """Return a key for an index of integers, slices of integers, None and ...; None for any other index."""
     key: list[Any] = []
     for item in index if index.__class__ is tuple else (index,):
         if item.__class__ is slice:
@@ -372,12 +372,12 @@ def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
     """Return x[index].
 
     Args:
-        mode: what a place outside its axis gives. None or ``"clip"``: the nearest element; ``"fill"`` or ``"drop"``:
-            `fill_value`; ``"promise_in_bounds"``: there is none.
+        mode: the result for an out-of-range index. None or ``"clip"``: the nearest element; ``"fill"`` or ``"drop"``:
+            `fill_value`; ``"promise_in_bounds"``: unspecified, because there is none.
         fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
     Raises:
-        ArgumentError: an unknown mode.
+        ArgumentError: the mode is unknown.
     """
     check_mode("get", mode)
     fills = mode in ("fill", "drop")
@@ -402,18 +402,17 @@ _TAKE_MODES = ("raise", "clip", "wrap", "fill", "promise_in_bounds")
 
 @replayable_with_places
 def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = None, fill_value: Any = None) -> Array:
-    """Return x at the places `indices` of `axis` (None: of the flattened array).
+    """Return x at the given `indices` of `axis` (None: of the flattened array).
 
     Args:
-        mode: what a place outside the axis means. None: the nearest end; negative places count from the end.
-            ``"clip"``: the nearest end, and for negative places the first; ``"wrap"``: counted around; ``"fill"``:
-            `fill_value` in place of an element; ``"raise"``: an error when the program runs; ``"promise_in_bounds"``:
-            there is none.
+        mode: the treatment of out-of-range indices. None: the nearest end; negative indices count from the end.
+            ``"clip"``: the nearest end; negative indices mean 0. ``"wrap"``: modulo the size. ``"fill"``: `fill_value`
+            instead of an element. ``"raise"``: an error when the program runs. ``"promise_in_bounds"``: unspecified.
         fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
     Raises:
-        BoundsError: the axis is empty, the indices are not, and no mode says otherwise.
-        ExecutionError: when run, if a place lies outside the axis and the mode is ``"raise"``.
+        BoundsError: the axis is empty but the indices are not, and no mode handles that.
+        ExecutionError: (at the run) with mode ``"raise"``, an index is out of range.
 
     >>> import gtrace as gt
     >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0, 7]))
@@ -443,17 +442,17 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
 def take_along_axis(
     x: Any, indices: Any, axis: int | None = -1, *, mode: str | None = None, fill_value: Any = None
 ) -> Array:
-    """Return x at `indices` along `axis`, matched element by element in the other axes, which broadcast.
+    """Return x at `indices` along `axis`; the other axes match element by element, and broadcast.
 
     Args:
-        axis: None: of the flattened array; `indices` then has one axis.
-        mode: what a place outside the axis means. None or ``"clip"``: the nearest end; ``"fill"``: `fill_value` in
-            place of an element; ``"promise_in_bounds"``: there is none. Negative places count from the end.
+        axis: None: the flattened array; `indices` is then one-dimensional.
+        mode: the treatment of out-of-range indices. None or ``"clip"``: the nearest end; ``"fill"``: `fill_value`
+            instead of an element; ``"promise_in_bounds"``: unspecified. Negative indices count from the end.
         fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
     Raises:
-        ShapeError: another number of axes, or other axes that do not broadcast.
-        BoundsError: the axis is empty and the indices are not.
+        ShapeError: the number of axes differs, or the other axes do not broadcast.
+        BoundsError: the axis is empty but the indices are not.
 
     >>> import gtrace as gt
     >>> gt.take_along_axis(gt.array([[1, 2], [3, 4]]), gt.array([[1], [0]]), axis=1)
@@ -480,7 +479,7 @@ def take_along_axis(
 
     size = x.shape[axis]
     loose = mode != "promise_in_bounds" and is_loose(index, size, host_span(indices))
-    # torch.gather does not count from the end
+    # torch.gather has no negative indices
     places = counted_from_front(clamped(index, size) if loose else index, size)
     out = bind(gather_op, (spread(x), spread(places)), (axis,))
     if not loose or mode not in ("fill", "drop"):

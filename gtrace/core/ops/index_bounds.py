@@ -1,6 +1,6 @@
-"""Integer arrays as places of an axis: their known range, and how places outside the axis are treated.
+"""Known ranges of integer arrays that are indices, and the treatment of out-of-range indices.
 
-Nothing here looks at values: a range comes from the operation that computes the places, or from data of the host.
+No value is read: a range comes from the operation that computes the indices, or from host data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ clamp_op = define(
 
 
 def host_span(value: Any) -> Span | None:
-    """Return the range of integers in a Python number, a list or a NumPy array; None for anything else."""
+    """Return the range of the integers in a Python number, a list or a NumPy array; None for other values."""
     if not isinstance(value, (int, list, numpy.ndarray, numpy.integer)):
         return None
     host = numpy.asarray(value)
@@ -44,13 +44,13 @@ def host_span(value: Any) -> Span | None:
 
 
 def is_loose(index: Array, size: int, known: Span | None = None) -> bool:
-    """Return whether `index` may hold a place outside an axis of `size` elements.
+    """Return whether `index` may be out of range for an axis of `size` elements.
 
     Args:
-        known: the range of `index`, if it is known already.
+        known: the range of `index`, if known.
 
     Raises:
-        BoundsError: the axis is empty and `index` is not.
+        BoundsError: the axis is empty but `index` is not.
     """
     if not index.size:
         return False
@@ -62,26 +62,26 @@ def is_loose(index: Array, size: int, known: Span | None = None) -> bool:
 
 
 def clamped(index: Array, size: int) -> Array:
-    """Return `index` with places outside the axis moved to its nearest end; negative ones still count from the end."""
+    """Return `index` with out-of-range indices moved to the nearest end; negative ones still count from the end."""
     return bind(clamp_op, (index,), (-size, size - 1))
 
 
 def counted_from_front(index: Array, size: int) -> Array:
-    """Return `index` with the negative places of an axis counted from its front."""
+    """Return `index` with negative indices replaced by those counted from the front."""
     found = span(index)
     if found is not None and found[0] >= 0:
         return index
-    # the shift gives -1 for negative places, and 0 for others; a choice would take three times as long
+    # the shift gives -1 for negative indices and 0 for others; `where` would take three times as long
     return add(index, bitwise_and(bitwise_right_shift(index, 63), size))
 
 
 def is_inside(index: Array, size: int) -> Array:
-    """Return where `index` is a place of the axis."""
+    """Return where `index` is in range."""
     return equal(clamped(index, size), index)
 
 
 def fill_for(x: Array, fill_value: Any) -> Any:
-    """Return what a read outside gives: `fill_value`, or NaN, the least signed or greatest unsigned integer, True."""
+    """Return `fill_value`; by default NaN, the least signed or greatest unsigned integer, or True."""
     if fill_value is not None:
         return fill_value
     if x.aval.floating:
@@ -93,10 +93,10 @@ def fill_for(x: Array, fill_value: Any) -> Any:
 
 
 def check_mode(name: str, mode: Any, modes: tuple[str, ...] = READ_MODES) -> None:
-    """Refuse a mode that is not None and not among `modes`.
+    """Raise for a mode that is neither None nor in `modes`.
 
     Raises:
-        ArgumentError: with the modes there are.
+        ArgumentError: names the valid modes.
     """
     if mode is not None and mode not in modes:
         got = repr(mode)

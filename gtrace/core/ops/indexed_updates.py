@@ -1,4 +1,4 @@
-"""Functional updates: ``x.at[index].set(values)`` and its kin."""
+"""Functional updates: ``x.at[index].set(values)`` and similar methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gtrace.core.trace.replayable import replayable_with_places
 
 
 class At:
-    """``x.at[index]``: functional updates. Each returns a new Array.
+    """``x.at[index]``: functional updates, which return new Arrays.
 
     >>> import gtrace as gt
     >>> gt.zeros(3).at[1].set(5.0)
@@ -54,11 +54,14 @@ class AtIndex:
     """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values: it alone has a
     derivative. `apply` applies its function as often, and the others combine all values.
 
-    Every update takes these keywords:
+    For a repeated index, `set` uses any one value, and `apply` applies its function that often. The other updates
+    combine all values.
 
-    - `mode`: what an index array's places outside their axis mean. None, ``"drop"`` or ``"fill"``: those elements are
-      left out; ``"clip"``: the nearest place; ``"promise_in_bounds"``: there are none, which nothing checks.
-    - `indices_are_sorted`, `unique_indices`: accepted as in JAX. Only `apply` asks whether indices are unique.
+    Every update has these keywords:
+
+    - `mode`: the treatment of out-of-range indices in index arrays. None, ``"drop"`` or ``"fill"``: those updates are
+      dropped; ``"clip"``: the nearest element is updated; ``"promise_in_bounds"``: unspecified, and not checked.
+    - `indices_are_sorted`, `unique_indices`: accepted as in JAX. Only `apply` uses `unique_indices`.
     """
 
     __slots__ = ("_x", "_index")
@@ -79,12 +82,12 @@ class AtIndex:
 
         Args:
             indices_are_sorted, unique_indices: ignored.
-            mode: what a place outside its axis gives. None or ``"clip"``: the nearest element; ``"fill"`` or
-                ``"drop"``: `fill_value`; ``"promise_in_bounds"``: there is none.
+            mode: the result for an out-of-range index. None or ``"clip"``: the nearest element; ``"fill"`` or
+                ``"drop"``: `fill_value`; ``"promise_in_bounds"``: unspecified.
             fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
         Raises:
-            ArgumentError: an unknown mode.
+            ArgumentError: the mode is unknown.
 
         >>> import gtrace as gt
         >>> gt.array([1., 2.]).at[gt.array([1, 5])].get(mode="fill")
@@ -136,19 +139,19 @@ class AtIndex:
     def power(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
-        """Return x with x[index] raised to the power of `values`; where an index is repeated, of their product."""
+        """Return x with x[index] raised to the power of `values`; for a repeated index, to that of their product."""
         return self._update(values, "power", mode)
 
     def min(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
-        """Return x with x[index] lowered to `values` where those are smaller."""
+        """Return x with x[index] replaced by `values` where these are smaller."""
         return self._update(values, "min", mode)
 
     def max(
         self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
     ) -> Array:
-        """Return x with x[index] raised to `values` where those are larger."""
+        """Return x with x[index] replaced by `values` where these are larger."""
         return self._update(values, "max", mode)
 
     def apply(
@@ -161,14 +164,13 @@ class AtIndex:
     ) -> Array:
         """Return x with x[index] replaced by func(x[index]).
 
-        As in JAX, `func` is applied to an element as often as its index is repeated. For index arrays without a value,
-        such as those of `jit`, a `while_loop` does this, and reverse mode raises. With ``unique_indices=True`` there is
-        no loop.
+        As in JAX, `func` is applied once for each repetition of an index. If the index arrays have no value, as inside
+        `jit`, this takes a `while_loop`, and reverse mode raises. With ``unique_indices=True`` there is no loop.
 
         Args:
-            func: an elementwise function. It is called with the array x[index].
+            func: an elementwise function, which is called with the array x[index].
             indices_are_sorted: ignored.
-            unique_indices: apply `func` once, also where an index is repeated.
+            unique_indices: apply `func` once, even to repeated indices.
 
         Raises:
             ShapeError: `func` returns another shape.
@@ -217,7 +219,7 @@ class AtIndex:
 
 
 loop: Any = None
-"""`gtrace.fori_loop`, which a room above this one puts here."""
+"""`gtrace.fori_loop`, set by a room above this one."""
 
 
 _COMBINED: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
@@ -230,12 +232,12 @@ _COMBINED: dict[str, tuple[Callable[[Array, Array], Array], str]] = {
     "min": (minimum, "amin"),
     "max": (maximum, "amax"),
 }
-"""By the name of an update: what an element and its value give, and how several values of one element are combined."""
+"""By update: the function of element and value, and the reduction of several values for one element."""
 
 
 @replayable_with_places
 def _updated(x: Array, index: Any, values: Any, name: str, mode: str | None) -> Array:
-    """Return x with x[index] updated by values of its dtype."""
+    """Return x with x[index] updated by `values`, which have the dtype of x."""
     combine, kind = _COMBINED[name]
     mask = _whole_mask(x, index)
     u = _update_operand(x, values)
@@ -250,7 +252,7 @@ def _updated(x: Array, index: Any, values: Any, name: str, mode: str | None) -> 
         u, kind = neg(u), "add"
     drop = mode != "clip"
     if kind == "factors":
-        # the product of the values at each place, which is 1 where there is none
+        # the product of the values at each index, and 1 elsewhere
         ones = full_like_scalar(1, y.aval.dtype, y.shape, y.aval.device)
         return split.restore(x, combine(y, _scattered(split, ones, u, "prod", drop)))
     return split.restore(x, _scattered(split, y, u, kind, drop))
@@ -261,7 +263,7 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
 
     Args:
         kind: "set", "add", or the reduction of `scatter_op`.
-        drop: leave out places outside their axes; otherwise they are the nearest ones.
+        drop: drop updates that are out of range; otherwise they go to the nearest element.
     """
     dims, drops = split.dims, drop and any(split.loose)
     if kind in ("set", "add"):
@@ -275,7 +277,7 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
     inside = split.inside(chosen.ndim) if drops else None
     flat, values = ravel(y), ravel(_fit(u, chosen.shape))
     if inside is not None:
-        # one more place takes what is dropped
+        # an extra element takes dropped updates
         flat = concat([flat, constant(1, aval((1,), y.aval.dtype, y.aval.device))])
         chosen = where(inside, chosen, y.size)
     out = bind(scatter_op, (flat, ravel(chosen), values), (kind,))
@@ -283,9 +285,9 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
 
 
 def _most_occurrences(x: Array, index: Any) -> int | None:
-    """Return how often an index names one place at most; None: its arrays have no values yet.
+    """Return an upper bound of how often an index repeats an element; None if its arrays have no values yet.
 
-    Places outside their axis count as the nearest ones, so the number may be too large.
+    Out-of-range indices count for the nearest element, so the number may be too large.
     """
     split = split_index(x, index)
     if not split.arrays or split.indices(clamp=False)[0].size <= 1:
@@ -308,7 +310,7 @@ def _most_occurrences(x: Array, index: Any) -> int | None:
 
 
 def _host_value(item: Any) -> numpy.ndarray | None:
-    """Return the values of an index array, if they are on the host already."""
+    """Return the values of an index array if they are on the host."""
     if isinstance(item, (list, numpy.ndarray)):
         return numpy.asarray(item)
     value = unfollowed_value(item) if isinstance(item, Array) else None
@@ -324,7 +326,7 @@ def _whole_mask(x: Array, index: Any) -> Array | None:
 
 
 def _meeting(x: Array, values: Any) -> torch.dtype:
-    """Return the dtype in which x is updated: its own, or, with the setting `jax_results`, the wider one of both."""
+    """Return the dtype of an update: that of x; with the setting `jax_results`, the wider of the two."""
     if not config.current.jax_results or thread.in_rule:
         return x.aval.dtype
     if type(values) is Array and values.aval.dtype is x.aval.dtype:
@@ -341,7 +343,7 @@ def _meeting(x: Array, values: Any) -> torch.dtype:
 
 
 def _update_operand(x: Array, values: Any) -> Array:
-    """Return the update in the dtype of x; a wider kind is an error rather than a silent loss."""
+    """Return the update in the dtype of x; raise if its kind is wider, because that would lose values."""
     value = python_scalar(values)
     if value is None or type(values) is Array:
         u = beside(x.aval.device, values, lift("at", values))
@@ -356,7 +358,7 @@ def _update_operand(x: Array, values: Any) -> Array:
 
 
 def _narrow(u: Array, ndim: int) -> Array:
-    # as in NumPy, leading axes of size 1 may be dropped from the update
+    # as in NumPy, an update may have extra leading axes of size 1
     while u.ndim > ndim and u.shape[0] == 1:
         u = reshape(u, u.shape[1:])
     return u

@@ -1,4 +1,4 @@
-"""Slices, joining, splitting and flipping: parts of arrays, taken and put together."""
+"""Slicing, joining, splitting and flipping."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["concat", "concatenate", "stack", "unstack", "split", "flip"]
 # -- slices
 
 Bounds = tuple[tuple[int, int, int], ...]
-"""start, stop and step > 0 of a slice, for each axis, within the axis."""
+"""start, stop and step > 0 of a slice for each axis, all in range."""
 
 
 def _slice(x: torch.Tensor, bounds: Bounds) -> torch.Tensor:
@@ -121,7 +121,7 @@ _slice_update = define(
 
 
 def slice_update(x: Array, u: Array, bounds: Bounds) -> Array:
-    """Return x with ``x[start:stop:step, ...]`` replaced by u, whose shape is that of the slice."""
+    """Return x with ``x[start:stop:step, ...]`` replaced by u, which has the shape of that slice."""
     return bind(_slice_update, (x, u), (bounds,)) if bounds else u
 
 
@@ -170,10 +170,10 @@ def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) ->
     """Return the arrays joined along an existing axis; None flattens them first.
 
     Args:
-        dtype: of the result; None: the common one.
+        dtype: the dtype of the result; None: the common dtype.
 
     Raises:
-        ShapeError: they differ in another axis.
+        ShapeError: the arrays differ in another axis.
 
     >>> import gtrace as gt
     >>> gt.concat([gt.zeros(2), gt.ones(1)])
@@ -201,7 +201,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     """Return the arrays joined along a new axis.
 
     Raises:
-        ShapeError: their shapes differ.
+        ShapeError: the shapes differ.
 
     >>> import gtrace as gt
     >>> gt.stack([gt.zeros(2), gt.ones(2)], axis=1).shape
@@ -216,7 +216,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
 
 @replayable
 def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Return x cut along `axis`: into that many equal parts, or before each of the given indices.
+    """Return x cut along `axis` into a number of equal parts, or before each of the given indices.
 
     Raises:
         ShapeError: the axis does not divide into equal parts.

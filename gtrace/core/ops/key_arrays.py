@@ -1,8 +1,8 @@
-"""Arrays of typed keys, as ``jax.random.key`` makes them: each element is a whole key, so that shapes count keys.
+"""Arrays of typed keys, as ``jax.random.key`` makes them. Each element is a whole key, so shapes count keys.
 
-The data behind one are packed: an int64 Array of the same shape, each element of which holds the two words of a key. So
-shapes, axes and indices are those of an ordinary Array, in every operation and transform. Transforms take an array of
-keys apart into its data, as any pytree, and so never see it.
+The underlying data are packed: an int64 Array of the same shape, whose elements hold the two words of a key. So shapes,
+axes and indices work as for any Array, in every operation and transform. Transforms flatten an array of keys into its
+data, like any pytree, so they never see it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from gtrace.core.trace.replayable import HOLDERS
 
 
 class extended(numpy.generic):  # noqa: N801 - JAX's name
-    """The class of the dtypes that NumPy has not: those of keys."""
+    """The class of dtypes that NumPy lacks: those of keys."""
 
 
 class prng_key(extended):  # noqa: N801 - JAX's name
-    """The class of the dtypes of keys; ``jnp.issubdtype(x.dtype, jax.dtypes.prng_key)`` asks for it."""
+    """The class of key dtypes, as in ``jnp.issubdtype(x.dtype, jax.dtypes.prng_key)``."""
 
 
 class KeyType:
-    """The dtype of keys. There is one, for the cipher threefry2x32.
+    """The dtype of keys. The only one is for the cipher threefry2x32.
 
     >>> KEY, KEY.name, KEY.itemsize
     (key<fry>, 'key<fry>', 8)
@@ -65,18 +65,18 @@ _LIKE_DATA = frozenset(
     is_fully_replicated platform on_device_size_in_bytes copy_to_host_async _buf _trace _number
     """.split()
 )
-"""Attributes that are those of the data."""
+"""Attributes that come from the data."""
 
 _MOVING = frozenset("reshape ravel flatten squeeze transpose swapaxes repeat take to_device".split())
-"""Methods of Arrays that move elements, and return keys."""
+"""Methods of Arrays that move elements; here they return keys."""
 
 _MOVED = frozenset({"T", "mT"})
-"""Attributes of Arrays that are the same elements at other places."""
+"""Attributes of Arrays that have the same elements at other indices."""
 
 
 @whole_class
 class PRNGKeyArray(Array, of_keys=True):
-    """An array of keys: an Array of the dtype `KEY`, whose elements can be moved, compared and given to `gt.random`.
+    """An array of keys: an Array with the dtype `KEY`, whose elements can be moved, compared and passed to `gt.random`.
 
     >>> import gtrace.jax as jax
     >>> keys = jax.random.split(jax.random.key(0), 3)
@@ -86,7 +86,7 @@ class PRNGKeyArray(Array, of_keys=True):
 
     __slots__ = ("_data",)
 
-    _data: Any  # an int64 Array; inside of transforms also what stands for one
+    _data: Any  # an int64 Array, or its replacement inside transforms
 
     instead = "Keys are moved, compared and drawn from: use jax.random.key_data(key) for the integers they consist of."
 
@@ -114,7 +114,7 @@ class PRNGKeyArray(Array, of_keys=True):
         return KeysAt(self._data)
 
     def copy(self) -> PRNGKeyArray:
-        """Return another array of the same keys, which stays when this one is given away."""
+        """Return another array of the same keys, which stays usable if this one is donated."""
         return keys_of(self._data.copy())
 
     def __copy__(self) -> PRNGKeyArray:
@@ -124,7 +124,7 @@ class PRNGKeyArray(Array, of_keys=True):
         return self.copy()
 
     def block_until_ready(self) -> PRNGKeyArray:
-        """Compute the keys now; returns self."""
+        """Compute the keys now; return self."""
         self._data.block_until_ready()
         return self
 
@@ -198,14 +198,14 @@ class KeysAt:
         return KeysAt(self._data, index)
 
     def get(self, **options: Any) -> PRNGKeyArray:
-        """Return the keys at the index; options as of Arrays."""
+        """Return the keys at the index; the options are those of Arrays."""
         return keys_of(self._data.at[self._index].get(**options))
 
     def set(self, values: Any, **options: Any) -> PRNGKeyArray:
-        """Return all keys, with those at the index replaced by `values`, which are keys.
+        """Return all keys, with those at the index replaced by the keys `values`.
 
         Raises:
-            DtypeError: `values` are no keys.
+            DtypeError: `values` are not keys.
         """
         return keys_of(self._data.at[self._index].set(data_of("at.set", values), **options))
 
@@ -221,10 +221,10 @@ def keys_of(data: Any) -> PRNGKeyArray:
 
 
 def data_of(name: str, keys: Any) -> Array:
-    """Return what is behind an array of keys: an int64 Array of its shape.
+    """Return the data of an array of keys: an int64 Array of the same shape.
 
     Raises:
-        DtypeError: `keys` are no typed keys.
+        DtypeError: `keys` are not typed keys.
     """
     if type(keys) is not PRNGKeyArray:
         fix = "Make keys with jax.random.key, or from words with jax.random.wrap_key_data."
@@ -233,10 +233,10 @@ def data_of(name: str, keys: Any) -> Array:
 
 
 def compared(name: str, a: Any, b: Any) -> Array:
-    """Return for each key of `a`, against the one of `b`, whether they are equal, or, for `name` "not_equal", differ.
+    """Compare the keys of `a` and `b`: whether they are equal or, for `name` "not_equal", different.
 
     Raises:
-        DtypeError: one of them is no array of keys.
+        DtypeError: an argument is not an array of keys.
     """
     return (equal if name == "equal" else not_equal)(data_of(name, a), data_of(name, b))
 

@@ -1,4 +1,4 @@
-"""Products: matmul, einsum, and functions made of them."""
+"""Matmul, einsum, and functions built from them."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple
         return gx, None if gy is None else reshape(gy, y.shape)
     gx = unbroadcast(matmul(ct, matrix_transpose(y)), x.aval) if needed[0] else None
     if needed[1] and yn == 2 and xn > 2:
-        # one product over all rows, instead of one per batch element and a sum
+        # one matmul over all rows, instead of one per batch element and a sum
         rows = reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
         return gx, matmul(matrix_transpose(rows), reshape(ct, (rows.shape[0], ct.shape[-1])))
     gy = unbroadcast(matmul(matrix_transpose(x), ct), y.aval) if needed[1] else None
@@ -140,7 +140,7 @@ def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:
     x, y = operands
     xn, yn = x.ndim - batched[0], y.ndim - batched[1]
     if not batched[1] and yn == 2:
-        # the commonest case: one matrix for all examples, even where an example is a vector
+        # the most frequent case: all examples share one matrix, even if an example is a vector
         return matmul(x, y)
     if not batched[0] and xn == 1 and yn == 2:
         return matmul(x, y)
@@ -149,7 +149,7 @@ def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:
     if xn == 1 and yn == 1:
         return reduce.sum(multiply(x, y), -1)
     if not batched[0] and xn == 2:
-        # the transposed product has the shared matrix on the right, and is one product
+        # the transposed matmul has the shared matrix on the right, and is a single matmul
         return matrix_transpose(matmul(matrix_transpose(y), matrix_transpose(x)))
     x = expand_dims(x, -2) if xn == 1 else x
     y = expand_dims(y, -1) if yn == 1 else y
@@ -207,8 +207,8 @@ of_operator[matmul] = binary_fast(matmul_op, deferring(_promoted_matmul))
 
 @replayable
 def dot(x: Any, y: Any) -> Array:
-    """Return the dot product: of vectors, a number; of matrices, their product; otherwise over the last axis of x
-    and the second-to-last of y, as numpy.dot.
+    """Return the dot product of vectors, or the matmul of matrices. In general it sums over the last axis of x and the
+    second-to-last of y, as numpy.dot does.
 
     >>> import gtrace as gt
     >>> gt.dot(gt.array([1., 2.]), gt.array([3., 4.]))
@@ -223,7 +223,7 @@ def dot(x: Any, y: Any) -> Array:
 
 
 def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
-    """Return the sums of products over `axis`, of the conjugate of x with y; the other axes broadcast.
+    """Return the dot products of the conjugate of x with y over `axis`; the other axes broadcast.
 
     >>> import gtrace as gt
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
@@ -235,7 +235,7 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
 
 @replayable
 def outer(x: Any, y: Any) -> Array:
-    """Return the products of each element of x with each of y, as a matrix.
+    """Return the matrix of products of each element of x with each element of y.
 
     >>> import gtrace as gt
     >>> gt.outer(gt.array([1., 2.]), gt.array([3., 4.]))
@@ -294,7 +294,7 @@ def _einsum_impl(*xs: torch.Tensor, equation: str) -> torch.Tensor:
         return torch.einsum(equation, *[x.to(torch.float64) for x in xs]).to(dtype)
     if dtype.is_floating_point or dtype.is_complex or dtype is torch.int64:
         return torch.einsum(equation, *xs)
-    # torch sums the axes that one operand alone has in int64, and multiplies nothing with that but int64
+    # for axes that one operand alone has, torch sums in int64, and then multiplies only with int64
     return torch.einsum(equation, *[x.to(torch.int64) for x in xs]).to(dtype)
 
 
@@ -334,7 +334,7 @@ def _einsum_vjp(ct: Array, needed: Any, *rest: Any, equation: str) -> list[Array
             continue
         others = [(labels[j], arrays[j]) for j in range(len(arrays)) if j != k]
         known = set(result).union(*[set(term) for term, _ in others])
-        # labels that only this operand has were summed: their cotangent is constant along them
+        # labels of this operand alone were summed, so their cotangent is constant along them
         reached = "".join(label for label in labels[k] if label in known)
         source = ",".join([result, *(term for term, _ in others)])
         g = bind(_einsum, (ct, *(y for _, y in others)), (f"{source}->{reached}",))
@@ -375,12 +375,13 @@ _einsum = define(
 
 @replayable
 def einsum(equation: str, *operands: Any) -> Array:
-    """Return a sum of products in Einstein's notation, as numpy.einsum; without "->" the labels that come once, in
-    alphabetical order, make the result. More than two operands are multiplied two at a time.
+    """Return a sum of products in Einstein's notation, as numpy.einsum. More than two operands are multiplied pairwise.
+
+    Without "->", the result has the labels that appear once, in alphabetical order.
 
     Raises:
         ArgumentError: the equation is malformed.
-        ShapeError: a label stands for two sizes.
+        ShapeError: a label has two sizes.
 
     >>> import gtrace as gt
     >>> gt.einsum("ij,j->i", gt.ones((2, 3)), gt.ones(3))
@@ -420,9 +421,9 @@ def einsum(equation: str, *operands: Any) -> Array:
 def _contractions(
     labels: tuple[str, ...], result: str, shapes: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return which of several operands to multiply, one after the other: two at a time, with the least work in all.
+    """Return the order in which to contract several operands pairwise with the least work.
 
-    The product of each call takes the last place among the operands that are left.
+    The result of each contraction becomes the last of the remaining operands.
     """
     operands = [numpy.broadcast_to(numpy.zeros(()), shape) for shape in shapes]
     search = "optimal" if len(labels) <= MOST_SEARCHED else "greedy"
@@ -433,14 +434,14 @@ def _contractions(
         first, second, *others = sorted(places)
         pairs.append((first, second))
         count -= 1
-        for k, place in enumerate(others):  # without those before, and with the product so far at the end
+        for k, place in enumerate(others):  # without those before, and with the result so far at the end
             pairs.append((place - 2 - k, count - 1))
             count -= 1
     return tuple(pairs)
 
 
 def _labels(equation: str, arrays: Sequence[Array]) -> tuple[list[str], str]:
-    """Return the labels of each operand and of the result, with ellipses spelled out."""
+    """Return the labels of each operand and of the result, with ellipses expanded."""
     terms, arrow, result = equation.partition("->")
     labels = terms.split(",")
     if len(labels) != len(arrays):

@@ -1,4 +1,4 @@
-"""Sums and means of exponentials, as logarithms."""
+"""Logarithms of sums and means of exponentials."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def logsumexp(
     Args:
         x: floating array; integers become float32.
         axis: an axis, several, or None for all.
-        b: factors, a number or an array that x broadcasts with. Where it is 0, x does not count, even if infinite.
-        return_sign: return the logarithm of the sum's magnitude, and the sum's sign. Without, a negative sum gives NaN.
-        where: which elements count, a boolean array that broadcasts to x.
+        b: factors: a number, or an array that broadcasts with x. Where it is 0, x is ignored, even if infinite.
+        return_sign: return the logarithm of the sum's magnitude, and its sign. Otherwise a negative sum gives NaN.
+        where: a mask that broadcasts to x; other elements are ignored.
 
     Raises:
-        ShapeError: no such axis, or shapes that do not broadcast.
+        ShapeError: there is no such axis, or shapes do not broadcast.
 
     >>> import gtrace as gt
     >>> gt.logsumexp(gt.array([1000., -1000.]))
@@ -71,7 +71,7 @@ def logsumexp(
 
 
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
-    """Return log(mean(exp(x))) over `axis`, without overflow; `where` says which elements count.
+    """Return log(mean(exp(x))) over `axis`, without overflow, of the elements where the mask `where` holds.
 
     >>> import gtrace as gt
     >>> gt.nn.logmeanexp(gt.array([1000., 1000.]))
@@ -94,7 +94,7 @@ def log1mexp(x: Any) -> Array:
     """
     (x,) = promote("log1mexp", lift("log1mexp", x), floating=True)
     near = less(x, math.log(2))
-    # each side of the choice gets only values that it is made for, so that derivatives are finite
+    # each branch gets only values in its domain, so that derivatives are finite
     return logic.where(
         near, log(neg(expm1(neg(logic.where(near, x, 1.0))))), log1p(neg(exp(neg(logic.where(near, 1.0, x)))))
     )

@@ -1,4 +1,4 @@
-"""Comparisons, logical and bitwise operations, which have no derivative, and `where`."""
+"""Comparisons, logical and bitwise operations, which have no derivatives, and `where`."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ _where = define(
 def where(condition: Any, x: Any, y: Any) -> Array:
     """Return x where `condition` holds and y elsewhere; the three broadcast.
 
-    The cotangent of the operand that is not chosen is zero. Where its own derivative is infinite or NaN, the product
-    with zero is NaN, as usual in reverse mode: guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
+    The cotangent of the unselected operand is zero. If its own derivative is infinite or NaN, the product is NaN, as
+    usual in reverse mode. Guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
 
     >>> import gtrace as gt
     >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))
@@ -204,14 +204,14 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     mask = lift("where", condition)
     if mask.aval.dtype is not torch.bool:
         mask = not_equal(mask, 0)
-    if x.__class__ in (int, float) and y.__class__ in (int, float):  # both stay numbers, which programs know
+    if x.__class__ in (int, float) and y.__class__ in (int, float):  # both stay Python numbers
         dtype, _ = meeting((), (x, y))
         return bind(_where, (mask, *[number_operand("where", value, dtype, mask.aval.device) for value in (x, y)]))
     return bind(_where, (mask, *promote("where", x, y)))
 
 
 def _met(mask: Array, x: Any, y: Any) -> tuple[Instr, tuple[Any, ...]] | None:
-    """Return the instruction for operands whose types `where` has met, and the operands; None: they need promotion."""
+    """Return the instruction and the operands for known operand types; None if they need promotion."""
     if x.__class__ is Array:
         if y.__class__ is not Array:
             y = _number(y, x.aval)

@@ -1,4 +1,4 @@
-"""The operators and methods of Array, each naming the operation it stands for."""
+"""The operators and methods of Array, and the operations that they call."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gtrace.core.ops.operands import deferring, of_operator
 from gtrace.core.trace.array import Array
 
 namespace: types.ModuleType | None = None
-"""``gtrace.numpy``, which sets it: this module stands below it."""
+"""``gtrace.numpy``, which sets itself here, because it stands above this module."""
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
-"""Versions of the Python array API whose names ``gtrace.numpy`` follows."""
+"""Versions of the Python array API that ``gtrace.numpy`` follows."""
 
 
 def _operator(function: Any) -> Any:
@@ -59,7 +59,7 @@ def _comparing(function: Any) -> Any:
 
 
 class ArrayMethods:
-    """What Array can do besides holding a value. Type checkers see it as a base class of Array."""
+    """Operators and methods of Array. Type checkers see a base class of Array."""
 
     __slots__ = ()
 
@@ -128,7 +128,7 @@ class ArrayMethods:
     ptp = ndarray_methods.ptp
 
     def reshape(self: Any, *shape: Any, order: Any = "C", copy: Any = None) -> Array:
-        """Return the elements with another shape, passed as sizes or as one tuple; see `gt.reshape`."""
+        """Return the elements with another shape, given as sizes or as one tuple; see `gt.reshape`."""
         return shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order)
 
     ravel = shapes.ravel
@@ -146,7 +146,7 @@ class ArrayMethods:
         return ndarray_methods.compress(condition, self, axis, size=size)
 
     def to_device(self: Any, device: Any, *, stream: Any = None) -> Array:
-        """Return the array on `device`; there are no streams to choose from."""
+        """Return the array on `device`; there are no streams to choose."""
         if stream is not None:
             raise ArgumentError(message("to_device", "no stream", repr(stream), "Leave it out."))
         return create.to_device(self, device)
@@ -155,16 +155,16 @@ class ArrayMethods:
 
     @property
     def real(self: Any) -> Array:
-        """The real part; of a real array, the array itself."""
+        """The real part, or the array itself if it is real."""
         return complex_parts.real(self)
 
     @property
     def imag(self: Any) -> Array:
-        """The imaginary part; of a real array, zeros."""
+        """The imaginary part, or zeros for a real array."""
         return complex_parts.imag(self)
 
     def copy(self: Any) -> Array:
-        """Return another array of the same value, which stays when this one is given away."""
+        """Return another array of the same value, which stays usable if this one is donated."""
         return create.own(self)
 
     def __copy__(self: Any) -> Array:
@@ -187,7 +187,7 @@ class ArrayMethods:
         """Return the module of array functions, ``gtrace.numpy``.
 
         Raises:
-            ArgumentError: a version of the standard that it does not follow.
+            ArgumentError: `api_version` is not supported.
         """
         if api_version not in (None, *API_VERSIONS):
             raise ArgumentError(message("array_namespace", f"one of {', '.join(API_VERSIONS)}", repr(api_version)))
@@ -200,7 +200,7 @@ class ArrayMethods:
 
 
 def install() -> None:
-    """Put the methods on Array. They call operations, which need Array, so this runs after both are defined."""
+    """Add the methods to Array. They call operations, which need Array, so this runs after both are defined."""
     for name, value in vars(ArrayMethods).items():
         if name not in ("__module__", "__doc__", "__slots__", "__dict__", "__weakref__", "__hash__"):
             setattr(Array, name, value)

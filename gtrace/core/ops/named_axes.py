@@ -1,7 +1,7 @@
-"""Operations over a named axis, that of an enclosing `vmap`: sums, extremes, gathering and permutation of its examples.
+"""Operations over the named axis of an enclosing `vmap`: sums, extremes, gathers and permutations of its examples.
 
-They are operations of the program of one example. The vmap that has the name replaces them when it batches this program
-(`Rules.named`); every other vmap passes them through. What `Op.impl` computes is the case of an axis with one example.
+They belong to the program of one example. The vmap with that name replaces them when it batches the program
+(`Rules.named`); other vmaps keep them. `Op.impl` computes the result for an axis with one example.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _extreme(name: str, over: Any) -> Op:
 pmax_op = _extreme("pmax", reduce.max)
 pmin_op = _extreme("pmin", reduce.min)
 
-# -- places and elements of other examples
+# -- indices and elements of other examples
 
 
 def _index_named(
@@ -141,7 +141,7 @@ def _permute_named(
     sources: list[int | None] = [None] * size
     for source, to in perm:
         sources[to] = source
-    # a body may use no array from outside, so runs of neighbours are cut out in place of a gather
+    # a body cannot use outside arrays, so it slices runs of neighbours instead of a gather
     parts: list[Array] = []
     start = 0
     while start < size:

@@ -1,4 +1,4 @@
-"""Diagonals, chosen slices and ranges: what NumPy's arrays have as methods."""
+"""Diagonals, selected slices and ranges, which NumPy's arrays have as methods."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """Return the diagonals over two axes, as the last axis of the result.
 
     Args:
-        offset: how far above the main diagonal; negative: below.
+        offset: the distance above the main diagonal; negative: below.
 
     Raises:
-        ShapeError: fewer than two dimensions, or one axis twice.
+        ShapeError: there are fewer than two dimensions, or the axes are equal.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.diagonal(gnp.array([[1, 2], [3, 4]]))
@@ -64,7 +64,7 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 
 
 def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
-    """Return the range over `axis`, the largest element less the smallest.
+    """Return the largest minus the smallest element over `axis`.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.ptp(gnp.array([3., 1., 2.]))
@@ -77,13 +77,13 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     """Return the slices of x along `axis` (None: the elements of the flattened array) where `condition` holds.
 
     Args:
-        condition: a mask of one dimension, no longer than the axis.
-        size: how many slices to return, so that the function works while tracing; None: as many as there are.
-        fill_value: in place of slices that are missing.
+        condition: a one-dimensional mask, no longer than the axis.
+        size: the number of slices to return, which tracing needs; None: as many as `condition` selects.
+        fill_value: the value of missing slices.
 
     Raises:
-        ShapeError: a condition of another shape.
-        ConcretizationError: no size, while tracing.
+        ShapeError: the condition has another shape.
+        ConcretizationError: there is no size while tracing.
 
     >>> import gtrace.numpy as gnp
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))

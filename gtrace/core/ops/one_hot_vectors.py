@@ -1,4 +1,4 @@
-"""Classes as vectors: one_hot."""
+"""one_hot: classes as vectors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _one_hot_direct(
 
 
 def _scattered(x: torch.Tensor, num_classes: int, axis: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return the ones written into zeros, which is one pass over them in place of three."""
+    """Write ones into zeros: one pass over memory instead of three."""
     out = torch.zeros(*x.shape[:axis], num_classes, *x.shape[axis:], dtype=dtype, device=x.device)
     places = x.to(torch.int64)
     inside = (places >= 0) & (places < num_classes)
@@ -83,7 +83,7 @@ def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) ->
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:
-    """Return, for each integer of x, a vector with a one at that place; zeros for places outside.
+    """Return a vector with a one at index x for each integer of x, and zeros for out-of-range integers.
 
     >>> import gtrace as gt
     >>> gt.one_hot(gt.array([0, 2]), 3)

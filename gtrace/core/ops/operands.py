@@ -1,4 +1,4 @@
-"""Bringing operands to one dtype before an operation is recorded, so that every operation sees equal dtypes."""
+"""Converts operands to one dtype before an operation is recorded, so that every operation sees equal dtypes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from gtrace.core.trace.replayable import PURE, replayable
 # -- casts
 
 WEAK = "~"
-"""Follows the name of a dtype to which `astype` converts weakly."""
+"""A suffix of a dtype's name that makes the cast weak."""
 
 
 def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
     out = x.to(DTYPES[dtype.removesuffix(WEAK)])
-    # from weak to strong nothing changes but the type: two Arrays of one tensor would be one input of a program
-    return x.view(x.shape) if out is x and type(x) is torch.Tensor else out  # nothing is called while it is lowered
+    # a weak and a strong Array of one tensor would be the same input of a program, so return another tensor
+    return x.view(x.shape) if out is x and type(x) is torch.Tensor else out  # no call while it is lowered
 
 
 def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
@@ -73,8 +73,8 @@ _astype = define(
 def cast(x: Array, dtype: torch.dtype) -> Array:
     """Return `x` in `dtype`, strongly typed; `x` itself if it already is.
 
-    Floats that an integer dtype does not hold become what the processor makes of them, and with the setting
-    `jax_results` the nearest integer.
+    Floats that an integer dtype cannot represent get a value that depends on the processor. With the setting
+    `jax_results` they become the nearest integer.
     """
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
@@ -84,14 +84,14 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
 
 
 def weakened(x: Array, dtype: torch.dtype) -> Array:
-    """Return `x` in `dtype`, of which only the kind counts in promotion; `x` itself if it already is."""
+    """Return `x` weakly typed in `dtype`; `x` itself if it already is."""
     if x.aval.dtype is dtype and x.aval.weak:
         return x
     return bind(_astype, (x,), (SHORT[dtype] + WEAK,))
 
 
 def weak_like(values: Sequence[Array], avals: Iterable[Aval]) -> Sequence[Array]:
-    """Return arrays, with the setting `jax_results` weak where `avals` are; without it as they are."""
+    """Return arrays; with the setting `jax_results`, weak where `avals` are."""
     if thread.in_rule or not config.current.jax_results:
         return values
     return [weakened(v, v.aval.dtype) if a.weak else v for v, a in zip(values, avals, strict=True)]
@@ -103,10 +103,10 @@ def with_avals(values: Sequence[Array], avals: Iterable[Aval]) -> list[Array]:
 
 
 def counted(out: Array, x: Array | None = None) -> Array:
-    """Return a result of counting or summing that is int64 or uint64 in 32 bits, where the setting `x64` is off.
+    """Return an int64 or uint64 result of counting or summing in 32 bits, if the setting `x64` is off.
 
     Args:
-        x: what is summed: sums in its own dtype stay.
+        x: the summed array; a sum in its own dtype stays.
     """
     kind = out.aval.dtype
     if kind not in (torch.int64, torch.uint64) or wide() or (x is not None and x.aval.dtype is kind):
@@ -115,7 +115,7 @@ def counted(out: Array, x: Array | None = None) -> Array:
 
 
 def counting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function whose results are places or counts with each of them `counted`."""
+    """Return a function whose results, indices or counts, are `counted`."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -125,7 +125,7 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
-    """Return a cotangent in the dtype of the operand it belongs to: a real operand gets the real part."""
+    """Return a cotangent in the dtype of its operand: a real operand gets the real part."""
     return cast(ct if dtype in COMPLEX else real(ct), dtype)
 
 
@@ -154,9 +154,9 @@ on_device_op = define(
 
 
 def beside(device: torch.device, given: Any, x: Array) -> Array:
-    """Return the array `x` of what was `given` on a device, where other operands are.
+    """Return `x`, made of the user's value `given`, on the device of other operands.
 
-    Numbers and host data, such as lists and NumPy arrays, go there. Arrays and tensors of some size stay.
+    Numbers and host data, such as lists and NumPy arrays, move there. Arrays and tensors with dimensions stay.
     """
     if x.aval.device == device:
         return x
@@ -166,7 +166,7 @@ def beside(device: torch.device, given: Any, x: Array) -> Array:
 
 
 def _on_one_device(operands: Sequence[Any], arrays: list[Array | None]) -> list[Array | None]:
-    """Return the arrays of operands, of which numbers and host data have moved to where the others are."""
+    """Return the arrays of operands after numbers and host data have moved to the device of the others."""
     pairs = list(zip(operands, arrays, strict=True))
     placed = [x.aval for given, x in pairs if x is not None and isinstance(given, (Array, torch.Tensor))]
     devices = {a.device for a in placed}
@@ -180,12 +180,12 @@ _DOUBLE = (torch.float64, torch.complex128)
 
 
 def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Scalar]:
-    """Return the operands in their common dtype: Arrays cast, Python scalars as `Scalar`.
+    """Return the operands in their common dtype: Arrays are cast, Python scalars become `Scalar`.
 
-    At least one is an Array afterwards. With `floating`, integers and booleans become float32.
+    At least one result is an Array. With `floating`, integers and booleans become float32.
 
     Raises:
-        ArgumentError, DtypeError, DeviceError: an operand that cannot take part.
+        ArgumentError, DtypeError, DeviceError: an operand cannot take part.
     """
     values = [None if type(x) is Array else python_scalar(x) for x in operands]
     if all(value is not None for value in values):
@@ -206,7 +206,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
         dtype = float_of(dtype)
     device = common_device(op, present)
     weak = all(a.weak for a in avals)
-    # numbers alone, which JAX's integers and booleans take for the weak dtypes that they stand for
+    # in JAX, a number that decides over integers or booleans gives a weak result
     lasting = decided and config.current.jax_results and not thread.in_rule
     out: list[Array | Scalar] = []
     for x, value in zip(arrays, values, strict=True):
@@ -223,10 +223,10 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 
 
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
-    """Like `promote`, with Python scalars turned into 0-d Arrays, which keep their digits beside float64.
+    """Like `promote`, with Python scalars as 0-d Arrays, which keep their digits beside float64.
 
     Raises:
-        RangeError: an integer that the common dtype cannot hold.
+        RangeError: the common dtype cannot represent an integer.
     """
     lifted = [x if isinstance(x, numpy.ndarray) else lift(op, x) for x in operands]
     found = promote(op, *lifted, floating=floating)
@@ -242,13 +242,13 @@ def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Arra
 
 
 def as_arrays(op: str, *operands: Any) -> list[Array]:
-    """Return the operands as Arrays of their common floating dtype: Python scalars, too, keep all their digits."""
+    """Return the operands as Arrays of their common floating dtype; Python scalars keep all their digits."""
     found = promote(op, *operands, floating=True)
     return [x if isinstance(x, Array) else constant(x.value, x.aval) for x in found]
 
 
 def require_float(op: str, x: Array) -> None:
-    """Refuse an array that is not real and floating.
+    """Raise for an array that is not real and floating.
 
     Raises:
         DtypeError: it is not.
@@ -261,7 +261,7 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
     """Return a real tensor in float64.
 
     Raises:
-        NotImplementedError: it is complex. torch would drop the imaginary part, with a warning once in a process.
+        NotImplementedError: it is complex. torch would drop the imaginary part, with only one warning per process.
     """
     if x.is_complex():
         raise NotImplementedError("it is not implemented for complex numbers")
@@ -269,12 +269,12 @@ def doubled(x: torch.Tensor) -> torch.Tensor:
 
 
 def floating_like(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return `out` in the dtype of `x`, in float32 if that is not floating."""
+    """Return `out` in the dtype of `x`, or in float32 if that is not floating."""
     return out.to(x.dtype if x.is_floating_point() else torch.float32)
 
 
 def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a function of float64 tensors as one of any floating dtype, rounded once."""
+    """Return a float64 tensor function as one of any floating dtype, rounded once."""
 
     def call(*operands: torch.Tensor) -> torch.Tensor:
         return floating_like(function(*map(doubled, operands)), operands[0])
@@ -283,7 +283,7 @@ def widened(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 
 def accumulating(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a sum or product of torch's, of unsigned integers in uint64, as the array API has it; torch's is int64."""
+    """Return torch's sum or product with uint64 results for unsigned integers, as in the array API; torch has int64."""
 
     @functools.wraps(function)
     def call(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -306,12 +306,12 @@ def unary(
     of_complex: Callable[[Array], Array] | None = None,
     **fields: Any,
 ) -> Callable[[Any], Array]:
-    """Declare an elementwise operation of one array; returns its user function.
+    """Declare an elementwise operation of one array; return its user function.
 
     Args:
-        example: a call and what it prints, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
-        floating: integer and boolean operands become float32 first.
-        of_complex: what to do with a complex operand instead, where the derivative has another form.
+        example: a call and its output, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
+        floating: convert integer and boolean operands to float32 first.
+        of_complex: a function for complex operands, if their derivative has another form.
     """
     op = define(name, impl, elementwise=True, user=lambda x: public(x), **fields)
 
@@ -326,7 +326,7 @@ def unary(
     def slow(x: Any) -> Array:
         return converting(x) if floating and x.__class__ is Array and not x.aval.floating else any_operand(x)
 
-    # the fast path handles integer operands only for operations that do not convert them
+    # the fast path takes integer operands only for operations that do not convert them
     public = _published(op, unary_fast(op, slow), doc, example)
     return public
 
@@ -334,7 +334,7 @@ def unary(
 def binary(
     name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = False, **fields: Any
 ) -> Callable[[Any, Any], Array]:
-    """Declare an elementwise operation of two arrays, which broadcast; returns its user function."""
+    """Declare an elementwise operation of two arrays, which broadcast; return its user function."""
     op = define(name, impl, arity=2, elementwise=True, user=lambda x, y: public(x, y), **fields)
 
     def any_operands(x: Any, y: Any) -> Array:
@@ -345,7 +345,7 @@ def binary(
     def slow(x: Any, y: Any) -> Array:
         if x.__class__ is Array and y.__class__ is Array and x.aval.dtype is y.aval.dtype:
             if x.aval.weak is y.aval.weak and (x.aval.floating or not floating):
-                return any_operands(x, y)  # as they are: the fast path knows them from now on
+                return any_operands(x, y)  # unchanged, so that the fast path knows them from now on
         return converting(x, y)
 
     public = _published(op, binary_fast(op, slow, numbers=True, integers=not floating), doc, example)

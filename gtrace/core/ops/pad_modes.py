@@ -1,4 +1,4 @@
-"""Padding with numbers that follow from the array: statistics, ramps and odd reflections, as ``numpy.pad`` has them."""
+"""Padding with values that depend on the array: statistics, ramps and odd reflections, as in ``numpy.pad``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _median(x: Array, axis: int) -> Array:
 
 
 def _with_nan(x: Array, value: Array, axis: int) -> Array:
-    """Return a value, or NaN where there is one along the axis."""
+    """Return a value, or NaN if the axis contains one."""
     return add(value, multiply(mean(x, axis, True), 0.0)) if x.aval.floating else value
 
 
@@ -60,14 +60,14 @@ STATISTICS: dict[str, Callable[[Array, int], Array]] = {
     "mean": lambda x, axis: mean(x, axis, True),
     "median": _median,
 }
-"""By mode: what is put around, of the elements along an axis."""
+"""By mode: the function of an axis' elements that gives the padding."""
 
 
 def pad_statistic(x: Array, pairs: Pairs, mode: str, lengths: Any) -> Array:
-    """Return x with a statistic of the elements near each end beyond it.
+    """Return x padded with a statistic of the elements near each end.
 
     Args:
-        lengths: how many elements of an end count, as `pad` takes it; None: all.
+        lengths: the number of elements at each end, in the form of `pad`; None: all.
 
     Raises:
         ArgumentError: a length is not positive.
@@ -91,7 +91,7 @@ def pad_statistic(x: Array, pairs: Pairs, mode: str, lengths: Any) -> Array:
 
 
 def pad_ramp(x: Array, pairs: Pairs, end_values: Any) -> Array:
-    """Return x with straight lines from its ends to other values beyond it; between integers, rounded down."""
+    """Return x padded with linear ramps from its ends to other values; integers are rounded down."""
     ends = by_axis("end_values", end_values, x.ndim)
     for axis, pair in enumerate(pairs):
         size = x.shape[axis]
@@ -110,11 +110,11 @@ def pad_ramp(x: Array, pairs: Pairs, end_values: Any) -> Array:
 
 
 def pad_odd(x: Array, pairs: Pairs, mode: str) -> Array:
-    """Return x with its reflections in both ends beyond it, turned by the value there: 2 * end - reflection."""
+    """Return x padded with its odd reflections at both ends: 2 * end - reflection."""
     for axis, (before, after) in enumerate(pairs):
         size = x.shape[axis]
         period = size if mode == "symmetric" else size - 1
-        if not period:  # one element, which is its own reflection
+        if not period:  # a single element is its own reflection
             x = index_axis(x, constant_array(numpy.zeros(1 + before + after, numpy.int64), x.aval.device), axis)
             continue
         turns, places = numpy.divmod(numpy.arange(-before, size + after), period)

@@ -1,4 +1,4 @@
-"""Roll, pad, tile, repeat, tril and triu: elements rearranged, some replaced by constants."""
+"""roll, pad, tile, repeat, tril and triu."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ _roll = define(
 
 @replayable
 def roll(x: Any, shift: Any, axis: Any = None) -> Array:
-    """Return x shifted by `shift` places along `axis`, around the end; None shifts the flattened array.
+    """Return x shifted cyclically by `shift` elements along `axis`; None shifts the flattened array.
 
     Args:
-        shift: an integer or an array of integers, which may be traced; several, for as many axes.
+        shift: an integer or an array of integers, which may be traced; several for as many axes.
 
     >>> import gtrace as gt
     >>> gt.roll(gt.arange(4), 1)
@@ -96,7 +96,7 @@ def _pad_impl(x: torch.Tensor, value: torch.Tensor, widths: tuple[tuple[int, int
 
 
 def _pad_direct(avals: tuple[Aval, ...], widths: tuple[tuple[int, int], ...]) -> Callable[..., torch.Tensor] | None:
-    """Pad with a number, in one call of torch."""
+    """Pad with a number in one torch call."""
     x, value = avals
     if not x.shape or value.shape or value.device.type != "cpu":
         return None
@@ -154,12 +154,12 @@ def pad(
         mode: "constant", or, as in NumPy, "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum",
             "minimum", "mean", "median" or "empty" (which adds zeros).
         constant_values: a number or 0-d array; or numbers by side and axis, as `pad_width`.
-        end_values: where the lines of "linear_ramp" end, as `pad_width`.
-        stat_length: how many elements of an end the statistics are of, as `pad_width`; None: all.
-        reflect_type: "even", or "odd" for 2 * end - reflection in place of the reflection.
+        end_values: the end values of "linear_ramp", in the form of `pad_width`.
+        stat_length: the number of elements at each end for statistics, in the form of `pad_width`; None: all.
+        reflect_type: "even", or "odd" for 2 * end - reflection instead of the reflection.
 
     Raises:
-        ShapeError: negative widths, or pairs that do not match the axes.
+        ShapeError: a width is negative, or the pairs do not match the axes.
 
     >>> import gtrace as gt
     >>> gt.pad(gt.array([1., 2.]), (1, 2))
@@ -209,10 +209,10 @@ def pad(
 
 
 def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> Array:
-    """Return x with constants around it, each side its own; later axes are padded last, corners included.
+    """Return x padded with a separate constant on each side; later axes are padded last, corners included.
 
     Raises:
-        ShapeError: the constants are not one for all, one pair, or a pair for each axis.
+        ShapeError: the constants are not one number, one pair, or a pair for each axis.
     """
     try:
         sides = numpy.broadcast_to(numpy.asarray(values), (x.ndim, 2))
@@ -229,7 +229,7 @@ def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> A
 
 
 def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
-    """Return the slices of x at indices known while recording."""
+    """Return the slices of x at indices that are known while recording."""
     return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)
 
 
@@ -259,8 +259,8 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
     Args:
         repeats: an int, or one int for each element of the axis.
-        total_repeat_length: the size of the axis in the result, so that `repeats` need have no value yet while
-            tracing; it is cut, or the last element repeated, to that size.
+        total_repeat_length: the size of the axis in the result, so that `repeats` may be traced. The result is cut, or
+            the last element repeated, to that size.
 
     >>> import gtrace as gt
     >>> gt.repeat(gt.array([1, 2]), 2)

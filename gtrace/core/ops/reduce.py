@@ -53,7 +53,7 @@ _TRUTH = "the result is a truth value"
 
 
 def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a torch reduction for which an empty tuple of axes means no axis; torch takes it as all axes."""
+    """Return a torch reduction in which an empty tuple of axes means no axis; torch reduces all axes."""
 
     def reduce(x: torch.Tensor, axes: tuple[int, ...], keepdims: bool) -> torch.Tensor:
         if axes:
@@ -65,7 +65,7 @@ def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
 
 
 def _direct(method: Callable[..., torch.Tensor], short: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return the `Rules.direct` of a reduction: a call of this method, or what `short` returns for short axes."""
+    """Return the `Rules.direct` of a reduction: a call of this method, or the function that `short` returns."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
         if short is not None and (found := short(avals[0], axes, keepdims)) is not None:
@@ -93,7 +93,7 @@ def bad_axis() -> list[BadSample]:
 
 
 def _expand(ct: Array, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return a reduction's result or cotangent, spread over the shape of its operand."""
+    """Return a reduction's result or cotangent, broadcast to the shape of its operand."""
     shape = x.aval.shape
     kept = ct.aval.shape if keepdims else tuple([1 if k in axes else n for k, n in enumerate(shape)])
     if kept != ct.aval.shape:
@@ -162,10 +162,10 @@ _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy
 
 
 def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return exp(x - logsumexp(x)), divided by its sum: far from 0 `out` is rounded, and the sum is not 1."""
+    """Return exp(x - logsumexp(x)), normalized: far from 0, `out` is rounded, and the sum is not 1."""
     weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
     total = bind(sum_op, (weights,), (axes, True))
-    # beside an infinite element, whose weight is NaN, the others have none
+    # beside an infinite element, whose weight is NaN, the other weights are zero
     return divide(weights, logic.where(equal(total, total), total, 1.0))
 
 
@@ -218,11 +218,11 @@ def _joined(combine: Callable[[Any, Any], Array], x: Array, number: Any) -> Arra
 def sum(  # noqa: A001
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, initial: Any = None
 ) -> Array:
-    """Return the sum over `axis` (None: all; an int or several), of integers as int64, of unsigned ones as uint64.
+    """Return the sum over `axis` (None: all; an int or several); of integers as int64, of unsigned ones as uint64.
 
     Args:
-        where: a mask that broadcasts to x; only elements where it holds count.
-        initial: a number that is added.
+        where: a mask that broadcasts to x; other elements are ignored.
+        initial: a number to add.
 
     >>> import gtrace as gt
     >>> gt.sum(gt.ones((2, 3)), axis=1)
@@ -242,7 +242,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     """Return the mean over `axis`. Integers become float32.
 
     Args:
-        where: a mask that broadcasts to x; only elements where it holds count.
+        where: a mask that broadcasts to x; other elements are ignored.
 
     >>> import gtrace as gt
     >>> gt.mean(gt.array([1., 3.]))
@@ -285,8 +285,8 @@ def max(  # noqa: A001
     """Return the largest element over `axis`; NaN if there is one. Ties share the derivative.
 
     Args:
-        initial: a number that the result is at least; it is the result over no elements.
-        where: a mask that broadcasts to x; only elements where it holds count. It needs `initial`.
+        initial: a lower bound of the result, and the result over no elements.
+        where: a mask that broadcasts to x; other elements are ignored. It needs `initial`.
 
     >>> import gtrace as gt
     >>> gt.max(gt.array([[1., 5.], [3., 2.]]), axis=0)
@@ -303,8 +303,8 @@ def min(  # noqa: A001
     """Return the smallest element over `axis`; NaN if there is one. Ties share the derivative.
 
     Args:
-        initial: a number that the result is at most; it is the result over no elements.
-        where: a mask that broadcasts to x; only elements where it holds count. It needs `initial`.
+        initial: an upper bound of the result, and the result over no elements.
+        where: a mask that broadcasts to x; other elements are ignored. It needs `initial`.
 
     >>> import gtrace as gt
     >>> gt.min(gt.array([[1., 5.], [3., 2.]]), axis=0)
@@ -351,7 +351,7 @@ def _prod_impl(x: torch.Tensor, axis: int, keepdims: bool) -> torch.Tensor:
 
 
 def _prod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, keepdims: bool) -> tuple[Array]:
-    """Multiply halves pairwise in a tree and differentiate that: there is no division, so zeros are fine."""
+    """Multiply halves pairwise in a tree and differentiate that. It needs no division, so zeros are fine."""
     levels: list[tuple[Array, Array, Array | None]] = []
     while x.aval.shape[axis] > 1:
         size = x.aval.shape[axis]
@@ -401,11 +401,11 @@ def to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tupl
 def prod(
     x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None, initial: Any = None
 ) -> Array:
-    """Return the product over `axis`. Integers and booleans multiply in int64, unsigned ones in uint64.
+    """Return the product over `axis`; of integers and booleans as int64, of unsigned integers as uint64.
 
     Args:
-        where: a mask that broadcasts to x; only elements where it holds count.
-        initial: a number that is multiplied with.
+        where: a mask that broadcasts to x; other elements are ignored.
+        initial: a factor of the result.
 
     >>> import gtrace as gt
     >>> gt.prod(gt.array([2., 3., 4.]))

@@ -1,4 +1,4 @@
-"""Example operands for the registry walk, as functions that build NumPy arrays when called."""
+"""Sample operands for the registry walk, as functions that make NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gtrace.core.ir.cases import BadSample, Sample
 
 
 def rng(seed: int = 0) -> numpy.random.Generator:
-    """Return a generator that gives every run the same samples."""
+    """Return a generator whose samples are the same in every run."""
     return numpy.random.default_rng(seed)
 
 
@@ -28,7 +28,7 @@ def complex_uniform(*shape: int, seed: int = 0) -> numpy.ndarray:
 
 
 def unary_floats(low: float = -2.0, high: float = 2.0) -> Callable[[], list[Sample]]:
-    """Samples of one floating array in [low, high)."""
+    """Return samples of one floating array in [low, high)."""
 
     def build() -> list[Sample]:
         return [Sample((uniform(low, high, *shape, seed=k),)) for k, shape in enumerate([(3, 4), (), (0, 2), (5,)])]
@@ -43,7 +43,7 @@ def unary_integers() -> list[Sample]:
 def binary_floats(
     low: float = -2.0, high: float = 2.0, low2: float | None = None, high2: float | None = None
 ) -> Callable[[], list[Sample]]:
-    """Samples of two floating arrays that broadcast, and of an array with a Python scalar on either side."""
+    """Return samples of two floating arrays that broadcast, and of an array and a Python scalar in both orders."""
     a, b = (low if low2 is None else low2), (high if high2 is None else high2)
 
     def build() -> list[Sample]:
@@ -61,7 +61,7 @@ def binary_floats(
 
 
 def binary_integers(low2: int = -5, high2: int = 6) -> Callable[[], list[Sample]]:
-    """Samples of two integer arrays that broadcast, and of an array with a Python scalar."""
+    """Return samples of two integer arrays that broadcast, and of an array and a Python scalar."""
 
     def build() -> list[Sample]:
         x, y = rng().integers(-5, 6, (3, 4)), rng(1).integers(low2, high2, (4,))
@@ -76,26 +76,26 @@ def binary_booleans() -> list[Sample]:
 
 
 def both(*builders: Callable[[], list[Sample]]) -> Callable[[], list[Sample]]:
-    """Join several builders."""
+    """Return a function with the samples of several functions."""
     return lambda: [sample for build in builders for sample in build()]
 
 
 def shapes_differ() -> list[BadSample]:
-    """Two operands that do not broadcast."""
+    """Return a call with two operands that do not broadcast."""
     return [BadSample((numpy.ones((2, 3)), numpy.ones((4,))), {}, ShapeError, r"broadcast")]
 
 
 def floats_refused(*args: Any, **kwargs: Any) -> Callable[[], list[BadSample]]:
-    """Floating operands where integers are due."""
+    """Return a call with floating operands where integers are required."""
     return lambda: [BadSample(args or (numpy.ones(3), numpy.ones(3)), kwargs, DtypeError, r"integer")]
 
 
 def integral(
     density: Callable[..., float], bounds: Callable[..., tuple[float, float]], *parameters: Any
 ) -> numpy.ndarray:
-    """Return the integral of density(t, *parameters) between bounds(*parameters), by SciPy, for each element.
+    """Return the integral of density(t, *parameters) over bounds(*parameters), by SciPy, for each element.
 
-    References for what has no closed form and no function in SciPy.
+    It is the reference of functions without a closed form or a function in SciPy.
     """
     quad = importlib.import_module("scipy.integrate").quad
 
@@ -106,7 +106,7 @@ def integral(
 
 
 def scipy_special(name: str) -> Callable[..., Any]:
-    """Return a function of scipy.special as a reference; SciPy is imported when it is called."""
+    """Return a function of scipy.special as a reference; a call imports SciPy."""
 
     def reference(*args: Any, **kwargs: Any) -> Any:
         function = getattr(importlib.import_module("scipy.special"), name)

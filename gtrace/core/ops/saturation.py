@@ -1,4 +1,4 @@
-"""Conversion of floats to integers with JAX's results for numbers that the integer dtype does not hold."""
+"""Float-to-integer conversion with JAX's results for numbers out of range."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gtrace.core.trace.convert import lift
 INTEGERS = frozenset(
     [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64]
 )
-"""The dtypes that floats are saturated to."""
+"""The dtypes of the saturated results."""
 
 
 def _saturate(x: torch.Tensor, dtype: str) -> torch.Tensor:
     kind = DTYPES[dtype]
     info = torch.iinfo(kind)
     if info.bits <= 32:
-        # where the bounds are exact
+        # in a dtype that represents the bounds exactly
         wide = x if x.dtype is torch.float64 else x.float() if info.bits <= 16 else x.double()
         held = torch.where(wide == wide, wide, 0.0).clamp(info.min, info.max)
         return held.to(torch.int64).to(kind) if kind in WIDE_UNSIGNED else held.to(kind)
@@ -44,7 +44,7 @@ def _saturate(x: torch.Tensor, dtype: str) -> torch.Tensor:
 
 
 def _saturate_direct(avals: tuple[Aval, ...], dtype: str) -> Callable[..., torch.Tensor] | None:
-    """Look at the extremes first: mostly the conversion alone is enough."""
+    """Check the extremes first: usually a plain conversion is enough."""
     kind = DTYPES[dtype]
     (a,) = avals
     if a.device.type != "cpu" or 0 in a.shape or a.dtype not in FLOATS or kind in WIDE_UNSIGNED:
@@ -79,5 +79,5 @@ _op = define(
 
 
 def saturated(x: Array, dtype: torch.dtype) -> Array:
-    """Return floats as integers without their fractions: what is too large or small as the nearest one, NaN as 0."""
+    """Return floats truncated to integers; out-of-range numbers become the nearest integer, NaN becomes 0."""
     return bind(_op, (x,), (SHORT[dtype],))

@@ -1,4 +1,4 @@
-"""Operations that move elements without computing. All are linear, and each states its transpose."""
+"""Operations that move elements without computing. All are linear, and each declares its transpose."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Return `axis` (None: all, an int, or several) as sorted axes counted from the front.
 
     Raises:
-        ShapeError: there is no such axis, or one comes twice.
+        ShapeError: there is no such axis, or an axis is repeated.
     """
     if axis is None:
         return tuple(range(ndim))
@@ -79,9 +79,9 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     """Return a shape argument (an int or a sequence of ints) as a tuple.
 
     Raises:
-        ArgumentError: something in it is no integer.
+        ArgumentError: an entry is not an integer.
     """
-    sized = shape.ndim == 1 if isinstance(shape, numpy.ndarray) else hasattr(shape, "__iter__")  # or of some library's
+    sized = shape.ndim == 1 if isinstance(shape, numpy.ndarray) else hasattr(shape, "__iter__")  # any library's
     if shape.__class__ is tuple or (sized and not isinstance(shape, (str, Array))):
         return tuple([n if n.__class__ is int else as_int(op, "size", n) for n in shape])
     return (as_int(op, "size", shape),)
@@ -106,15 +106,15 @@ reshape_op = define(
 
 
 def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Array:
-    """Return the elements of x with another shape, in which one size may be -1.
+    """Return the elements of x with another shape; one size may be -1.
 
     Args:
-        order: in which the elements are read and written: "C", the last axis changes fastest, or "F", the first one.
+        order: the order in which elements are read and written. In "C" the last axis changes fastest, in "F" the first.
         copy: ignored; Arrays never change.
 
     Raises:
         ShapeError: the number of elements differs.
-        ArgumentError: another order.
+        ArgumentError: `order` is unknown.
 
     >>> import gtrace as gt
     >>> gt.reshape(gt.arange(6), (2, -1)).shape
@@ -130,7 +130,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
 
 
 def _integers(values: Any) -> tuple[int, ...] | None:
-    """Return a tuple of integers as it is, and None for anything else, which may equal one and mean something else."""
+    """Return a tuple of integers unchanged; None for other values, which may equal one but have another meaning."""
     if values.__class__ is not tuple:
         return None
     for n in values:
@@ -159,7 +159,7 @@ def _reshaping(x: Array, shape: Any) -> list[tuple[Op, Params]]:
 
 
 def ravel(x: Any, order: str = "C") -> Array:
-    """Return the elements of x as one dimension; see `reshape`.
+    """Return the elements of x in one dimension; see `reshape`.
 
     >>> import gtrace as gt
     >>> gt.ravel(gt.array([[1, 2], [3, 4]]))
@@ -169,7 +169,7 @@ def ravel(x: Any, order: str = "C") -> Array:
 
 
 def squeeze(x: Any, axis: Any = None) -> Array:
-    """Return x without axes of size 1: all of them, or those named.
+    """Return x without the given axes, or all axes, of size 1.
 
     Raises:
         ShapeError: a named axis has another size.
@@ -192,7 +192,7 @@ def squeeze(x: Any, axis: Any = None) -> Array:
 
 
 def expand_dims(x: Any, axis: Any) -> Array:
-    """Return x with new axes of size 1, so that they are at `axis` of the result.
+    """Return x with new axes of size 1 at positions `axis` of the result.
 
     >>> import gtrace as gt
     >>> gt.expand_dims(gt.zeros(3), 0).shape
@@ -229,7 +229,7 @@ permute_op = define(
 
 
 def permute_dims(x: Any, axes: Any = None) -> Array:
-    """Return x with its axes in another order; None reverses them.
+    """Return x with its axes permuted; None reverses them.
 
     >>> import gtrace as gt
     >>> gt.permute_dims(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -276,7 +276,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
 
 
 def moveaxis(x: Any, source: Any, destination: Any) -> Array:
-    """Return x with the axes `source` moved to the places `destination`; the others keep their order.
+    """Return x with the axes `source` moved to positions `destination`; the others keep their order.
 
     >>> import gtrace as gt
     >>> gt.moveaxis(gt.zeros((2, 3, 4)), 0, -1).shape
@@ -362,10 +362,10 @@ def broadcast_to(x: Any, shape: Any) -> Array:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Return the shape that arrays of these shapes broadcast to.
+    """Return the broadcast shape of these shapes.
 
     Raises:
-        ShapeError: they do not.
+        ShapeError: they do not broadcast.
 
     >>> import gtrace as gt
     >>> gt.broadcast_shapes((2, 1), 3)
@@ -400,17 +400,17 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
 
 
 def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> list[Array]:
-    """Return the coordinates of a grid, one array for each of the coordinates `xi` along its axes.
+    """Return the coordinates of a grid, one array for each of the sequences `xi`.
 
     Args:
         xi: arrays of at most one dimension.
-        indexing: ``"xy"``: the first coordinate changes along axis 1 and the second along axis 0; ``"ij"``: in order.
-        sparse: leave the axes along which a coordinate does not change at size 1.
+        indexing: ``"xy"``: the first coordinate varies along axis 1, the second along axis 0. ``"ij"``: in order.
+        sparse: keep the axes along which a coordinate is constant at size 1.
         copy: ignored; Arrays never change.
 
     Raises:
-        ArgumentError: another indexing.
-        ShapeError: coordinates of more than one dimension.
+        ArgumentError: `indexing` is unknown.
+        ShapeError: a sequence has more than one dimension.
 
     >>> import gtrace as gt
     >>> [x.shape for x in gt.meshgrid(gt.arange(3), gt.arange(2))]
@@ -434,7 +434,7 @@ def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, 
 
 
 def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:
-    return avals[0].shape != out.shape  # with an equal shape the operand itself is returned
+    return avals[0].shape != out.shape  # for an equal shape, the result is the operand itself
 
 
 def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray:
@@ -481,14 +481,14 @@ _full = define(
 def full_like_scalar(
     value: bool | int | float | complex, dtype: torch.dtype, shape: Any, device: torch.device = CPU
 ) -> Array:
-    """Return an array of one Python scalar, as part of the program."""
+    """Return an array filled with a Python scalar, as part of the program."""
     operand = number_operand("full", value, dtype, device)
     return bind(_full, (operand,), (as_shape("full", shape), str(device)))
 
 
 def constant(value: bool | int | float | complex, a: Aval) -> Array:
-    """Return an array of one Python scalar with the shape, dtype and device of `a`."""
-    if value.__class__ is int:  # which has one zero
+    """Return an array filled with a Python scalar, with the shape, dtype and device of `a`."""
+    if value.__class__ is int:  # an integer has only one zero
         return emit(*_constant(value, a))
     return full_like_scalar(value, a.dtype, a.shape, a.device)
 

@@ -1,4 +1,4 @@
-"""Sharding rules that operations share: which axes of the operands and the result are divided alike.
+"""Shared sharding rules: which axes of the operands and the result are split alike.
 
 A rule is called as ``rule(avals, **params)`` and returns `Factors`; None: each process computes all of it.
 """
@@ -36,13 +36,13 @@ def _without(text: str, axes: Sequence[int]) -> str:
 
 
 def same(avals: Sequence[Aval], **_: Any) -> Factors:
-    """Divide an operation that treats each element by itself."""
+    """Return the rule of an elementwise operation."""
     axes = letters(len(avals[0].shape))
     return Factors(f"{axes}->{axes}")
 
 
 def along(*names: str) -> Rule:
-    """Return the rule of an operation on lines along the axes that these attributes name; other axes are divided."""
+    """Return the rule of an operation along the axes in these attributes; other axes are split."""
 
     def rule(avals: Sequence[Aval], **params: Any) -> Factors:
         taken: list[int] = []
@@ -59,7 +59,7 @@ def reduction(reduce: str | None = None) -> Rule:
     """Return the rule of a reduction with attributes `axes`, or `axis`, and `keepdims`.
 
     Args:
-        reduce: how the results of parts are combined; None: reduced axes are whole.
+        reduce: how the results of parts are combined; None: reduced axes are not split.
     """
 
     def rule(
@@ -85,13 +85,13 @@ def _result_shape(params: dict[str, Any], shapes: list[Shape], result: Shape) ->
 
 
 def permuted(avals: Sequence[Aval], axes: tuple[int, ...]) -> Factors:
-    """Divide a transposition."""
+    """Return the rule of a transposition."""
     term = letters(len(axes))
     return Factors(f"{term}->{''.join(term[k] for k in axes)}")
 
 
 def broadcasted(avals: Sequence[Aval], shape: Shape) -> Factors:
-    """Divide a broadcast: axes that are repeated are whole."""
+    """Return the rule of a broadcast: repeated axes are not split."""
     result = letters(len(shape))
     start = len(shape) - len(avals[0].shape)
     kept = [k >= start and avals[0].shape[k - start] == n for k, n in enumerate(shape)]
@@ -100,7 +100,7 @@ def broadcasted(avals: Sequence[Aval], shape: Shape) -> Factors:
 
 
 def summed_to(avals: Sequence[Aval], shape: Shape) -> Factors:
-    """Divide a sum over the axes that a broadcast repeated."""
+    """Return the rule of a sum over the axes that a broadcast repeated."""
     term = letters(len(avals[0].shape))
     start = len(term) - len(shape)
     result = "".join(term[start + k] if avals[0].shape[start + k] == n else WHOLE for k, n in enumerate(shape))
@@ -108,12 +108,12 @@ def summed_to(avals: Sequence[Aval], shape: Shape) -> Factors:
 
 
 def filled(avals: Sequence[Aval], shape: Shape, device: str) -> Factors:
-    """Leave an array that is filled with one value whole; what uses it takes its part."""
+    """Return the rule of an array with one value: it is not split; its users take their parts."""
     return Factors(f"->{WHOLE * len(shape)}")
 
 
 def regrouped(avals: Sequence[Aval], shape: Shape) -> Factors:
-    """Divide a reshape: of axes that are joined, or split off one axis, the outermost one, into equal parts."""
+    """Return the rule of a reshape: the outermost of joined or divided axes is split into equal parts."""
     old = avals[0].shape
     if 0 in old:
         return Factors(f"{WHOLE * len(old)}->{WHOLE * len(shape)}")
@@ -132,7 +132,7 @@ def regrouped(avals: Sequence[Aval], shape: Shape) -> Factors:
 
 
 def _groups(old: Shape, new: Shape) -> list[tuple[list[int], list[int]]]:
-    """Return runs of axes, of the old and of the new shape, that hold the same elements; as short as possible."""
+    """Return the shortest runs of old and new axes that hold the same elements."""
     found = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -169,39 +169,39 @@ def _local_bounds(term: str) -> Callable[[dict[str, Any], list[Shape], Shape], d
 
 
 def sliced(avals: Sequence[Aval], bounds: Any) -> Factors:
-    """Divide a slice: axes that are cut are whole."""
+    """Return the rule of a slice: sliced axes are not split."""
     term = _sliced_term(avals[0].shape, bounds)
     return Factors(f"{term}->{term}", local=_local_bounds(term))
 
 
 def unsliced(avals: Sequence[Aval], shape: Shape, bounds: Any) -> Factors:
-    """Divide an embedding into zeros."""
+    """Return the rule of an embedding into zeros."""
     term = _sliced_term(shape, bounds)
     return Factors(f"{term}->{term}", local=_local_bounds(term))
 
 
 def updated(avals: Sequence[Aval], bounds: Any) -> Factors:
-    """Divide an update of a slice."""
+    """Return the rule of a slice update."""
     term = _sliced_term(avals[0].shape, bounds)
     return Factors(f"{term},{term}->{term}", local=_local_bounds(term))
 
 
 def padded(avals: Sequence[Aval], widths: Any) -> Factors:
-    """Divide a padding: axes that grow are whole."""
+    """Return the rule of a padding: padded axes are not split."""
     grown = [k for k, pair in enumerate(widths) if tuple(pair) != (0, 0)]
     term = _without(letters(len(avals[0].shape)), grown)
     return Factors(f"{term},->{term}")
 
 
 def matrices(avals: Sequence[Aval], **_: Any) -> Factors:
-    """Divide an operation on matrices, the last two axes, which are whole."""
+    """Return the rule of an operation on matrices: their axes, the last two, are not split."""
     ndim = len(avals[0].shape)
     term = _without(letters(ndim), (ndim - 2, ndim - 1))
     return Factors(f"{term}->{term}")
 
 
 def product(avals: Sequence[Aval]) -> Factors:
-    """Divide a product of matrices, vectors or batches of them."""
+    """Return the rule of a matmul of matrices, vectors or batches of them."""
     x, y = (a.shape for a in avals)
     batch = numpy.broadcast_shapes(x[:-2], y[:-2])
     names = letters(len(batch) + 3)
@@ -218,24 +218,24 @@ def product(avals: Sequence[Aval]) -> Factors:
 
 
 def contraction(avals: Sequence[Aval], equation: str) -> Factors:
-    """Divide a sum of products in Einstein's notation."""
+    """Return the rule of a sum of products in Einstein's notation."""
     return Factors(equation)
 
 
 def placed_codes(avals: Sequence[Aval], num_classes: int, axis: int, dtype: str) -> Factors:
-    """Divide a one-hot encoding: the axis of the classes is whole."""
+    """Return the rule of a one-hot encoding: the class axis is not split."""
     term = letters(len(avals[0].shape))
     return Factors(f"{term}->{term[:axis]}{WHOLE}{term[axis:]}")
 
 
 def searched(avals: Sequence[Aval], **_: Any) -> Factors:
-    """Divide the values that are searched for."""
+    """Return the rule of a search: the sought values are split."""
     term = letters(len(avals[1].shape))
     return Factors(f"{WHOLE},{term}->{term}")
 
 
 def picked(avals: Sequence[Aval], axis: int) -> Factors:
-    """Divide a gather along an axis, which is whole in the array and divided in the indices."""
+    """Return the rule of a gather along an axis: the array is not split along it, the indices are."""
     x, index = avals[0].shape, avals[1].shape
     term = letters(len(x))
     unequal = [k for k in range(len(x)) if k != axis and x[k] != index[k]]
@@ -244,7 +244,7 @@ def picked(avals: Sequence[Aval], axis: int) -> Factors:
 
 
 def scattered(avals: Sequence[Aval], axis: int) -> Factors:
-    """Divide a scatter along an axis: what is added is divided, and the sums of all parts are added up."""
+    """Return the rule of a scatter along an axis: the updates are split, and the parts' results added."""
     x, index, u = (a.shape for a in avals)
     term = letters(len(x))
     unequal = [k for k in range(len(x)) if k != axis and not x[k] == index[k] == u[k]]
@@ -268,13 +268,13 @@ def _indexed_terms(x: Shape, indices: Sequence[Shape], dims: tuple[int, ...]) ->
 
 
 def indexed(avals: Sequence[Aval], dims: tuple[int, ...]) -> Factors:
-    """Divide indexing by arrays: the indexed axes are whole, the index arrays are divided."""
+    """Return the rule of indexing by arrays: indexed axes are not split, index arrays are."""
     own, terms, result = _indexed_terms(avals[0].shape, [a.shape for a in avals[1:]], dims)
     return Factors(f"{','.join([own, *terms])}->{result}")
 
 
 def indexed_put(avals: Sequence[Aval], dims: tuple[int, ...], accumulate: bool, **_: Any) -> Factors | None:
-    """Divide writing at indices: with `accumulate` the index arrays too, and the sums of all parts are added up."""
+    """Return the rule of an indexed write. With `accumulate`, index arrays are split, and the parts' results added."""
     own, terms, values = _indexed_terms(avals[0].shape, [a.shape for a in avals[2:]], dims)
     u = avals[1].shape
     if len(u) != len(values):

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm: exponentials that sum to one along an axis."""
+"""Softmax and its logarithm."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _normal_samples() -> list[Sample]:
 
 
 def _along_last_axis(name: str) -> Callable[..., Any]:
-    """Return a function of scipy.special with our default axis."""
+    """Return a function of scipy.special with gtrace's default axis."""
     return lambda x, axis=-1: scipy_special(name)(x, axis=axis)
 
 
@@ -111,9 +111,9 @@ def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> A
     (x,) = promote_arrays(op.name, x, floating=True)
     keep = lift(op.name, where)
     keep = keep if keep.aval.dtype is torch.bool else not_equal(keep, 0)
-    broadcast_to(keep, x.shape)  # refuses what does not fit; the mask itself stays small
+    broadcast_to(keep, x.shape)  # raises if they do not broadcast; the mask itself stays small
     keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
-    # where nothing is kept, zeros are normalized: a row of -inf would give NaN
+    # normalize zeros where nothing is kept: a row of -inf would give NaN
     least = full_like_scalar(-math.inf, x.aval.dtype, (), x.device)
     filler = logic.where(reduce.any(keep, axis, keepdims=True), least, 0.0)
     return logic.where(keep, _normalize(op, logic.where(keep, x, filler), axis), outside)
@@ -125,10 +125,10 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Args:
         x: floating array; integers become float32.
         axis: an axis, several, or None for all.
-        where: which elements take part, a boolean array that broadcasts to x; the result is 0 at the others.
+        where: a mask that broadcasts to x. Other elements are ignored, and their result is 0.
 
     Raises:
-        ShapeError: no such axis, or `where` does not broadcast to x.
+        ShapeError: there is no such axis, or `where` does not broadcast to x.
 
     >>> import gtrace as gt
     >>> gt.softmax(gt.zeros(3), where=gt.array([True, True, False]))
@@ -143,10 +143,10 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Args:
         x: floating array; integers become float32.
         axis: an axis, several, or None for all.
-        where: which elements take part, a boolean array that broadcasts to x; the result is -inf at the others.
+        where: a mask that broadcasts to x. Other elements are ignored, and their result is -inf.
 
     Raises:
-        ShapeError: no such axis, or `where` does not broadcast to x.
+        ShapeError: there is no such axis, or `where` does not broadcast to x.
 
     >>> import gtrace as gt
     >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)

@@ -1,4 +1,4 @@
-"""Sorting and searching in sorted arrays."""
+"""Sorting, and searching in sorted arrays."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _argsort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
 
 
 def _indices(a: Aval) -> Aval:
-    """Return the type of an array of indices, one for each element."""
+    """Return the aval of one index per element."""
     return aval(a.shape, torch.int64, a.device)
 
 
@@ -104,10 +104,10 @@ def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
 def sort(
     x: Any, axis: int | None = -1, descending: bool = False, stable: bool | None = True, *, kind: str | None = None
 ) -> Array:
-    """Return x with the elements along `axis` (None: of the flattened array) in order; NaN counts as the largest.
+    """Return x sorted along `axis` (None: flattened); NaN counts as the largest.
 
     Args:
-        stable, kind: NumPy's names for ways to sort; equal elements always keep their order.
+        stable, kind: accepted as in NumPy; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.sort(gt.array([3., 1., 2.]))
@@ -122,10 +122,10 @@ def sort(
 def argsort(
     x: Any, axis: int | None = -1, descending: bool = False, stable: bool | None = True, *, kind: str | None = None
 ) -> Array:
-    """Return the int64 indices that sort x along `axis` (None: the flattened array); NaN counts as the largest.
+    """Return the int64 indices that sort x along `axis` (None: flattened); NaN counts as the largest.
 
     Args:
-        stable, kind: NumPy's names for ways to sort; equal elements always keep their order.
+        stable, kind: accepted as in NumPy; equal elements always keep their order.
 
     >>> import gtrace as gt
     >>> gt.argsort(gt.array([3., 1., 2.]))
@@ -164,17 +164,17 @@ _searchsorted = define(
 
 @counting
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Array:
-    """Return where in a, which is sorted, each element of v would be inserted to keep the order, as int64.
+    """Return the int64 index in sorted a before which each element of v belongs.
 
     Args:
-        a: one dimension, ascending; NaN counts as the largest, as in NumPy.
+        a: one-dimensional and ascending; NaN counts as the largest, as in NumPy.
         v: values of any shape.
-        side: ``"left"``: before elements that are equal; ``"right"``: after them.
+        side: ``"left"``: before equal elements; ``"right"``: after them.
         sorter: indices that sort a, as from ``gt.argsort``, if a is not sorted.
 
     Raises:
-        ShapeError: a has not one dimension.
-        ArgumentError: another side.
+        ShapeError: a is not one-dimensional.
+        ArgumentError: `side` is unknown.
 
     >>> import gtrace as gt
     >>> gt.searchsorted(gt.array([1, 2, 2, 3]), gt.array([2, 9]), side="right")
@@ -194,7 +194,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
 
 
 def _search_with_nan(sequence: Array, values: Array, side: str) -> Array:
-    """Search in floating numbers. torch would take NaN for small."""
+    """Search floating numbers; torch would treat NaN as small."""
     unknown = not_equal(sequence, sequence)
     found = _search(where(unknown, math.inf, sequence), values, side)
     known = subtract(sequence.shape[0], count_nonzero(unknown))
@@ -203,5 +203,5 @@ def _search_with_nan(sequence: Array, values: Array, side: str) -> Array:
 
 
 def _search(sequence: Array, values: Array, side: str) -> Array:
-    # flatten the values: torch requires their leading axes, which a batch adds to, to equal those of a
+    # flatten the values: torch requires their leading axes, to which a batch adds, to equal those of a
     return reshape(bind(_searchsorted, (sequence, ravel(values)), (side,)), values.shape)

@@ -1,7 +1,7 @@
 """Threefry-2x32 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), the cipher behind gt.random.
 
-It turns a key of two 32-bit words and a counter of two such words into two words that look random. Words are int64
-values in [0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 64 bits hold every sum and shift.
+It maps a key of two 32-bit words and a counter of two words to two words that look random. Words are int64 values in
+[0, 2**32): torch has no arithmetic on unsigned 32-bit integers, and 64 bits hold every sum and shift.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MASK = 0xFFFFFFFF
 """The low 32 bits."""
 
 FIRST, SECOND, XOR, PAIR = range(4)
-"""Which result the operation returns: the first or second word, their exclusive or, or first * 2**32 + second."""
+"""The result of the operation: the first or second word, their exclusive or, or first * 2**32 + second."""
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -39,12 +39,12 @@ Words = TypeVar("Words", int, torch.Tensor)
 
 
 def block(k0: Words, k1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
-    """Encrypt the counter (x0, x1) with the key (k0, k1), in 20 rounds, on ints or tensors; returns two words."""
+    """Encrypt the counter (x0, x1) with the key (k0, k1) in 20 rounds, on ints or tensors; return two words."""
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     x0, x1 = x0 + k0, (x1 + k1) & MASK
     for group in range(5):
         for distance in _ROTATIONS[group % 2]:
-            # x0 is masked only at the end: each sum adds less than 2**32, and int64 has room for all
+            # mask x0 only at the end: each sum adds less than 2**32, and int64 has room for all of them
             x0 = x0 + x1
             x1 = ((x1 << distance | x1 >> 32 - distance) ^ x0) & MASK
         x0 = x0 + keys[(group + 1) % 3]
@@ -67,9 +67,9 @@ _TURNS = tuple(tuple((_U32(d), _U32(32 - d)) for d in group) for group in _ROTAT
 
 
 def _on_cpu(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
-    """Encrypt as `_compute` does, with NumPy's unsigned words, which wrap around, a chunk at a time.
+    """Encrypt as `_compute` does, in chunks, with NumPy's unsigned words, which wrap around.
 
-    A call of NumPy's takes a third of the time of one of torch's, and there are 120.
+    There are 120 calls, and a NumPy call takes a third of the time of a torch call.
     """
     shape = numpy.broadcast_shapes(k0.shape, k1.shape, x0.shape, x1.shape)
     count = math.prod(shape)
@@ -96,10 +96,10 @@ def _part(word: int | numpy.ndarray, start: int, stop: int) -> Any:
 
 
 def _encrypted(words: list[Any], count: int) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Return the two words of `count` counters: the key and the counter, each a word of 32 bits or an array of them."""
+    """Return the two words of `count` counters. Each of key and counter is a 32-bit word or an array of them."""
     k0, k1, x0, x1 = words
     first, second, bits = (numpy.empty(count, _U32) for _ in range(3))
-    with numpy.errstate(over="ignore"):  # of single words
+    with numpy.errstate(over="ignore"):  # for scalar words
         keys = (k0, k1, k0 ^ k1 ^ _U32(_PARITY))
         first[:], second[:] = x0 + k0, x1 + k1
         for group in range(5):
@@ -115,9 +115,10 @@ def _encrypted(words: list[Any], count: int) -> tuple[numpy.ndarray, numpy.ndarr
 
 
 def _in_kernels(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
-    """Do as `_compute`, on elements in Inductor's kernels: of 32 bits, which wrap around; half as many vectors.
+    """Encrypt as `_compute` does, in Inductor's kernels, with 32-bit elements, which wrap around.
 
-    A shift to the right brings in copies of the sign, which are cut off; so bits beyond the 32nd would do no harm.
+    They need half as many vectors. A right shift brings in copies of the sign, which are masked out. So bits
+    beyond the 32nd do no harm.
     """
     k0, k1, first, second = (x.to(torch.int32) for x in (k0, k1, x0, x1))
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
@@ -134,7 +135,7 @@ def _in_kernels(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Any:
     return chosen.to(torch.int64) & MASK
 
 
-# one operation for torch too: a compiler should not see 150
+# one torch operation, so that a compiler does not see 150
 _library = torch.library.Library("gtrace", "FRAGMENT")
 _library.define("threefry2x32(Tensor k0, Tensor k1, Tensor x0, Tensor x1, int word) -> Tensor")
 _library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
@@ -165,7 +166,7 @@ def _samples() -> list[Sample]:
 
 
 def _reference(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> numpy.ndarray:
-    """The same on unsigned NumPy words, which wrap around by themselves."""
+    """Compute the same on unsigned NumPy words, which wrap around."""
     u = numpy.uint32
     a, b, c, d = (numpy.asarray(v, dtype=numpy.uint32) for v in numpy.broadcast_arrays(k0, k1, x0, x1))
     schedule = [a, b, a ^ b ^ u(_PARITY)]
@@ -190,7 +191,7 @@ _op = define(
 
 
 def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Array:
-    """Return the output word (`FIRST`, `SECOND`, `XOR` or `PAIR`) of key (k0, k1) and counter (x0, x1), all int64.
+    """Return the output word (`FIRST`, `SECOND`, `XOR` or `PAIR`) for key (k0, k1) and counter (x0, x1), all int64.
 
     The operands broadcast; at least one is an array.
     """

@@ -1,6 +1,6 @@
-"""The places of nonzero elements, and the distinct elements of an array: results whose sizes depend on values.
+"""Indices of nonzero elements, and distinct elements: results whose sizes depend on values.
 
-With ``size=`` the result has that size, so that the functions work while tracing. Without it they look at the values.
+With ``size=`` the result has that size, which tracing needs. Without it these functions read values.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def _places_of(mask: torch.Tensor) -> torch.Tensor:
 
 
 def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
-    """Return the places where a mask of one dimension holds, as int64.
+    """Return the int64 indices where a one-dimensional mask holds.
 
     Args:
-        size: how many to return, the first ones, with `fill` for those that are missing; None: all of them.
+        size: the number of indices to return, with `fill` for missing ones; None: all.
 
     Raises:
-        ConcretizationError: no size, while tracing.
+        ConcretizationError: there is no size while tracing.
     """
     if size is None:
         return wrap(_places_of(whole(mask, "size")))
     count = as_int(op, "size", size)
     if count < 0:
         raise ShapeError(message(op, "size >= 0", str(count), "Pass a non-negative integer."))
-    # each place is written to its number; those beyond the size, and where the mask is false, to one slot more
+    # each index is written at its rank; false elements, and those beyond the size, go to one extra slot
     number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
     out = full((count + 1,), fill, torch.int64, device=mask.device)
     written = out.at[number].set(arange(mask.shape[0], device=mask.device), mode="promise_in_bounds")
@@ -58,7 +58,7 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
 
 
 def filled(x: Array, mask: Array, fill: Any) -> Array:
-    """Return x, taken from the places where `mask` holds, with `fill` (an array or a number) beyond their count."""
+    """Return x, which was taken where `mask` holds, with `fill` (an array or a number) beyond its count."""
     present = less(arange(x.shape[0], device=x.device), reduce.sum(mask))
     present = reshape(present, (x.shape[0], *(1,) * (x.ndim - 1)))
     return where(present, x, cast(lift("fill_value", fill), x.aval.dtype))
@@ -66,15 +66,15 @@ def filled(x: Array, mask: Array, fill: Any) -> Array:
 
 @counting
 def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Array, ...]:
-    """Return the indices of the elements that are not zero, in row-major order: one int64 array an axis.
+    """Return the int64 indices of nonzero elements in row-major order, one array per axis.
 
     Args:
-        size: how many indices to return, so that the function works while tracing; None: as many as there are.
-        fill_value: a number, or one for each axis, for indices that are missing; None: 0.
+        size: the number of indices to return, which tracing needs; None: all.
+        fill_value: a number, or one per axis, for missing indices; None: 0.
 
     Raises:
-        ShapeError: a 0-d array.
-        ConcretizationError: no size, while tracing.
+        ShapeError: x is 0-d.
+        ConcretizationError: there is no size while tracing.
 
     >>> import gtrace as gt
     >>> gt.nonzero(gt.array([0., 3., 0., 5.]))
@@ -101,7 +101,7 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
 
 
 class UniqueAllResult(NamedTuple):
-    """The distinct elements, the first place of each, the number of each element's value, and how often each comes."""
+    """The distinct elements, their first indices, the inverse indices, and their counts."""
 
     values: Array
     indices: Array
@@ -110,21 +110,21 @@ class UniqueAllResult(NamedTuple):
 
 
 class UniqueCountsResult(NamedTuple):
-    """The distinct elements, and how often each comes."""
+    """The distinct elements, and their counts."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverseResult(NamedTuple):
-    """The distinct elements, and for each element of the array the number of its value."""
+    """The distinct elements, and for each element of the array the index of its value."""
 
     values: Array
     inverse_indices: Array
 
 
 def lexicographic(keys: Sequence[Array]) -> Array:
-    """Return the order of keys of one dimension, the last of which counts most."""
+    """Return the indices that sort one-dimensional keys lexicographically; the last key counts most."""
     order = argsort(keys[0])
     for key in keys[1:]:
         order = index_axis(order, argsort(index_axis(key, order, 0)), 0)
@@ -132,7 +132,7 @@ def lexicographic(keys: Sequence[Array]) -> Array:
 
 
 def first_of_runs(rows: Array, equal_nan: bool) -> Array:
-    """Return where in sorted elements, or rows of two dimensions, a new value begins."""
+    """Return where a new value begins in sorted elements, or sorted rows of two dimensions."""
     after, before = slice_axis(rows, 0, 1, rows.shape[0]), slice_axis(rows, 0, 0, max(rows.shape[0] - 1, 0))
     if not rows.shape[0]:
         return full((0,), False, torch.bool, device=rows.device)
@@ -147,15 +147,15 @@ def first_of_runs(rows: Array, equal_nan: bool) -> Array:
 def distinct(
     op: str, x: Array, axis: int | None = None, equal_nan: bool = False, size: int | None = None, fill: Any = None
 ) -> UniqueAllResult:
-    """Return the distinct elements of x, or slices along an axis, in order, and all that is known of them.
+    """Return the distinct elements of x, or its slices along an axis, in order, with indices and counts.
 
     Args:
         equal_nan: NaNs are one value.
-        size: how many values to return; None: all.
-        fill: for values that are missing; None: the smallest value. Their counts are 0.
+        size: the number of values to return; None: all.
+        fill: the value of missing elements; None: the smallest value. Their counts are 0.
 
     Raises:
-        ShapeError: a size and no `fill`, of nothing.
+        ShapeError: x is empty, and there is a size without `fill`.
     """
     shape = x.shape if axis is None else (x.shape[axis],)
     if axis is None:
@@ -192,11 +192,12 @@ def distinct(
 
 @counting
 def unique_all(x: Any) -> UniqueAllResult:
-    """Return the distinct elements of x in order, the first place of each in the flattened array, the number of the
-    value of each element of x, and how often each comes. Every NaN is a value of its own.
+    """Return the distinct elements of x in order, with their first indices, inverse indices, and counts.
+
+    Indices refer to the flattened array, and every NaN is distinct.
 
     Raises:
-        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+        ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
     >>> import gtrace as gt
     >>> gt.unique_all(gt.array([3, 1, 3])).indices
@@ -207,10 +208,10 @@ def unique_all(x: Any) -> UniqueAllResult:
 
 @counting
 def unique_counts(x: Any) -> UniqueCountsResult:
-    """Return the distinct elements of x in order, and how often each comes. Every NaN is a value of its own.
+    """Return the distinct elements of x in order, and their counts. Every NaN is distinct.
 
     Raises:
-        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+        ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
     >>> import gtrace as gt
     >>> gt.unique_counts(gt.array([3, 1, 3])).counts
@@ -222,10 +223,10 @@ def unique_counts(x: Any) -> UniqueCountsResult:
 
 @counting
 def unique_inverse(x: Any) -> UniqueInverseResult:
-    """Return the distinct elements of x in order, and the number of the value of each element of x.
+    """Return the distinct elements of x in order, and for each element of x the index of its value.
 
     Raises:
-        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+        ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
     >>> import gtrace as gt
     >>> gt.unique_inverse(gt.array([3, 1, 3])).inverse_indices
@@ -236,10 +237,10 @@ def unique_inverse(x: Any) -> UniqueInverseResult:
 
 
 def unique_values(x: Any) -> Array:
-    """Return the distinct elements of x in order. Every NaN is a value of its own.
+    """Return the distinct elements of x in order. Every NaN is distinct.
 
     Raises:
-        ConcretizationError: while tracing; ``gtrace.numpy.unique`` takes ``size=``.
+        ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
     >>> import gtrace as gt
     >>> gt.unique_values(gt.array([3, 1, 3]))

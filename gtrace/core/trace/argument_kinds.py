@@ -1,6 +1,6 @@
-"""The arguments of a call in one walk: what tells it from other calls, and the values.
+"""Collects the types and values of a call's arguments in one walk.
 
-This is the fast path of `gtrace.jit`. It reads the slots of Arrays in place, as a call would cost 50 ns an array.
+This is the fast path of `gtrace.jit`. It reads the slots of Arrays directly, because a call would cost 50 ns an array.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gtrace.core.trace.force import layout
 
 
 def gather(value: Any, kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
-    """Take arguments apart as `tree.flatten` does, in less time, if they are arrays in dicts, lists and tuples.
+    """Flatten arguments like `tree.flatten`, but faster, if they are arrays in dicts, lists and tuples.
 
     Args:
-        value: a dict with strings as keys, a list, a tuple or None.
-        kinds: to which what tells these arguments from others is added: types of arrays, keys and lengths.
-        tensors: to which the values are added.
+        value: a dict with string keys, a list, a tuple or None.
+        kinds: the list that gets the types of arrays, keys and lengths. It tells these arguments from others.
+        tensors: the list that gets the values.
 
     Returns:
-        Whether they are, and all arrays have a value.
+        Whether the arguments have this form, and all arrays have a value.
     """
     container = value.__class__
     if container is tuple:
@@ -57,19 +57,19 @@ def gather(value: Any, kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
                 kinds.append(kind)
             elif not gather(x, kinds, tensors):
                 return False
-    except RecursionError:  # `tree.flatten` refuses it
+    except RecursionError:  # `tree.flatten` raises for it
         return False
     return True
 
 
 def gather_named(kwargs: dict[str, Any], kinds: list[Any], tensors: list[torch.Tensor]) -> bool:
-    """Do the same for keyword arguments, after the others: f(x, k=y) is not f(x, {"k": y})."""
+    """Flatten keyword arguments after the others. The mark separates f(x, k=y) from f(x, {"k": y})."""
     kinds.append("**")
     return gather(kwargs, kinds, tensors)
 
 
 def noted_kinds(arguments: Sequence[Any]) -> list[Leaf | None] | None:
-    """Return the `gtrace.core.trace.force.layout` noted on each argument; None: not all are Arrays."""
+    """Return the cached `gtrace.core.trace.force.layout` of each argument; None unless all are Arrays."""
     try:
         return [x._leaf for x in arguments]
     except AttributeError:  # a Python scalar, or an array of another library
@@ -77,5 +77,5 @@ def noted_kinds(arguments: Sequence[Any]) -> list[Leaf | None] | None:
 
 
 def tensors_of(arrays: Sequence[Array]) -> list[Any]:
-    """Return the values of Arrays that have one."""
+    """Return the values of Arrays that have a value."""
     return [x._buf for x in arrays]

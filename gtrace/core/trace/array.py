@@ -34,13 +34,13 @@ __all__ = ["Array"]
 
 @attrs.frozen(eq=False)
 class Shard:
-    """A part of an array that this process holds.
+    """The part of an array that this process holds.
 
     Attributes:
         data: the part, as an array of this process alone.
-        index: its place in the array.
+        index: its index in the array.
         rank: the process.
-        replica_id: which one it is of the equal parts that processes hold, counted from 0.
+        replica_id: its number among the equal parts of processes, counted from 0.
     """
 
     data: Array
@@ -53,8 +53,8 @@ class Shard:
 class Array(ArrayBase):
     """An immutable, lazily computed array.
 
-    Operations on Arrays are recorded; looking at a value (``float``, ``print``, ``numpy``, ``gt.eval`` ...) runs what
-    was recorded. Make Arrays with ``gt.array``, ``gt.zeros`` and their like.
+    Operations on Arrays are recorded. Reading a value (``float``, ``print``, ``numpy``, ``gt.eval`` ...) runs the
+    recorded operations. Make Arrays with ``gt.array``, ``gt.zeros`` and similar functions.
 
     Attributes:
         aval: shape, dtype and device.
@@ -79,12 +79,12 @@ class Array(ArrayBase):
 
     @property
     def dtype(self) -> DType:
-        """The element type; it equals torch's, NumPy's and its name."""
+        """The element type. It equals torch's and NumPy's dtype, and its name."""
         return BY_TORCH[self.aval.dtype]
 
     @property
     def device(self) -> torch.device:
-        """Where the value lives."""
+        """The device of the value."""
         return self.aval.device
 
     @property
@@ -104,9 +104,9 @@ class Array(ArrayBase):
 
     @property
     def sharding(self) -> NamedSharding | None:
-        """Which part each process holds; None: this process has the value, and others have nothing to do with it.
+        """The part that each process holds; None: the value belongs to this process alone.
 
-        Asking for it computes the value: the layouts of results follow from the program as a whole.
+        Reading it computes the value, because the layouts of results follow from the whole program.
         """
         if self._buf is None and (self._trace is None or self._trace.capture is None):
             materialize(self, "sharding")
@@ -129,13 +129,13 @@ class Array(ArrayBase):
         """The bytes of one element."""
         return self.aval.dtype.itemsize
 
-    # looking at values
+    # reading values
 
     def item(self, *index: int) -> bool | int | float | complex:
-        """Return the one element, or the one at `index`, as a Python scalar.
+        """Return the only element, or the one at `index`, as a Python scalar.
 
         Args:
-            index: a place in the flattened array, or one for each axis.
+            index: an index into the flattened array, or one index per axis.
 
         Raises:
             ValueError: there is not exactly one element.
@@ -155,8 +155,7 @@ class Array(ArrayBase):
     def to_torch(self, *, copy: bool = True) -> torch.Tensor:
         """Return the value as a torch tensor.
 
-        With ``copy=False`` the tensor shares memory with this Array, and writing to it breaks the promise that Arrays
-        never change.
+        With ``copy=False`` the tensor shares memory with this Array. Do not write to it: Arrays must never change.
         """
         self._refuse_followed("to_torch")
         tensor = whole(self, "to_torch")
@@ -193,7 +192,7 @@ class Array(ArrayBase):
         if tensor.dtype in BIT_DTYPES:
             name = LONG[tensor.dtype]
             bits = _to_numpy(_bits(tensor))
-            bits.flags.writeable = False  # as the base of what is returned, it is within reach
+            bits.flags.writeable = False  # its owner can be reached as the base of the result
             try:
                 out = bits.view(name)
             except TypeError:
@@ -242,7 +241,7 @@ class Array(ArrayBase):
         return out.copy() if copy else out
 
     def __dlpack__(self, *, copy: bool | None = None, **kwargs: Any) -> Any:
-        """Lend a copy: a consumer may write to what it gets, torch even if it is told that it is read-only."""
+        """Return a copy: a consumer may write to it, as torch does even if the memory is marked read-only."""
         if copy is False:
             fix = "Allow the copy, or use x.numpy(), which is read-only."
             raise BufferError(message("dlpack", "copy=True or None, as Arrays never change", "copy=False", fix))
@@ -280,7 +279,7 @@ class Array(ArrayBase):
         raise ImmutableError(f"gt.Array is immutable. Build the array you want with indexing (at {user_location()})")
 
     def backward(self) -> NoReturn:
-        """Raise: gradients are functions here."""
+        """Raise, because gradients are functions in gtrace."""
         raise ImmutableError(
             "gt.Array has no .backward(). Write the loss as a function f(params) and use gt.value_and_grad(f)(params)"
             f" (at {user_location()})"
@@ -307,7 +306,7 @@ _new = object.__new__
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     host = (tensor.float() if tensor.dtype in BIT_DTYPES else tensor).cpu()
     if host.untyped_storage().resizable():
-        # from here on torch says that it is not, as of memory that came from outside; see `gtrace.core.trace.donation`
+        # torch now treats this memory as foreign; see `gtrace.core.trace.donation`
         host.made_by_torch = True  # type: ignore[attr-defined]
     return host.numpy()
 
@@ -332,12 +331,12 @@ _detach = without_modes(torch.Tensor.detach)
 
 
 def wrap(tensor: torch.Tensor, weak: bool = False) -> Array:
-    """Return an Array of this very tensor, which nobody may write to any more."""
+    """Return an Array of this tensor itself, which nobody may write to afterwards."""
     return wrap_as(tensor, aval(tuple(tensor.shape), tensor.dtype, tensor.device, weak))
 
 
 def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
-    """Return an Array of this very tensor, whose aval, and perhaps `Leaf`, is known."""
+    """Return an Array of this tensor itself, with a known aval and perhaps a known `Leaf`."""
     out: Array = _new(Array)
     out.aval = a
     out._trace = None
@@ -348,12 +347,12 @@ def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
 
 
 def fresh(x: Array) -> Array:
-    """Return another Array of the value that `x` has; gradients distinguish the two."""
+    """Return another Array with the value of `x`; gradients distinguish the two."""
     out: Array = _new(Array)
     out.aval = x.aval
     out._trace = None
     out._number = -1
     out._buf = x._buf
-    # noted on `x`, of which each call of a gradient makes another copy
+    # cached on `x`, because each call of a gradient copies it again
     out._leaf = x._leaf or layout(x)
     return out

@@ -1,4 +1,4 @@
-"""The state of an Array, in a class of its own, so that modules below `Array` can name what they hold."""
+"""The state of an Array, in its own class, so that modules below `Array` can use it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gtrace.core.ir.op import Leaf
 
 
 class ArrayBase:
-    """What every Array holds: its type, and its value or where the value comes from.
+    """The slots of every Array: its type, and its value or the trace that computes it.
 
-    `gtrace.core.trace.array.Array` is the one subclass. Its operators and methods are added when the operations exist
+    `gtrace.core.trace.array.Array` is the only subclass. Its operators and methods are added once the operations exist
     (`gtrace.core.ops.methods`, `gtrace.interop.tensor_methods`). Type checkers read them in `array_base.pyi`, which
     ``python tests/test_array_stub.py`` writes.
 
     Attributes:
         aval: shape, dtype and device.
-        _trace: the pending trace that will compute it, a `gtrace.core.trace.record.Trace`; None once there is a value.
-        _number: its number there; the inputs of a running gradient have negative ones.
-        _buf: the value; None: it is pending, or this is a placeholder.
-        _leaf: its record as an input of a trace; None: not made yet.
+        _trace: the pending `gtrace.core.trace.record.Trace` that will compute it; None once it has a value.
+        _number: its number in that trace; inputs of a running gradient have negative numbers.
+        _buf: the value; None if it is pending or a placeholder.
+        _leaf: its record as a trace input; None until it is made.
     """
 
     __slots__ = ("aval", "_trace", "_number", "_buf", "_leaf", "__weakref__")

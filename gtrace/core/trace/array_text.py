@@ -10,18 +10,18 @@ from gtrace.core.base.config import config
 
 _PREFIX = "Array("
 _THRESHOLD = 200
-"""Arrays of more elements are abbreviated."""
+"""Larger arrays are abbreviated."""
 
 
 def elements_text(values: np.ndarray, dtype: str) -> str:
-    """Return the text of an array that `print` shows."""
+    """Return the text that `print` shows for an array."""
     return str(_in_their_dtype(values, dtype))
 
 
 def _in_their_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Return values as NumPy shows them; those of bfloat16 and float8 come as float32.
+    """Return values in the dtype that NumPy prints; bfloat16 and float8 come as float32.
 
-    With the setting `jax_results`, and if ml_dtypes has taught NumPy these dtypes, they are shown as ml_dtypes does.
+    With the setting `jax_results` and ml_dtypes imported, they get ml_dtypes' dtypes and look.
     """
     if values.dtype.name == dtype or not config.current.jax_results or "ml_dtypes" not in sys.modules:
         return values
@@ -29,13 +29,13 @@ def _in_their_dtype(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def array_text(values: np.ndarray, dtype: str, *, weak: bool) -> str:
-    """Return the text of an array that `repr` shows.
+    """Return the text that `repr` shows for an array.
 
     Args:
-        values: what it holds; bfloat16 and float8 as float32.
+        values: the elements; bfloat16 and float8 as float32.
 
-    With the setting `jax_results` it is JAX's: it says that a dtype is weak, and follows NumPy's options of printing in
-    when to abbreviate.
+    With the setting `jax_results` it is JAX's text: it marks weak dtypes, and NumPy's print options decide when to
+    abbreviate.
 
     >>> array_text(np.ones(2, np.float32), "float32", weak=True)
     'Array([1., 1.], dtype=float32)'

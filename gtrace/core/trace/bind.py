@@ -29,7 +29,7 @@ _new = object.__new__
 
 @functools.lru_cache(maxsize=4096)
 def _whole_leaf(a: Aval) -> Leaf:
-    """Return the `Leaf` of an input of a captured trace, which stands for one that lies in memory without gaps."""
+    """Return the `Leaf` of an input of a captured trace. It stands for a contiguous input."""
     return leaf(a, contiguous_strides(a.shape))
 
 
@@ -39,7 +39,7 @@ def placeholder(trace: Trace, a: Aval) -> Array:
     out.aval = a
     out._buf = None
     out._trace = trace
-    out._leaf = None  # only an Array with a value has one: calls of jitted functions look them up
+    out._leaf = None  # only Arrays with a value have one, and calls of jitted functions read it
     out._number = trace.leaf(out, _whole_leaf(a))
     return out
 
@@ -48,7 +48,7 @@ def as_input(trace: Trace, x: Array) -> int:
     """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
 
     Raises:
-        LeakError: `x` is a placeholder whose own trace is over, or a gradient in another thread follows it.
+        LeakError: `x` is a placeholder whose trace has ended, or is followed by a gradient in another thread.
     """
     tensor = x._buf
     if tensor is None or (x._number < -1 and x._number != thread.mark):
@@ -59,7 +59,7 @@ def as_input(trace: Trace, x: Array) -> int:
         return trace.leaf(x, _whole_leaf(x.aval))
     if tensor is None:
         tensor = materialize(x, "thread")
-    # Trace.leaf, written out: every operand from outside passes here
+    # `Trace.leaf`, inlined: every operand from outside passes here
     number = trace.numbers.get(id(tensor))
     if number is None:
         kind = x._leaf
@@ -80,7 +80,7 @@ def as_input(trace: Trace, x: Array) -> int:
 
 
 def check_thread(x: Array) -> None:
-    """Refuse an Array that a gradient in another thread follows: what is computed here would not be seen there."""
+    """Raise for an Array that a gradient in another thread follows, because that gradient would miss this operation."""
     for mark, follows in list(followers.values()):
         if mark != thread.mark and follows(x):
             raise LeakError(
@@ -91,10 +91,10 @@ def check_thread(x: Array) -> None:
 
 
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
-    """Record ``op(*operands, **params)``; returns its result, which has no value yet.
+    """Record ``op(*operands, **params)``; return its pending result.
 
     Raises:
-        ShapeError, DtypeError, DeviceError: the operands do not fit, now and not when the program runs.
+        ShapeError, DtypeError, DeviceError: the operands do not fit. This is checked now, before the program runs.
     """
     avals = tuple([x.aval for x in operands])
     instr = op.table.get((exact_key(params) if op.numbers else params, *avals))
@@ -107,7 +107,7 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
 
 
 def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
-    """Return operands of which numbers and indices have followed the others to their device."""
+    """Return operands after numbers and indices have moved to the device of the others."""
     device = joint_device([x.aval for x in operands])
     if device is None:
         return list(operands)
@@ -124,12 +124,12 @@ def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:
 
 
 def follows(a: Aval) -> bool:
-    """Whether a value goes to the device of others: 0-d arrays of the CPU, as in torch, and weak ones of a GPU."""
+    """Whether a value moves to the device of others: a 0-d array on the CPU, as in torch, or a weak one on a GPU."""
     return not a.shape and (a.weak or a.device.type == "cpu")
 
 
 def joint_device(avals: Sequence[Aval]) -> torch.device | None:
-    """Return the device that operands meet on, if numbers and indices alone are on others; None if they are on one."""
+    """Return the common device of operands if only numbers and indices are elsewhere; None if all share one device."""
     fixed = {a.device for a in avals if not follows(a)}
     others = {a.device for a in avals if a.device.type != "cpu"}
     if len(others) != 1:
@@ -138,7 +138,7 @@ def joint_device(avals: Sequence[Aval]) -> torch.device | None:
 
 
 def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
-    """Record an instruction that is already known to fit `operands`."""
+    """Record an instruction that is known to fit `operands`."""
     trace = thread.trace
     step: list[Any] = [instr]
     for x in operands:
@@ -159,9 +159,9 @@ def emit(instr: Instr, operands: Sequence[Array | Scalar]) -> Array:
 
 
 def bind_all(op: Op, operands: Sequence[Array], params: Params = ()) -> list[Array]:
-    """Record an operation with several results; returns them.
+    """Record an operation with several results; return them.
 
-    Derivative rules of the user's in sub-graphs are left out of the list, so that they do not change the program's key.
+    The list omits user-defined derivative rules in sub-graphs, so they do not change the program's key.
     """
     avals = tuple([x.aval for x in operands])
     if has_rules(params):
@@ -228,7 +228,7 @@ def new_pending(trace: Trace, a: Any, number: int) -> Array:
 
 
 def another(x: Array) -> Array | None:
-    """Return another Array of the same value; None: a gradient or a capture has to see the copy as an operation."""
+    """Return another Array of the same value; None if a gradient or capture must see the copy as an operation."""
     trace = x._trace
     if x._buf is not None:
         return fresh(x) if x._number == -1 else None
@@ -240,12 +240,12 @@ def another(x: Array) -> Array | None:
 
 
 def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
-    """Do what recording an operation entails beyond recording it: log, locations, eager mode, budget."""
+    """Handle everything beyond recording: logs, locations, eager mode, budget."""
     if Recorded in bus.wanted:
         bus.emit(Recorded(instr.op.name, out._number, repr(instr.aval)))
     locations = trace.locations
     if locations is not None:
-        # two frames up: the caller is the function that recorded
+        # two frames up is the caller of the recording function
         locations[out._number] = thread.origin or users_line(sys._getframe(2))
     if thread.layout is not None:
         _lay_out(trace, thread.layout, instr, out)
@@ -257,7 +257,7 @@ def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
 
 
 def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> None:
-    """Record how the result of an operation that computes something is laid out; `out` is then that result."""
+    """Record the layout of an operation's result; `out` then becomes the laid-out result."""
     op, a = instr.op, instr.aval
     computes = op.elementwise or op.contraction or op.constant or not instr.ins
     params = layout.specs(a.shape) if computes and a.__class__ is Aval else None
@@ -276,7 +276,7 @@ def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> No
 
 
 def _overflow(trace: Trace, number: int) -> None:
-    """Cut the pending trace at the next cut of its loop or the end of its budget (`gtrace.core.trace.segmentation`)."""
+    """Cut the pending trace at the next loop boundary or the end of its budget (`gtrace.core.trace.segmentation`)."""
     segmentation, settings = thread.segmentation, config.current
     pending = len(trace.refs)
     full = trace.full or (pending >= settings.max_pending and not (segmentation.period and pending < settings.window))
@@ -285,7 +285,7 @@ def _overflow(trace: Trace, number: int) -> None:
         steady = segmentation.cut(trace.flat)
         flush("period" if steady else "budget")
         if steady:
-            # look again at the last operation of the next iteration, or, if its shape is not known, at each one
+            # check again at the last operation of the next iteration, or at each operation if its shape is unknown
             thread.trace.limit = min(thread.trace.limit, number if segmentation.shape else 0)
     elif full or (not segmentation.period and trace.limit and pending >= segmentation.search):
         if full:
@@ -296,5 +296,5 @@ def _overflow(trace: Trace, number: int) -> None:
             if segmentation.period:
                 thread.trace.limit = 0
     if not segmentation.period and trace.limit and trace is thread.trace:
-        # each operation takes at least one place in the list, so the budget cannot end before this number
+        # each operation adds at least one entry, so the budget cannot end before this number
         trace.limit = number + max(min(settings.max_pending, segmentation.search) - pending, 1)

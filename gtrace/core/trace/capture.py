@@ -1,4 +1,4 @@
-"""Capturing a function: run it on placeholders, keep the program; and replaying a program as ordinary operations."""
+"""Captures a function as a program by running it on placeholders, and replays programs as recorded operations."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Captured:
     """The program of a function for inputs of given avals.
 
     Attributes:
-        graph: its inputs are the arguments and then the constants.
-        constants: Arrays from outside that the function used.
-        result: what the function returned beside its outputs.
-        memo: what was made of the program, kept for the next capture of an equal one; None where this is the first.
-        token: the only output is that of calls that the function makes for their effect; it has none of its own.
+        graph: its inputs are the arguments, followed by the constants.
+        constants: Arrays from outside that the function uses.
+        result: what the function returns beside its outputs.
+        memo: values derived from the program, kept for the next capture of an equal one; None for the first capture.
+        token: the only output is a token for the effects of the function, which has no outputs of its own.
     """
 
     graph: Graph
@@ -46,10 +46,10 @@ class Captured:
 
 
 MAX_STRETCHES = 512
-"""Recordings remembered."""
+"""The number of cached recordings."""
 
 PLACES = 8
-"""Places in a pending list that an operation takes on average, at most, in what is recorded in one go."""
+"""The maximal average number of list entries per operation in a program that is recorded at once."""
 
 
 def capture(
@@ -61,7 +61,7 @@ def capture(
     tokens: str = "refused",
     knows: bool = False,
 ) -> Captured:
-    """Run `function` on placeholders of `avals`, in a trace of its own.
+    """Run `function` on placeholders of `avals`, in its own trace.
 
     Args:
         function: takes the placeholders; returns the Arrays that are the outputs, and anything to keep as `result`.
@@ -72,31 +72,31 @@ def capture(
         knows: what follows from no placeholder has a value, unless the function around is traced without such.
 
     Raises:
-        ConcretizationError: the function looked at a placeholder's value.
+        ConcretizationError: the function reads the value of a placeholder.
     """
     outer, layout = thread.trace, thread.layout
     trace = Trace(capture=name)
-    # before the trace is the current one, so that a signal handler cannot record an input ahead of the placeholders
+    # placeholders first: once the trace is current, a signal handler could record an input ahead of them
     trace.place = _place(avals, outer)
     trace.knows = knows and (outer.capture is None or outer.knows)
     inputs = [placeholder(trace, a) for a in avals]
-    thread.trace, thread.layout = trace, None  # a region around a function is not part of it
+    thread.trace, thread.layout = trace, None  # a region around a function does not include its body
     try:
         if torch.is_grad_enabled() or outer.tape is not None or outer.capture is not None:
             outputs, result = function(inputs)
-        else:  # torch.no_grad() around a traced function says nothing of what is computed in it
+        else:  # torch.no_grad() around a traced function does not apply to its body
             outputs, result = torch.enable_grad()(function)(inputs)
         token = not outputs and (bool(trace.effects) or tokens == "always")
         if token or trace.effects:
             outputs = _with_effects(outputs, trace, tokens)
-        # an output may come from outside, or be an input: either way it must have a number here
+        # an output may come from outside or be an input, but needs a number in this trace
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in outputs]
         if trace.knows:
             settle(trace, outputs)
     finally:
         thread.trace, thread.layout = outer, layout
         trace.closed = True
-    if not repeated or trace.special:  # of rules of the user's, each recording has its own
+    if not repeated or trace.special:  # user-defined rules belong to one recording
         program = trace.decode(numbers)
         stretch = Stretch(renumber(program.graph), tuple(program.slots))
     else:
@@ -112,9 +112,9 @@ def capture(
 
 
 def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:
-    """Return the GPU where a function of such arguments makes new arrays; None where the setting `device` decides.
+    """Return the GPU on which a function of these arguments makes new arrays; None: the setting `device` decides.
 
-    Numbers are on the CPU and go anywhere, so they have no say.
+    Numbers are on the CPU and move to other devices, so they do not count.
     """
     devices = {a.device for a in avals if a.shape or a.device != CPU}
     if not devices:
@@ -124,10 +124,10 @@ def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:
 
 
 def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[Array]:
-    """Return outputs that need the effects of the function being traced; of a function without outputs, a token.
+    """Return outputs that depend on the effects of the traced function; without outputs, return a token.
 
     Raises:
-        ArgumentError: the function has no outputs, and its caller knows of no tokens.
+        ArgumentError: the function has no outputs, and its caller does not accept tokens.
     """
     noted = [token for token, _ in trace.effects]
     after = REGISTRY["after"]
@@ -143,18 +143,18 @@ def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[A
 
 @attrs.frozen
 class NoOutputs:
-    """In place of the structure of the outputs, of a function with effects and without outputs."""
+    """Replaces the output structure of a function that has effects but no outputs."""
 
     structure: Any
 
     def unflatten(self, leaves: Iterable[Array]) -> Any:
-        """Return what the function returned; its effects are those of the function that it is called in."""
+        """Return the function's result; its effects become those of the calling function."""
         note_token(*leaves)
         return self.structure.unflatten([])
 
 
 def note_token(token: Array) -> None:
-    """Make the effects of a call those of the function that is being traced; outside of any, have them now."""
+    """Add the effects of a call to the function being traced; outside of any, run them now."""
     if thread.trace.capture is None:
         materialize(token, "callback")
     else:
@@ -163,13 +163,13 @@ def note_token(token: Array) -> None:
 
 @attrs.define(eq=False)
 class Stretch:
-    """What one run of a captured function recorded.
+    """The recording of one run of a captured function.
 
     Attributes:
         graph: the program, renumbered.
-        slots: of its inputs, in the trace.
-        captured: whether a capture returned it already.
-        memo: what was made of the program.
+        slots: the slots of its inputs in the trace.
+        captured: whether an earlier capture returned it.
+        memo: values derived from the program.
     """
 
     graph: Graph
@@ -183,7 +183,7 @@ class Stretch:
 
 
 def _weight(graph: Graph) -> int:
-    """Return the bytes, about, of what is remembered of a program that was recorded."""
+    """Return the approximate bytes of the cache entry of a recorded program."""
     return SMALL + PER_OPERATION * len(graph.nodes)
 
 
@@ -195,16 +195,16 @@ def _stretch(
     located: tuple[int, ...],
     lines: tuple[str, ...],
 ) -> Stretch:
-    """Return the program that a trace holds: the same object for equal recordings from the same lines.
+    """Return the program of a trace. Equal recordings from the same lines give the same object.
 
-    The function has run each time, so that a recording is only ever taken for one that it equals.
+    The function runs each time, so a cached program always equals the current recording.
     """
     program = decode(flat, [x for _, x in scalars], outputs, dict(zip(located, lines, strict=True)))
     return Stretch(renumber(program.graph), tuple(program.slots))
 
 
 def located(graph: Graph) -> Iterator[Node]:
-    """Iterate over the nodes of `graph`; what is recorded meanwhile has the location of the node."""
+    """Iterate over the nodes of `graph`; operations recorded meanwhile get the node's location."""
     if thread.trace.locations is None:
         yield from graph.nodes
         return
@@ -219,19 +219,19 @@ def located(graph: Graph) -> Iterator[Node]:
 
 @attrs.frozen(eq=False)
 class Template:
-    """The entries of a program in a pending list, but for where they stand there.
+    """The list entries of a program, independent of their position in the list.
 
     Attributes:
-        entries: as they would be at the beginning of a list, with scalars in the first slots.
-        values: the places of entries to which the place of the first is added.
-        inputs: the places of entries that are inputs, and which.
-        numbers: the places of entries that are codes of scalars, from which twice the number of slots before is taken.
+        entries: the entries at the beginning of a list, with scalars in the first slots.
+        values: indices of entries that are value numbers; the start position is added to them.
+        inputs: indices of entries that are inputs, with the input.
+        numbers: indices of entries that are scalar codes; twice the number of earlier slots is subtracted from them.
         scalars: the scalars, in order.
-        outputs: ("value", its place in the entries) or ("input", which one), with the aval.
-        places: the place of each operation in the entries.
+        outputs: ("value", index of its entry) or ("input", index of the input), with the aval.
+        places: the index of the entry of each operation.
         constants: the scalars, as operands.
-        operands: of each operation, by number: first come the inputs, then the constants, then the results.
-        blank: references to nothing, one for each operation, in place of those to Arrays: budgets count them.
+        operands: the operands of each operation, numbered in the order inputs, constants, results.
+        blank: a dead reference for each operation, in place of references to Arrays. Budgets count references.
     """
 
     entries: list[Any]
@@ -246,10 +246,10 @@ class Template:
     blank: tuple[weakref.ref[ArrayBase], ...]
 
     def record(self, trace: Trace, inputs: Sequence[Array], nodes: Sequence[Node]) -> list[Array] | None:
-        """Append the entries; returns the outputs, or None if something else was recorded in between.
+        """Append the entries; return the outputs, or None if another recording came in between.
 
         Args:
-            nodes: the operations, of which the template has all but the lines: equal programs may differ in these.
+            nodes: the operations with their lines. Equal programs may differ in their lines, so a template has none.
         """
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in inputs]
         slots, flat = trace.scalars, trace.flat
@@ -267,7 +267,7 @@ class Template:
         flat += entries
         end = len(flat)
         if end - len(entries) != start:
-            # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
+            # a signal handler or finalizer recorded an operation, so the value numbers in the entries are wrong
             flat[end - len(entries) : end] = (PADDING,) * len(entries)
             return None
         if trace.locations is not None:
@@ -293,7 +293,7 @@ class Template:
         return out
 
     def _tape(self, trace: Trace, start: int, inputs: Sequence[Array], nodes: Sequence[Node]) -> dict[int, Array]:
-        """Note the operations on the tape of the gradient around them; returns the results, by place in the entries."""
+        """Add the operations to the tape of the surrounding gradient; return the results by index of their entries."""
         values: list[Any] = [*inputs, *self.constants]
         first = len(values)
         entries = []
@@ -312,11 +312,11 @@ class Template:
 _templates: BoundedTable[int, tuple[Graph, Template | None]] = BoundedTable(
     MAX_STRETCHES, lambda known: _weight(known[0])
 )
-"""By identity of the program, which is kept: to compare equal programs takes longer than recording them."""
+"""By identity of the program, which is kept alive: comparing equal programs takes longer than recording them."""
 
 
 def _template(graph: Graph) -> Template | None:
-    """Return the template of a program; None if it has rules of the user's, which are called each time."""
+    """Return the template of a program; None if it has user-defined rules, which must run each time."""
     known = _templates.get(id(graph))
     if known is None:
         known = graph, _made_template(graph)
@@ -371,27 +371,27 @@ def _made_template(graph: Graph) -> Template | None:
 
 
 class _Gone:
-    """What is referred to by a reference to nothing."""
+    """The referent of dead references."""
 
 
 _GONE: Any = weakref.ref(_Gone())
 
 
 def room(trace: Trace, operations: int) -> bool:
-    """Whether so many operations can be recorded in one go: nothing is to be done for each but to note its line."""
+    """Whether this many operations fit, and need no handling except that their lines are noted."""
     if trace.capture is not None:
         return thread.layout is None and Recorded not in bus.wanted
     if len(trace.flat) + PLACES * operations < trace.limit:
         return True
     segmentation = thread.segmentation
-    # the limit is where operations are counted next; up to here nothing comes of that
+    # operations are next counted at the limit; until then nothing happens
     most = min(config.current.max_pending, segmentation.search)
     counted = trace.limit and not trace.full and not segmentation.period
     return bool(counted) and len(trace.refs) + 2 * operations < most
 
 
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """Record the operations of `graph` on `inputs` in the current trace; returns its outputs."""
+    """Record the operations of `graph` on `inputs` in the current trace; return its outputs."""
     trace = thread.trace
     if len(graph.nodes) > 1 and room(trace, len(graph.nodes)):
         template = _template(graph)

@@ -1,8 +1,8 @@
-"""The end of a program whose updates write over their operands, when it may no longer be run again.
+"""Completes a program whose updates overwrite their operands, so that it cannot run again.
 
-Until an update begins, a program can be interrupted, or fail, and is run again from its inputs when somebody looks at
-one of its Arrays. From then on the trace has a `Completion`, and whoever looks at an Array completes it: in the thread
-that was interrupted, in a signal handler or finalizer that runs in the middle, or in another thread.
+Until the first update begins, an interrupted or failed program can run again from its inputs, if one of its Arrays is
+read. After that the trace has a `Completion`, and every reader of an Array completes it. The reader may be the
+interrupted thread, a signal handler, a finalizer or another thread.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from gtrace.core.trace.recomputing_trace import RecomputingTrace
 from gtrace.core.trace.record import Trace
 
 WRITING = new_lock()
-"""Held while inputs of programs are written over, and while somebody takes those of another thread's program."""
+"""Held while a program overwrites inputs, and while another thread's program is taken over."""
 
 
 @attrs.frozen(eq=False)
 class _Writes:
-    """The calls that write, each of which is made once.
+    """The pending writing calls, each of which is made once.
 
     Attributes:
-        left: the calls that are to be made. The iterator, and the kernels, are in C: a call has begun if and only if
-            the iterator has left it behind, and has ended when any Python of this thread runs.
-        operands: of each update.
+        left: an iterator that makes the remaining calls. It and the kernels are written in C. So a call has begun if
+            and only if the iterator has passed it, and it has ended whenever Python code of this thread runs.
+        operands: the operands of each update.
     """
 
     left: Iterator[Any]
@@ -44,14 +44,14 @@ class _Writes:
 
 
 class Completion:
-    """Gives the Arrays of a program their values.
+    """Assigns the values of a program to its Arrays.
 
     Args:
         trace: the program.
-        arrays: of its outputs.
-        numbers: theirs in the program.
-        results: their values; None for those that follow from others.
-        updates: those that the program has deferred.
+        arrays: the Arrays of its outputs.
+        numbers: the numbers of the outputs in the program.
+        results: the values; None for values that follow from others.
+        updates: the program's deferred updates.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class Completion:
         self._results, self._updates = results, updates
         self._writes: dict[None, _Writes] = {}
         self._error: Exception | None = None
-        # the inputs that Arrays without a value are computed from are somebody's
+        # inputs that Arrays without a value still need must not be overwritten
         slots = results.lazy.slots.values() if isinstance(results, PartialResults) else ()
         self._kept = [trace.leaves[slot] for slot in slots]
 
     @without_modes
     def finish(self) -> None:
-        """Make what is left of the updates, and give the Arrays their values.
+        """Make the remaining updates, and assign the values of the Arrays.
 
         Raises:
             ExecutionError: an update failed.
@@ -89,7 +89,7 @@ class Completion:
                 ) from self._error
             writes = self._writes.get(None)
             if writes is None:
-                # a signal handler may finish everything in the middle of this, and then what it has made counts
+                # a signal handler may complete everything at this point; its results then count
                 writes = self._writes.setdefault(None, self._decided({*map(id, trace.leaves)}))
             try:
                 with beside_worker():
@@ -101,13 +101,13 @@ class Completion:
                 if result.__class__ is DeferredResult:
                     self._results[k] = writes.operands[result.update][result.place][result.number]
             assign(trace, self._arrays, self._numbers, self._results, -1)
-            # the trace has this object as long as there is a trace, so it must not have the trace
+            # the trace refers to this object, so drop the reference back
             self._trace = None
             self._arrays = self._updates = self._kept = self._results = []
             self._writes = {}
 
     def _decided(self, inputs: set[int]) -> _Writes:
-        """Decide what is written over: the arrays that nobody but the trace has. The others are copied."""
+        """Choose the arrays to overwrite: those that the trace alone holds. Others are copied."""
         operands, calls = {}, []
         for update in self._updates:
             if update.settled:
@@ -121,10 +121,10 @@ class Completion:
 def assign(
     trace: Trace, arrays: Sequence[ArrayBase], numbers: Sequence[int], results: Sequence[Any], mark: int
 ) -> None:
-    """Give the Arrays of a program their values; those without one follow from others.
+    """Assign the values of a program to its Arrays. Arrays without a value follow from others.
 
     Args:
-        mark: the number that they get, by which a gradient knows them.
+        mark: the number that they get. It tells gradients whether they follow them.
     """
     recomputing = RecomputingTrace(trace, numbers, results) if results.__class__ is PartialResults else None
     for x, tensor in zip(arrays, results, strict=True):
@@ -136,6 +136,6 @@ def assign(
         x._number = mark
 
 
-if hasattr(os, "register_at_fork"):  # not on every system
-    # a child has no threads that could finish what they were writing
+if hasattr(os, "register_at_fork"):  # some systems lack it
+    # a child lacks the threads that could finish their writes
     os.register_at_fork(before=WRITING.acquire, after_in_parent=WRITING.release)

@@ -1,4 +1,4 @@
-"""Outside values to Arrays and back: NumPy, torch, DLPack, Python scalars and nested lists."""
+"""Conversion of outside values to Arrays and back: NumPy, torch, DLPack, Python scalars and nested lists."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype not 
 
 
 def from_torch(tensor: torch.Tensor) -> Array:
-    """Return an Array of a torch tensor, sharing its memory: do not write to the tensor afterwards.
+    """Return an Array that shares the memory of a torch tensor: do not write to the tensor afterwards.
 
-    Use ``gt.array`` to copy instead. The tensor is detached from torch's autograd.
+    Use ``gt.array`` to copy. The tensor is detached from torch's autograd.
 
     Raises:
-        ArgumentError: not a tensor, a sparse or quantized one, or one without values of its own: a FakeTensor, a tensor
-            inside a transform of torch, or a subclass that wraps other tensors.
-        DtypeError: an unsupported dtype.
-        DeviceError: an unsupported device, such as meta.
+        ArgumentError: it is not a tensor, is sparse or quantized, or has no values of its own. FakeTensors, tensors in
+            transforms of torch, and subclasses that wrap tensors have none.
+        DtypeError: the dtype is not supported.
+        DeviceError: the device is not supported, such as meta.
 
     >>> import torch
     >>> from_torch(torch.ones(2))
@@ -56,10 +56,10 @@ def from_torch(tensor: torch.Tensor) -> Array:
 
 
 def received(x: Array) -> Array:
-    """Return an array from outside, which has a value, with the dtype that the setting `x64` allows.
+    """Return an array from outside, which has a value, in the dtype that the setting `x64` allows.
 
     Raises:
-        DtypeError: integers that 32 bits do not hold.
+        DtypeError: 32 bits cannot represent an integer in it.
     """
     kind = NARROW.get(x.aval.dtype)
     if kind is None or wide():
@@ -83,7 +83,7 @@ def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @without_modes
 def plain_tensor(op: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's values as a tensor without a subclass and without autograd, sharing memory.
+    """Return the tensor's values as a plain tensor without autograd, sharing memory.
 
     Raises:
         ArgumentError, DtypeError, DeviceError: see `from_torch`.
@@ -104,7 +104,7 @@ def plain_tensor(op: str, tensor: torch.Tensor) -> torch.Tensor:
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return False  # a subclass that handles torch's calls by itself keeps its values elsewhere, or has none
+        return False  # such a subclass handles torch's calls itself, and has its values elsewhere or none
     try:
         return not tensor.numel() or tensor.data_ptr() != 0
     except RuntimeError:  # inside torch.func transforms
@@ -112,11 +112,11 @@ def _has_memory(tensor: torch.Tensor) -> bool:
 
 
 def from_numpy(value: numpy.ndarray) -> Array:
-    """Return an Array of a NumPy array, sharing its memory where torch can: do not write to it afterwards.
+    """Return an Array that shares a NumPy array's memory if torch can: do not write to the array afterwards.
 
     Raises:
-        ArgumentError: not a NumPy array.
-        DtypeError: an unsupported dtype (strings, objects, dates, ...).
+        ArgumentError: it is not a NumPy array.
+        DtypeError: the dtype is not supported (strings, objects, dates, ...).
 
     >>> from_numpy(numpy.arange(3))
     Array([0, 1, 2], dtype=int64)
@@ -129,7 +129,7 @@ def from_numpy(value: numpy.ndarray) -> Array:
 
 
 def shared(value: numpy.ndarray) -> Array:
-    """Return an Array of a NumPy array in its own dtype, whatever the settings are; see `from_numpy`."""
+    """Return an Array of a NumPy array in its own dtype, whatever the settings; see `from_numpy`."""
     if value.dtype not in _NUMPY:
         as_dtype(value.dtype)
     # only subclasses can be masked, and numpy.ma takes 4 ms to import
@@ -139,7 +139,7 @@ def shared(value: numpy.ndarray) -> Array:
     if not (flags.writeable and flags.aligned and value.dtype.isnative) or any(
         stride < 0 or stride % itemsize for stride in value.strides
     ):
-        # a new array: a copy of one with a single row may keep its strides
+        # a new array: a copy of an array with one row may keep its strides
         value = numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C")
     return wrap(_from_numpy(value))
 
@@ -148,15 +148,15 @@ _from_numpy = without_modes(torch.from_numpy)
 
 
 def from_dlpack(value: Any, *, device: Any = None, copy: bool | None = None) -> Array:
-    """Return an Array of any object with ``__dlpack__``, sharing its memory: do not write to it afterwards.
+    """Return an Array that shares the memory of an object with ``__dlpack__``: do not write to the object afterwards.
 
     Args:
-        device: where the Array lives; None: where the object does.
-        copy: True: with memory of its own; False: never, even for another device; None: only for that.
+        device: the device of the Array; None: that of the object.
+        copy: True: copy the memory. False: never copy, even for another device. None: copy only for another device.
 
     Raises:
-        ArgumentError: no such object, or one that does not lend its memory.
-        DtypeError: an unsupported dtype.
+        ArgumentError: it is not such an object, or does not export its memory.
+        DtypeError: the dtype is not supported.
 
     >>> import torch
     >>> from_dlpack(torch.zeros(2))
@@ -202,7 +202,7 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
 
     Raises:
         ShapeError: the lists are ragged.
-        DtypeError: something in them is no number.
+        DtypeError: an element is not a number.
     """
     try:
         host = numpy.array(value)
@@ -241,18 +241,19 @@ def _as_uint64(value: Any) -> numpy.ndarray:
 
 
 def _became_floats(host: numpy.ndarray, value: Any) -> bool:
-    """Whether NumPy made floats of integers, as it does when no integer dtype holds them all."""
+    """Whether NumPy turned integers into floats, because no integer dtype represents all of them."""
     if host.dtype.kind != "f" or not (numpy.abs(host) >= 2.0**63).any():
         return False
     return all(isinstance(x, int) for x in numpy.array(value, dtype=object).flat)
 
 
 def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
-    """Refuse host data that a dtype cannot hold: complex numbers in a real one, and in an integer one NaN, infinities
-    and integers out of range.
+    """Raise for host data that a dtype cannot represent.
+
+    These are complex numbers for a real dtype, and NaN, infinities or integers out of range for an integer dtype.
 
     Raises:
-        DtypeError: with the first offending value.
+        DtypeError: names the first such value.
     """
     if dtype in COMPLEX or dtype is torch.bool:
         return
@@ -269,7 +270,7 @@ def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
             message("array", f"finite values for {LONG[dtype]}", str(bad), "Use a float dtype or gt.where.")
         )
     info = torch.iinfo(dtype)
-    # as Python ints: as a float, the largest int64 is 2.0**63, which does not fit
+    # Python ints, because the largest int64 as a float is 2.0**63, which does not fit
     low, high = int(host.min()), int(host.max())
     if low < info.min or high > info.max:
         bad = low if low < info.min else high
@@ -283,19 +284,20 @@ def python_scalar(x: Any) -> bool | int | float | complex | None:
     if isinstance(x, _PYTHON):
         if type(x) in _PYTHON:
             return x
-        # numpy.float64 is a float by inheritance, numpy.complex128 a complex
+        # numpy.float64 is a subclass of float, numpy.complex128 of complex
         return float(x) if isinstance(x, float) else complex(x) if isinstance(x, complex) else int(x)
     if isinstance(x, numpy.generic):
         if x.dtype.kind not in "biufc":
             raise DtypeError(message("array", "a number", repr(x), "Strings, dates and objects are not supported."))
-        # the item() of a numpy.longdouble is a numpy.longdouble
+        # numpy.longdouble.item() returns a numpy.longdouble
         return float(x) if x.dtype.kind == "f" else complex(x) if x.dtype.kind == "c" else x.item()
     return None
 
 
 def typed_scalar(x: Any) -> Aval | None:
-    """Return the aval of a scalar whose dtype counts in promotion: with the setting `jax_results` one of NumPy's or a
-    Python bool, as JAX has no weak booleans.
+    """Return the aval of a scalar whose dtype takes part in promotion.
+
+    With the setting `jax_results` these are NumPy scalars and Python bools, because JAX has no weak booleans.
     """
     known = x.__class__ is bool or (isinstance(x, numpy.generic) and x.dtype in _NUMPY)
     if not known or thread.in_rule or not config.current.jax_results:
@@ -304,19 +306,19 @@ def typed_scalar(x: Any) -> Aval | None:
 
 
 def real_scalar(x: Any) -> bool | int | float | None:
-    """Return `x` as a real Python number if it is one, or a NumPy number; else None."""
+    """Return a Python or NumPy number as a real Python number; None for other values."""
     value = None if type(x) is Array else python_scalar(x)
     return None if isinstance(value, complex) else value
 
 
 def lift(op: str, x: Any, share: bool = False) -> Array:
-    """Return operand `x` as an Array; Python scalars become weak 0-d ones.
+    """Return operand `x` as an Array; Python scalars become weak 0-d Arrays.
 
     Args:
-        share: share the memory of tensors and NumPy arrays, which are used before anybody can write to them.
+        share: share the memory of tensors and NumPy arrays, because they are read before anybody can write to them.
 
     Raises:
-        ArgumentError: lists and other objects, which are not converted by themselves.
+        ArgumentError: `x` is a list or another object, which needs an explicit conversion.
     """
     if type(x) is Array:
         return x
@@ -328,7 +330,7 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
         scalar = scalar_operand(op, value, default_dtype(type(value)), as_device(None))
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):
-        # the buffer may be written to before the pending operation runs
+        # the user may write to the buffer before the pending operation runs
         return at_default(from_numpy(x if share else x.copy()))
     if isinstance(x, torch.Tensor):
         tensor = plain_tensor(op, x)
@@ -339,19 +341,19 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
 
 @without_modes
 def new_tensor(values: Any, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
-    """Return Python numbers as a tensor; by default where the setting `device` says."""
+    """Return Python numbers as a tensor, by default on the device of the setting `device`."""
     place = as_device(None) if device is None else device
     return torch.tensor(values, dtype=dtype) if place is CPU else torch.tensor(values, dtype=dtype, device=place)
 
 
 def new_place(device: Any) -> torch.device:
-    """Return where a new array is made: in a captured function, by default, where its arguments are."""
+    """Return the device of a new array. In a captured function, the default is the device of its arguments."""
     place = thread.trace.place
     return as_device(device) if device is not None or place is None else place
 
 
 def at_default(x: Array) -> Array:
-    """Return an array of host data, which has a value, where the setting `device` says."""
+    """Move an array of host data, which has a value, to the device of the setting `device`."""
     place = as_device(None)
     assert x._buf is not None
     return x if place == x.aval.device else wrap(_moved(x._buf, place))
@@ -363,12 +365,12 @@ def _cloned(x: torch.Tensor) -> torch.Tensor:
 
 
 def memory(x: torch.Tensor) -> int | None:
-    """Return what is equal for tensors that share memory; None for one without elements."""
+    """Return a key that tensors have in common if they share memory; None for a tensor without elements."""
     return x.untyped_storage().data_ptr() if x.numel() else None
 
 
 def with_own_memory(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return tensors that share no memory with `others`, which somebody may write to: copies where need be."""
+    """Return tensors that share no memory with `others`, which may be written to; copy where needed."""
     taken = {memory(x) for x in others} - {None}
     return [_cloned(x) if memory(x) in taken else x for x in tensors]
 
@@ -383,8 +385,8 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
     """Return a Python scalar as an operand of `dtype`.
 
     Raises:
-        RangeError: an integer that `dtype` cannot hold.
-        DtypeError: a complex number for a real dtype.
+        RangeError: `dtype` cannot represent the integer.
+        DtypeError: the number is complex and `dtype` real.
     """
     if isinstance(value, complex):
         if dtype in COMPLEX:
@@ -410,9 +412,9 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
 def number_operand(
     op: str, value: bool | int | float | complex, dtype: torch.dtype, device: torch.device
 ) -> Scalar | Array:
-    """Return a Python scalar as an operand of `dtype`: as an Array if it is NaN with a sign or payload of its own.
+    """Return a Python scalar as an operand of `dtype`. A NaN with its own sign or payload becomes an Array.
 
-    A Scalar knows one NaN. The Array is an input of the program, so its bits stay.
+    A Scalar represents only one NaN. The Array is an input of the program, so its bits stay.
     """
     scalar = scalar_operand(op, value, dtype, device)
     if scalar.value == scalar.value or not is_other_nan(scalar.value):
@@ -421,10 +423,10 @@ def number_operand(
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
-    """Return the device where `arrays` live; 0-d ones on the CPU, and weak 0-d ones, go anywhere.
+    """Return the device of `arrays`. Arrays of 0-d on the CPU, and weak 0-d arrays, fit any device.
 
     Raises:
-        DeviceError: more than one device.
+        DeviceError: there is more than one device.
     """
     devices = {x.aval.device for x in arrays if not (x.aval.weak and not x.aval.shape)}
     if len(devices) > 1:
@@ -432,7 +434,7 @@ def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
     if len(devices) > 1:
         got = " and ".join(repr(x.aval) for x in arrays)
         raise DeviceError(message(op, "operands on one device", got, "Move one with .to(device)."))
-    if not devices:  # weak ones alone: numbers, such as the count of a loop
+    if not devices:  # only weak arrays: numbers, such as a loop count
         devices = {x.aval.device for x in arrays}
         devices = devices - {CPU} if len(devices) > 1 else devices
     return devices.pop() if devices else as_device(None)

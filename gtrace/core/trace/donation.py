@@ -1,4 +1,4 @@
-"""Arrays that are given away to a call, which may write its results over their memory."""
+"""Arrays that are donated to a call, which may overwrite their memory with its results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from gtrace.core.trace.record import Donation
 
 
 def give_away(arrays: Sequence[Array], places: Collection[int], written: Collection[int], call: str) -> Owned:
-    """Return the tensors of arrays, some of which are given away: their Arrays cannot be used any more.
+    """Return the tensors of arrays, some of which are donated. The Arrays of donated ones become unusable.
 
-    This happens before anything is written. So whoever uses such an Array later, also after a call that was
-    interrupted or failed, gets an error, and never half of a result.
+    They become unusable before the call writes. So a later use of such an Array raises, even after an interrupted or
+    failed call, and never sees a partial result.
 
     Args:
-        places: of the arrays that are given away.
-        written: the places of tensors that may be written over. Those whose memory somebody else has are copied.
-        call: what errors call the call.
+        places: indices of the donated arrays.
+        written: indices of tensors that may be overwritten. Tensors whose memory is shared are copied.
+        call: the name of the call in errors.
     """
     tensors = Owned([x._buf for x in arrays])  # type: ignore[misc]  # they have values
     donation = Donation(call)

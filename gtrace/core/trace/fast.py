@@ -1,6 +1,6 @@
-"""Fast recording of the common operations: what `gtrace.core.trace.bind` does, written for speed.
+"""Fast paths of `gtrace.core.trace.bind` for common operations.
 
-The instruction is looked up by the avals of the operands. Checks and promotion run only for new avals.
+They look up the instruction by the avals of the operands. Only new avals are checked and promoted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _new = object.__new__
 
 
 def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before."""
+    """Return `slow` with a fast path for Arrays of avals that the operation knows."""
     table = op.table
 
     def function(x: Any) -> Array:
@@ -36,7 +36,7 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
         except (KeyError, AttributeError):
             instr = None
         if instr is None:
-            return slow(x)  # outside the handler: its errors must not be chained to this one
+            return slow(x)  # outside the handler, so that its errors are not chained to this one
         trace = thread.trace
         i = x._number if x._trace is trace else as_input(trace, x)
         flat = trace.flat
@@ -62,18 +62,18 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
 def binary_fast(
     op: Op, slow: Callable[[Any, Any], Array], numbers: bool = False, integers: bool = False
 ) -> Callable[[Any, Any], Array]:
-    """Return `slow` with a fast path for Arrays whose avals the operation has met before.
+    """Return `slow` with a fast path for Arrays of avals that the operation knows.
 
     Args:
-        numbers: also for a floating Array and a Python number, on either side.
-        integers: also for an Array of integers and a Python integer.
+        numbers: the fast path also takes a floating Array and a Python number, in either order.
+        integers: the fast path also takes an integer Array and a Python integer.
     """
     table = op.table
     after: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
     before: BoundedTable[Aval, tuple[Instr, Aval]] = BoundedTable(MAX_TABLE)
 
     def with_number(x: Array, number_after: bool) -> tuple[Instr, Aval] | None:
-        """Return the instruction for an Array and a number, and the aval of the number; None: `slow` finds them."""
+        """Return the instruction for an Array and a number, and the aval of the number; None: `slow` decides."""
         a = x.aval
         if a.weak or a.complex or not (a.floating or (integers and a.dtype in _INTEGERS)):
             return None
@@ -107,7 +107,7 @@ def binary_fast(
                 i = x._number if x._trace is trace else as_input(trace, x)
                 scalars = trace.scalars
                 scalars += (value,)
-                # scalar_operand_code of the last slot, for a value that is not -0.0
+                # scalar_operand_code of the last slot, for a value other than -0.0
                 entry = instr, i, 1 - 2 * len(scalars)
         elif y.__class__ is Array:
             if numbers:
@@ -152,9 +152,9 @@ _INTEGERS = (torch.int64, torch.int32)
 
 
 def _plain(value: Any, a: Aval) -> float | int | None:
-    """Return a Python number as the operand that it is beside an Array of type `a`; None: that needs a closer look.
+    """Return a Python number as an operand beside an Array of type `a`; None if `slow` must handle it.
 
-    So it is for -0.0, which has a code of its own, for NaN, of which one object is recorded, and for large integers.
+    `slow` handles -0.0, which has its own code, NaN, which is recorded as one object, and large integers.
     """
     kind = value.__class__
     if kind is float:
@@ -176,13 +176,13 @@ _met: BoundedTable[Any, Instr] = BoundedTable(MAX_TABLE)
 
 
 def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tuple[Array, Params]]) -> Array:
-    """Record `op` of one operand, with attributes that follow from its aval and from what else the user gave.
+    """Record `op` of one operand, with attributes that follow from its aval and the user's arguments.
 
-    Programs repeat their calls, so the result of `resolve` is remembered.
+    The result of `resolve` is cached, because programs repeat their calls.
 
     Args:
         given: the user's arguments.
-        resolve: takes the operation, x and these; returns the operand and the attributes, or raises for bad arguments.
+        resolve: takes the operation, x and these arguments; returns operand and attributes, or raises.
     """
     if x.__class__ is not Array:
         return bind(op, *_single(resolve(op, x, *given)))
@@ -191,7 +191,8 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
         key = op, x.aval
     else:
         kinds = [g.__class__ for g in given]
-        # 1, 1.0 and True are equal: the types are part of the key. In tuples, and for the sign of a zero, `exact_key`
+        # the types are part of the key, because 1, 1.0 and True are equal. In tuples, and for the sign of a zero,
+        # `exact_key`
         key = (op, x.aval, exact_key(given)) if tuple in kinds or float in kinds else (op, x.aval, given, *kinds)
     try:
         instr = _met.get(key)
@@ -221,14 +222,14 @@ _chains: BoundedTable[Any, tuple[Instr, ...]] = BoundedTable(MAX_TABLE)
 
 
 def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence[tuple[Op, Params]]]) -> Array:
-    """Record the operations, of one operand each, that make a view of `x`; returns `x` itself if there are none.
+    """Record the unary operations that make a view of `x`; return `x` itself if there are none.
 
-    Programs repeat their calls, so what `steps` returns is remembered.
+    The result of `steps` is cached, because programs repeat their calls.
 
     Args:
-        kind: what makes the view, such as a reshape.
-        key: of what the user gave; equal keys mean the same in all respects. None: it has no key.
-        steps: takes x; returns the operations and their attributes, in order, or raises for bad arguments.
+        kind: the kind of view, such as a reshape.
+        key: an exact key of the user's arguments; None: they have no key.
+        steps: takes x; returns the operations and their attributes in order, or raises for bad arguments.
     """
     chain = None if key is None else _chains.get((kind, x.aval, key))
     if chain is None:

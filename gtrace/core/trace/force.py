@@ -1,4 +1,4 @@
-"""Forcing: running what is pending because somebody needs a value."""
+"""Forcing: runs pending operations because a value is read."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from gtrace.core.trace.record import Trace, followed, followers, thread
 
 
 def value_of(x: ArrayBase) -> torch.Tensor | None:
-    """Return the value of `x` if it was computed; None if it is pending, or `x` is a placeholder."""
+    """Return the computed value of `x`; None if it is pending or a placeholder."""
     return x._buf
 
 
 def unfollowed_value(x: ArrayBase) -> torch.Tensor | None:
-    """Return the value of `x` if it was computed and no gradient follows it."""
+    """Return the computed value of `x`, unless a gradient follows it."""
     return x._buf if x._number == -1 else None
 
 
 def is_followed(x: ArrayBase) -> bool:
-    """Whether `x` is an input of a gradient that is being computed."""
+    """Whether `x` is an input of a running gradient."""
     return x._number < -1
 
 
 def captured_by(x: ArrayBase) -> str | None:
-    """Return the description of the function that `x` is a placeholder of; None: it is none."""
+    """Return the description of the function whose placeholder `x` is; None if `x` is not a placeholder."""
     return None if x._buf is not None or x._trace is None else x._trace.capture
 
 
 def is_placeholder(x: ArrayBase) -> bool:
-    """Whether `x` is a value of a function that is, or was, being captured."""
+    """Whether `x` is a value of a function that is, or was, captured."""
     return captured_by(x) is not None
 
 
@@ -58,7 +58,7 @@ _in_one_form = without_modes(in_one_form)
 
 
 def layout(x: ArrayBase) -> Leaf:
-    """Return the aval of an Array that has a value, with the strides of its buffer."""
+    """Return the aval of an Array with a value, with the strides of its buffer."""
     kind = x._leaf
     if kind is None:
         assert x._buf is not None
@@ -69,20 +69,20 @@ def layout(x: ArrayBase) -> Leaf:
 
 
 def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
-    """Return the value of `x`, computing it, and all else that is pending with it, if need be.
+    """Return the value of `x`. If it is pending, run all pending operations.
 
     Raises:
         ConcretizationError: `x` is a placeholder of a function being traced.
-        LeakError: `x` is a placeholder of a function whose trace is over.
-        DonatedError: `x` was given away.
-        ExecutionError: torch refused an operation because of the values.
+        LeakError: `x` is a placeholder whose trace has ended.
+        DonatedError: `x` was donated.
+        ExecutionError: torch rejected values.
     """
-    # read these before the value: another thread that computes it sets the value first and clears these afterwards
+    # read these before the value: a thread that computes it sets the value first, then clears these
     trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
         if thread.segmentation.lost:
-            # it was cut off by mistake, before somebody looks at it
+            # it was cut off by mistake before it was read
             _follow(cause, len(thread.trace.refs))
         return tensor
     assert trace is not None
@@ -92,12 +92,12 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
         flush(cause)
         if x._buf is not None:
             return x._buf
-    # pending in another thread, or part of a program that failed: compute x alone
+    # pending in another thread, or part of a failed program: compute x alone
     program = trace.decode([number])
     with WRITING:
         completion = trace.completion
         inputs = trace.inputs(program) if completion is None else []
-    if completion is not None:  # its inputs may have been written over
+    if completion is not None:  # its inputs may have been overwritten
         completion.finish()
         return x._buf if x._buf is not None else materialize(x, cause)
     tensors = _run(program.graph, program.strides, inputs, cause)
@@ -205,7 +205,7 @@ def with_values() -> Iterator[None]:
 
 
 def whole(x: ArrayBase, cause: str) -> torch.Tensor:
-    """Return the whole value of `x`, gathered if processes hold parts of it. For the errors see `materialize`."""
+    """Return the whole value of `x`, gathered from processes if needed. For the errors see `materialize`."""
     tensor = materialize(x, cause)
     sharding = x.aval.sharding
     if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == processes.count()):
@@ -214,23 +214,23 @@ def whole(x: ArrayBase, cause: str) -> torch.Tensor:
 
 
 def flush(cause: str) -> None:
-    """Run the pending program of this thread; its results go to the Arrays that are still alive."""
+    """Run the pending program of this thread; assign results to the Arrays that are alive."""
     trace = thread.trace
-    live: list[ArrayBase] = []  # what user code still holds and has no value yet
+    live: list[ArrayBase] = []  # Arrays that user code holds and that have no value yet
     numbers: list[int] = []
     for reference in trace.refs:
         held = reference()
         if held is not None and held._buf is None and held.aval.__class__ is Aval:
             live.append(held)
             numbers.append(held._number)
-    held = None  # whose value may not be needed any more
+    held = None  # its value may be unnecessary from here on
     if not live:
         if trace.tape is None:
             thread.begin()
             _follow(cause, 0)
         return
     if thread.trace is not trace:
-        return  # a signal handler has run it meanwhile
+        return  # a signal handler has run it
     if Forced in bus.wanted:
         bus.emit(Forced(cause, user_location(), len(trace.refs)))
     thread.begin()
@@ -239,7 +239,7 @@ def flush(cause: str) -> None:
         _follow(cause, len(trace.refs))
     deferred: list[DeferredUpdate] | None = None
     if (config.process if config.blocks() is None else config.current).debug_nans:
-        # checked as it was recorded: a rewritten program would show other operations
+        # already checked when recorded; a rewritten program would name other operations
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
@@ -261,14 +261,14 @@ def flush(cause: str) -> None:
 
 
 def _follow(cause: str, pending: int) -> None:
-    """Notify the thread's loop segmentation that a trace ended because somebody looks at a value."""
+    """Tell the thread's loop segmentation that a trace ended because a value was read."""
     segmentation = thread.segmentation
     if segmentation.watching and cause not in ("period", "budget") and segmentation.looked(pending):
         thread.trace.limit = 0
 
 
 def evaluate(arrays: Sequence[ArrayBase], cause: str) -> None:
-    """Compute the values of `arrays` and of all that is pending with them."""
+    """Compute the values of `arrays`, and of everything that is pending with them."""
     for x in arrays:
         if x._buf is None:
             materialize(x, cause)

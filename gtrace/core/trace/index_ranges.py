@@ -1,4 +1,4 @@
-"""Ranges of integers that the operations that compute them tell; nothing here looks at values."""
+"""Integer ranges that follow from the operations that compute an index. No value is read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gtrace.core.trace.array import Array
 Span = tuple[int, int]
 
 MAX_DEPTH = 8
-"""How many operations `span` follows back."""
+"""The number of operations that `span` follows backwards."""
 
 
 def span(index: Array) -> Span | None:
-    """Return the least and greatest integer that `index` may hold, where the operation that computes it tells them."""
+    """Return the least and greatest integer that `index` may contain, if its operation declares them."""
     trace = index._trace
     return None if trace is None else _span(trace.flat, index._number, MAX_DEPTH)
 

@@ -1,7 +1,7 @@
-"""Python numbers in the bodies of loops, branches and rules: constants until they are seen to change, then inputs.
+"""Python numbers in bodies of loops, branches and rules: constants until they change, then inputs.
 
-A body is part of the instruction that runs it. With a number in it that differs in every step of a program, such as a
-learning rate, each step would be another program. A flat program has the same rule, see `gtrace.core.runtime.engine`.
+A body is part of the instruction that runs it. A number that changes at each step, such as a learning rate, would make
+each step a new program. Flat programs follow the same rule; see `gtrace.core.runtime.engine`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.capture import Captured
 
 VALUES = 3
-"""Distinct values that make a number an input. It stays a constant with two, as of two loops that differ in it."""
+"""Distinct values that turn a number into an input. Two values keep it constant: two loops may differ in it."""
 
 MAX_BODIES = 512
-"""Bodies remembered."""
+"""The number of cached bodies."""
 
 _lock = new_lock()
 
 
 def lift_numbers(captured: Captured, what: str) -> Captured:
-    """Return a captured function whose numbers that change from capture to capture are further constants.
+    """Return a captured function whose changing numbers are additional constants.
 
     Args:
-        what: the purpose of the body; the values are kept for each purpose by itself.
+        what: the purpose of the body. Each purpose has its own record of values.
     """
-    # the values of an equal capture are noted already, as long as they are remembered
+    # the values of an equal cached capture are noted already
     noted = None if captured.memo is None else captured.memo.get(what)
     if noted is None or _seen.get(noted[0]) is not noted[1]:
         noted = _note(captured.graph, what)
@@ -48,9 +48,9 @@ def lift_numbers(captured: Captured, what: str) -> Captured:
 def lift_rule_numbers(
     rules: Sequence[Subgraph], origins: Sequence[Subgraph], what: str
 ) -> tuple[tuple[Subgraph, ...], list[Array]]:
-    """Return the rules of sub-graphs, with their numbers that change as common further inputs, and the numbers.
+    """Return the rules of sub-graphs, with changing numbers as common additional inputs, and the numbers.
 
-    Only derivative rules of the user's add numbers that change while the original programs stay the same.
+    Only user-defined derivative rules add numbers that change while the original programs stay the same.
     """
     if all(sub.plain is sub for sub in origins):
         return tuple(rules), []
@@ -71,12 +71,12 @@ def lift_rule_numbers(
 
 
 def lift_numbers_of(graph: Graph, what: str) -> tuple[Graph, list[Array]]:
-    """Return `graph` with its numbers that change as further inputs, its last, and these numbers."""
+    """Return `graph` with its changing numbers as additional last inputs, and these numbers."""
     return _lifted(graph, _note(graph, what)[1])
 
 
 def _note(graph: Graph, what: str) -> tuple[_Key, _Values]:
-    """Note the values of the numbers of a body; returns what these are known by, and their values so far."""
+    """Note the values of the numbers of a body; return its key, and the values so far."""
     key, scalars = _key(graph, what)
     with _lock:
         seen = _seen.get(key)
@@ -99,12 +99,12 @@ def _lifted(graph: Graph, seen: _Values) -> tuple[Graph, list[Array]]:
 
 @attrs.define(eq=False)
 class _Values:
-    """The values that each number of a body had.
+    """The past values of each number of a body.
 
     Attributes:
-        values: by the place of the number, counted in order; at most as many as make it an input.
-        operations: of the body.
-        changing: the places of numbers that are inputs.
+        values: by index of the number; at most as many as turn it into an input.
+        operations: the number of operations of the body.
+        changing: the indices of numbers that are inputs.
     """
 
     values: list[set[bool | int | float | complex]]
@@ -114,26 +114,26 @@ class _Values:
 
 @attrs.frozen(cache_hash=True)
 class _Key:
-    """What the numbers of a body are known by."""
+    """The key of the numbers of a body."""
 
     what: str
     skeleton: Skeleton
 
 
 _seen: BoundedTable[_Key, _Values] = BoundedTable(MAX_BODIES, lambda seen: SMALL + PER_OPERATION * seen.operations)
-"""By the purpose of a body and its skeleton."""
+"""By the purpose and the skeleton of a body."""
 
 
 @remembered(MAX_BODIES, lambda found: SMALL + PER_OPERATION * (len(found[0].skeleton[2]) if found[1] else 0))
 def _key(graph: Graph, what: str) -> tuple[_Key, list[Scalar]]:
-    """Return the key of a body, and its numbers."""
+    """Return the key and the numbers of a body."""
     scalars = [x for node in graph.nodes for x in node.ins if isinstance(x, Scalar)]
     return _Key(what, skeleton(graph)[0] if scalars else ()), scalars
 
 
 @remembered(MAX_BODIES, lambda found: SMALL + PER_OPERATION * len(found[0].nodes))
 def _with_inputs(graph: Graph, lifted: frozenset[int]) -> tuple[Graph, list[Scalar]]:
-    """Return `graph` with the scalars at these places, counted in order, as inputs; and these scalars."""
+    """Return `graph` with the scalars at these indices as inputs, and these scalars."""
     fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
     place = -1
     numbers: list[Scalar] = []

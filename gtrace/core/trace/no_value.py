@@ -1,4 +1,4 @@
-"""The errors that say why an Array has no value: it is a placeholder, or was given away."""
+"""Errors for an Array without a value: it is a placeholder, or was donated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {
 
 
 def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
-    """Return the error for an operation that needs the value of a placeholder."""
+    """Return the error for an operation that needs a placeholder's value."""
     fixes = {
         "bool": "Use gt.where to choose between values, or move the branch outside the traced function",
         "index": "Use an integer array index, or pass the number as a static argument",
@@ -43,7 +43,7 @@ def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
 
 
 def leaked(x: ArrayBase) -> LeakError | DonatedError:
-    """Return the error for a placeholder whose trace is over, or an Array that was given away."""
+    """Return the error for a placeholder whose trace has ended, or a donated Array."""
     trace = x._trace
     assert trace is not None
     if trace.__class__ is Donation:

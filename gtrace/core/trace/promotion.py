@@ -1,4 +1,4 @@
-"""The dtypes that values and results have: what is wide, what a name stands for, and where dtypes meet."""
+"""Dtypes of values and results: the meaning of 64 bits, of names, and promotion."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ NARROW = {
     torch.int64: torch.int32, torch.uint64: torch.uint32, torch.float64: torch.float32,
     torch.complex128: torch.complex64,
 }  # fmt: skip
-"""What the dtypes of 64 bits become where the setting `x64` is off."""
+"""Replacements of the 64-bit dtypes while the setting `x64` is off."""
 
 
 def wide() -> bool:
-    """Whether dtypes of 64 bits are in use: the setting `x64`, and always in rules of operations."""
+    """Whether 64-bit dtypes are in use: with the setting `x64`, and always in rules of operations."""
     return thread.in_rule or config.current.x64
 
 
 def narrowed(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that values from outside, and results of counting, have under the setting `x64`."""
+    """Return the dtype for values from outside and results of counting, by the setting `x64`."""
     return dtype if wide() else NARROW.get(dtype, dtype)
 
 
 def default_dtype(kind: type) -> torch.dtype:
     """Return the dtype of an array made from Python scalars of a kind.
 
-    Floats are float32, whatever `x64` says; with `jax_results` they follow it, as JAX's do.
+    Floats are float32, whatever `x64` is. With `jax_results` they follow it, as in JAX.
     """
     if kind in _DOUBLE and not thread.in_rule and config.current.jax_results and config.current.x64:
         return _DOUBLE[kind]
@@ -47,16 +47,16 @@ def default_dtype(kind: type) -> torch.dtype:
 
 
 def float_of(dtype: torch.dtype) -> torch.dtype:
-    """Return the floating dtype that functions compute integers or booleans of a dtype in: float32.
+    """Return the floating dtype in which functions compute integers or booleans: float32.
 
-    With `jax_results` and `x64` it is float64 for integers of 64 bits, as in JAX.
+    With `jax_results` and `x64` it is float64 for 64-bit integers, as in JAX.
     """
     return default_dtype(float) if dtype.itemsize == 8 else torch.float32
 
 
 @contextlib.contextmanager
 def rule() -> Iterator[None]:
-    """Run a rule of an operation: its integers are int64, so that what it records does not depend on settings."""
+    """Run a rule of an operation with int64 integers, so that its recording does not depend on settings."""
     before = thread.in_rule
     thread.in_rule = True
     try:
@@ -66,7 +66,7 @@ def rule() -> Iterator[None]:
 
 
 def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of the user's that a rule calls; it follows the settings again."""
+    """Return a user's function that a rule calls; inside it, the settings apply again."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         before = thread.in_rule, thread.linear
@@ -80,12 +80,12 @@ def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def as_dtype(dtype: Any) -> torch.dtype:
-    """Return the torch dtype that `dtype` names: one of gtrace, torch or NumPy, a Python type, or a name.
+    """Return the torch dtype for a dtype of gtrace, torch or NumPy, a Python type, or a name.
 
-    Where the setting `x64` is off, names of 64 bits stand for 32; only torch's own dtypes are taken at their word.
+    If the setting `x64` is off, 64-bit names mean 32 bits; only torch's own dtypes keep their width.
 
     Raises:
-        DtypeError: no such dtype, or one that gtrace does not support.
+        DtypeError: there is no such dtype, or gtrace does not support it.
 
     >>> as_dtype("float32"), as_dtype(int), as_dtype(numpy.float64)
     (torch.float32, torch.int64, torch.float64)
@@ -95,19 +95,19 @@ def as_dtype(dtype: Any) -> torch.dtype:
 
 
 class _Mixing:
-    """Warns once, in a process, of NumPy's float64 where it makes a float32 program float64."""
+    """Warns once per process when a NumPy float64 array turns a float32 program into float64."""
 
     def __init__(self) -> None:
         self._first: str | None = None
         self._warned = False
 
     def note(self) -> None:
-        """Note where the first float64 array came from NumPy without anybody asking for float64."""
+        """Note the line at which NumPy first brought a float64 array that nobody asked for."""
         if self._first is None:
             self._first = user_location()
 
     def check(self, avals: Sequence[Aval]) -> None:
-        """Warn if float32 arrays, and float64 ones of which NumPy may have brought one, meet."""
+        """Warn if float32 arrays meet float64 arrays, and NumPy may have brought one of the latter."""
         if self._first is None or self._warned:
             return
         if {torch.float32, torch.float64} <= {a.dtype for a in avals if not a.weak}:
@@ -132,12 +132,12 @@ _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
-    """Return the dtype in which arrays of two dtypes meet: as torch.promote_types, which lacks the wide unsigned ones.
+    """Return the promoted dtype of two arrays. It follows torch.promote_types, and adds the wide unsigned dtypes.
 
-    Where the setting `x64` is off, these follow JAX.
+    If the setting `x64` is off, wide unsigned dtypes promote as in JAX.
 
     Raises:
-        DtypeError: uint64 and a signed integer dtype, or float8 and another dtype.
+        DtypeError: uint64 meets a signed integer dtype, or float8 another dtype.
     """
     if a is not b and (a in FLOAT8 or b in FLOAT8):
         got, fix = f"{LONG[a]} and {LONG[b]}", "float8 is for storage: convert first, with x.astype(gt.float32)."
@@ -149,7 +149,7 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
         return other
     if other is torch.bool or other in UNSIGNED:
         return large
-    if large is not torch.uint64:  # the next signed dtype that holds both
+    if large is not torch.uint64:  # the next signed dtype that represents both
         signed = max(other, torch.int32 if large is torch.uint16 else torch.int64, key=lambda dtype: dtype.itemsize)
         return signed if wide() else narrowed(signed)
     if not wide():
@@ -159,20 +159,20 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
 
 def result_dtype(avals: Sequence[Aval], scalars: Sequence[bool | int | float | complex] = ()) -> torch.dtype:
-    """Return the dtype to which operands of these avals and Python scalars are promoted.
+    """Return the promoted dtype of operands with these avals and of Python scalars.
 
-    Strong operands are promoted by torch.promote_types, whatever their shapes. Weak ones (Python scalars and
-    what was computed from them alone) only count by kind: bool < integer < float < complex. A weak kind above the
-    strong dtype's gives that kind's default, int64, float32 or complex64; with float64 a complex kind gives complex128.
+    Strong operands promote by torch.promote_types, whatever their shapes. Weak operands are Python scalars and values
+    computed from them alone. They count only by kind: bool < integer < float < complex. A weak kind above the strong
+    dtype's gives its default: int64, float32 or complex64. With float64, a complex kind gives complex128.
     """
     return meeting(avals, scalars)[0]
 
 
 def meeting(avals: Sequence[Aval], scalars: Sequence[bool | int | float | complex] = ()) -> tuple[torch.dtype, bool]:
-    """Return the `result_dtype` of operands, and whether what they promote to counts as weak.
+    """Return the `result_dtype` of operands, and whether the result is weak.
 
-    It does if all operands are weak; and, with the setting `jax_results`, if a weak kind decided over integers or
-    booleans, as JAX's lattice has it.
+    It is weak if all operands are. With the setting `jax_results` it is also weak if a weak kind decided over integers
+    or booleans, as in JAX's lattice.
     """
     strong = [a.dtype for a in avals if not a.weak]
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)

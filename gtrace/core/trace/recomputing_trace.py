@@ -1,4 +1,4 @@
-"""Arrays whose values were not computed with the program that they are of, as they follow from other results of it."""
+"""Arrays whose values their program skipped, because they follow from its other results."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gtrace.core.trace.record import Trace
 
 
 class RecomputingTrace(Trace):
-    """Stands where the trace of such Arrays is: it has the few tensors that they follow from, and not the others.
+    """Replaces the trace of such Arrays. It holds only the tensors from which they follow.
 
     Args:
         trace: the program.
-        numbers: of its outputs.
-        results: of the outputs.
+        numbers: the numbers of its outputs.
+        results: the values of the outputs.
     """
 
     __slots__ = ("numbers_of_outputs", "values", "wanted")
@@ -33,9 +33,9 @@ class RecomputingTrace(Trace):
         self.values.update({number: trace.leaves[slot] for number, slot in lazy.slots.items()})
 
     def decode(self, outputs: Sequence[int]) -> RecordedGraph:
-        """Return the program that computes `outputs` from the tensors that are there.
+        """Return the program that computes `outputs` from the tensors at hand.
 
-        Programs of this structure compute them themselves from now on.
+        From now on, programs of this structure compute these outputs themselves.
         """
         self.wanted.update(self.numbers_of_outputs.index(number) for number in outputs)
         graph = recomputation(super().decode(outputs).graph, self.values)
@@ -43,5 +43,5 @@ class RecomputingTrace(Trace):
         return RecordedGraph(graph, strides, list(range(len(strides))), [])
 
     def inputs(self, program: RecordedGraph) -> list[Any]:
-        """Return the inputs of the program in the order of its graph's."""
+        """Return the inputs of the program, in the order of its graph."""
         return [self.values[number] for number in program.graph.inputs]

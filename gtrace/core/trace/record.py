@@ -1,17 +1,17 @@
-"""The recorder: a program under construction, as a flat list.
+"""The recorder: a growing program as a flat list.
 
-The list of a `Trace` holds an entry for each value, in order of appearance: a `Leaf` and the slot of its tensor, or an
-`Instr` and its operands. The number of a value is the place in the list where its entry begins. An operand is such a
-number, or, if negative, the slot of a Python scalar (see `scalar_operand_code`). The list is the graph, and as a tuple
-it is the exact key under which the engine knows the program. Appending to it, and remembering by a weak reference which
-Array stands for each result, is all that recording an operation costs.
+The list of a `Trace` holds an entry for each value, in order of appearance. An entry is a `Leaf` and the slot of its
+tensor, or an `Instr` and its operands. The number of a value is the index at which its entry begins. An operand is such
+a number or, if negative, the slot of a Python scalar (see `scalar_operand_code`). The list is the graph, and as a tuple
+it is the exact key of the program in the engine. Recording an operation appends to this list, and stores a weak
+reference to the Array of the result. It costs nothing else.
 
-An entry is appended with one ``+=``, and its number is read from the length of the list in the statement after it.
-Between the two CPython runs nothing else: no signal handler, no finalizer, no other thread. An exception
-after that leaves an unused entry. Tensors and scalars are appended in the same way, before the entries that name
-their slots. So the program stays correct when recording is interrupted, also by code that itself records or forces.
+One ``+=`` appends an entry, and the next statement reads its number from the length of the list. Between the two,
+CPython runs nothing else: no signal handler, no finalizer, no other thread. A later exception leaves an unused entry.
+Tensors and scalars are appended in the same way, before the entries that name their slots. So interrupted recording
+leaves a correct program, also if the interrupting code records or forces.
 
-There is one pending trace per thread. Functions are captured into traces of their own, whose inputs are placeholders.
+Each thread has one pending trace. Functions are captured into their own traces, whose inputs are placeholders.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TapeEntry = tuple[Instr, tuple[Any, ...], Any]
 
 
 class Finishes(Protocol):
-    """What gives the Arrays of a trace their values, see `gtrace.core.trace.completion`."""
+    """An object that assigns the values of a trace's Arrays; see `gtrace.core.trace.completion`."""
 
     def finish(self) -> None: ...
 
@@ -51,13 +51,13 @@ class Trace:
     """A program being recorded.
 
     Attributes:
-        flat: the program, see the module.
+        flat: the program; see the module.
         refs: weak references to the Arrays of the results.
-        leaves: the input tensors (a captured trace: Arrays), by slot.
-        scalars: the Python scalars that are operands, by slot.
+        leaves: the input tensors by slot; in a captured trace, Arrays.
+        scalars: the Python scalars among the operands, by slot.
         numbers: the number of each input, by the identity of its value.
-        tape: what a surrounding gradient has recorded so far, (instr, operands, result); None outside gradients.
-        limit: `gtrace.core.trace.bind.on_recorded` is called for operations with this number or a higher one.
+        tape: the (instr, operands, result) that a surrounding gradient has recorded; None outside gradients.
+        limit: operations with this number or a higher one call `gtrace.core.trace.bind.on_recorded`.
         capture: the description of the function being captured; None for the pending program of a thread.
         place: the GPU of the arguments of a captured function, where it makes new arrays; None: where the setting says.
         knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
@@ -65,11 +65,11 @@ class Trace:
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
         held: bytes of the input tensors.
-        allowed: how large `held` may become before it is checked again, see `check_held_bytes`.
+        allowed: the value of `held` at which it is checked again; see `check_held_bytes`.
         full: it must run before more is recorded.
-        effects: the results of calls that are made for their effect, and whether their order counts.
-        special: the instructions that carry a derivative rule of the user's, by the number of their result.
-        completion: what its Arrays get their values from, once its inputs may be written over; None before.
+        effects: the results of calls made for their effect, and whether their order counts.
+        special: instructions with a user-defined derivative rule, by the number of their result.
+        completion: assigns the values of its Arrays once its inputs may be overwritten; None before.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class Trace:
         self.set_limit()
 
     def set_limit(self) -> None:
-        """Set `limit` and `allowed` from the settings: 0 if every operation must call `on_recorded`."""
+        """Set `limit` and `allowed` from the settings; `limit` is 0 if every operation must call `on_recorded`."""
         settings = config.process if config.blocks() is None else config.current
         if settings.debug_nans and self.locations is None:
             self.locations = {}
@@ -125,9 +125,9 @@ class Trace:
         self.allowed = settings.max_pending_bytes
 
     def check_held_bytes(self) -> None:
-        """End the trace if it alone keeps more bytes of inputs alive than are allowed."""
+        """End the trace if it alone keeps more input bytes alive than allowed."""
         most = config.current.max_pending_bytes
-        # one reference is the list's, one the loop's, and one the argument's
+        # the list, the loop and the argument each hold one reference
         kept = sum(tensor.nbytes for tensor in self.leaves if sys.getrefcount(tensor) <= 3)
         if kept >= most:
             self.full = True
@@ -136,12 +136,12 @@ class Trace:
             self.allowed = self.held + most - kept
 
     def region(self, number: int) -> Region | None:
-        """Return the region that a value belongs to."""
+        """Return the region of a value."""
         k = bisect.bisect_right([start for start, _ in self.marks], number)
         return self.marks[k - 1][1] if k else None
 
     def leaf(self, value: Any, kind: Leaf) -> int:
-        """Return the number of an input, a tensor or an Array, adding it on its first use."""
+        """Return the number of an input, a tensor or an Array; add it at its first use."""
         number = self.numbers.get(id(value))
         if number is None:
             leaves, flat = self.leaves, self.flat
@@ -153,7 +153,7 @@ class Trace:
         return number
 
     def scalar(self, operand: Scalar) -> int:
-        """Add a scalar operand and return what stands for it in an instruction."""
+        """Add a scalar operand and return its code in an instruction."""
         # recorded scalars are compared, and two NaNs in tuples are equal only if they are one object
         value = operand.value
         if value.__class__ is complex:
@@ -168,20 +168,20 @@ class Trace:
     def decode(self, outputs: Sequence[int]) -> RecordedGraph:
         """Return the program so far, with `outputs`.
 
-        Safe while another thread is recording: what was complete at the call is decoded.
+        It is safe while another thread records: it decodes the entries that were complete at the call.
         """
         return decode(self.flat, self.scalars, outputs, self.locations, self.special)
 
     def inputs(self, program: RecordedGraph) -> list[Any]:
-        """Return the inputs of the program in the order of its graph's."""
+        """Return the inputs of the program, in the order of its graph."""
         return [self.leaves[slot] for slot in program.slots]
 
 
 class Donation(Trace):
-    """Stands where the trace of an Array is that was given away: like a placeholder, it has no value any more.
+    """Replaces the trace of a donated Array, which has no value any more, like a placeholder.
 
     Args:
-        call: the call that it was given to, and where.
+        call: the call that got the Array, and its line.
     """
 
     __slots__ = ()
@@ -192,18 +192,18 @@ class Donation(Trace):
 
 
 def scalar_operand_code(slot: int, value: bool | int | float | complex) -> int:
-    """Return what stands for a scalar among the operands of an instruction: its slot, and the sign of a zero.
+    """Return the code of a scalar operand in an instruction. It combines its slot and the sign of a zero.
 
-    -0.0 is another program than 0.0, although the two compare equal.
+    Programs with -0.0 and 0.0 differ, although the two compare equal.
     """
-    # a complex number, which is an `ExactComplex`, compares the signs of its zeros itself
+    # an `ExactComplex` itself compares the signs of its zeros
     negative_zero = value == 0 and math.copysign(1.0, value) < 0  # type: ignore[arg-type]
     return -2 - 2 * slot if negative_zero else -1 - 2 * slot
 
 
 @attrs.frozen(eq=False)
 class Padding:
-    """An entry of one place, which `decode` skips."""
+    """An entry of length one that `decode` skips."""
 
 
 PADDING = Padding()
@@ -216,7 +216,7 @@ def decode(
     locations: dict[int, str] | None = None,
     special: Mapping[int, Instr] | None = None,
 ) -> RecordedGraph:
-    """Return the graph that a flat list describes; see `Trace.decode`."""
+    """Return the graph of a flat list; see `Trace.decode`."""
     inputs: list[int] = []
     avals: list[Aval] = []
     strides: list[tuple[int, ...]] = []
@@ -251,28 +251,28 @@ def decode(
 
 
 _marks = itertools.count()
-_FIRST_MARK = -(1 << 32)  # below the numbers that gradients give their inputs
+_FIRST_MARK = -(1 << 32)  # below the numbers of gradient inputs
 
 followers: dict[int, tuple[int, Callable[[Any], bool]]] = {}
-"""The running gradients: the mark of the thread, and a function that says whether the gradient follows an Array."""
+"""The running gradients: the mark of the thread, and a function that tells whether the gradient follows an Array."""
 
 
 def followed(x: Any) -> bool:
-    """Whether a gradient that this thread computes follows an Array."""
+    """Whether a gradient of this thread follows an Array."""
     return any(follows(x) for mark, follows in list(followers.values()) if mark == thread.mark)
 
 
 Where = tuple[int, ...] | None
-"""Where a signal lays an array out: (axis,): split along it; (): the same on each process; None: wherever it is."""
+"""The layout that a signal asks for: (axis,): split along it; (): the same on each process; None: any."""
 
 
 @attrs.frozen
 class RegionLayout:
-    """How the results of operations of a region are laid out over processes.
+    """The layout over processes of results in a region.
 
     Attributes:
         mesh: the text of a mesh with one axis.
-        forward, backward: where results, and their cotangents, are.
+        forward, backward: the layouts of results and of their cotangents.
     """
 
     mesh: str
@@ -280,9 +280,9 @@ class RegionLayout:
     backward: Where
 
     def specs(self, shape: tuple[int, ...]) -> tuple[str, str | None, str | None] | None:
-        """Return the attributes of the operation that lays an array of this shape out; None: nothing is asked for.
+        """Return the attributes of the operation that lays out an array of this shape; None if no layout is asked for.
 
-        A dimension of fewer elements than there are processes is not split.
+        A dimension with fewer elements than processes is not split.
         """
         (name,), (parts,) = parse_mesh(self.mesh).axis_names, parse_mesh(self.mesh).sizes
 
@@ -296,15 +296,14 @@ class RegionLayout:
 
 
 class _Thread(threading.local):
-    """Each thread's current trace.
+    """The recording state of each thread.
 
     Attributes:
-        region: the region that is being recorded.
-        layout: how results of the operations being recorded are laid out; None: as follows from their operands.
-        regions: those begun and not ended: the name, and the region and layout around it.
-        segmentation: the loop the thread is in, if it is one that never looks at a value.
-        origin: the line to note for operations recorded on behalf of another one, by a derivative or a replay; None:
-            the user's line.
+        region: the region being recorded.
+        layout: the layout of recorded results; None: it follows from their operands.
+        regions: the open regions: the name of each, with the surrounding region and layout.
+        segmentation: the current loop, if it is a loop that reads no value.
+        origin: the line of operations that a derivative or replay records for another one; None: the user's line.
         mark: the number, below -1, of Arrays that a gradient of this thread may follow.
         axes: the name and size of each named axis around what is being captured, the innermost last.
         batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
@@ -326,7 +325,7 @@ class _Thread(threading.local):
         self.linear = False
 
     def begin(self) -> Trace:
-        """Start another pending trace, with the tape and in the region of the one before."""
+        """Start another pending trace, with the tape and region of the one before."""
         trace = Trace(self.trace.tape)
         region = self.region
         if region is not None:
@@ -337,19 +336,19 @@ class _Thread(threading.local):
         return trace
 
     def set_limit(self) -> None:
-        """Set the limit of the current trace from the settings; in a region with a layout every operation is seen."""
+        """Set the limit of the current trace from the settings. A region with a layout handles every operation."""
         self.trace.set_limit()
         if self.layout is not None:
             self.trace.limit = 0
 
     def lay_out(self, layout: RegionLayout | None) -> None:
-        """Go on with another layout."""
+        """Continue with another layout."""
         if layout != self.layout:
             self.layout = layout
             self.set_limit()
 
     def switch(self, region: Region | None) -> None:
-        """Go on in another region."""
+        """Continue in another region."""
         if region != self.region:
             self.region = region
             self.trace.marks += ((len(self.trace.flat), region),)

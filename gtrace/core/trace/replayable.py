@@ -1,8 +1,8 @@
-"""Functions of the library whose operations follow from the types of their arguments: recorded in one go.
+"""Library functions whose operations follow from the types of their arguments, so they are recorded at once.
 
-Checking arguments, promoting and recording one by one takes 100 us for the dozen operations of a draw of random
-numbers, and 20 us for an `einsum`, at each call of each step. What a call recorded is kept as a program, which a call
-with arguments of the same types appends to the pending list.
+A random draw has a dozen operations. Checking, promoting and recording them one by one takes 100 us at each call, and
+20 us for an `einsum`. The recording of a call is kept as a program. Calls with arguments of the same types append that
+program to the pending list.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from gtrace.core.trace.record import thread
 F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_TEMPLATES = 256
-"""Types of arguments of which a function's program is kept."""
+"""The number of argument types for which a function's program is kept."""
 
 MAX_NUMBERS = 32
-"""Numbers that a function may be given beside arrays of the same types, until it is no longer captured for each."""
+"""Distinct numbers beside arrays of the same types. After that many, the function is not captured for new ones."""
 
 HOLDERS: dict[type, Callable[[Array], Any]] = {}
-"""Classes whose objects hold one Array, in `_data`, and what makes an object of it."""
+"""Classes whose objects hold one Array in `_data`, with their constructors."""
 
 PURE: set[Callable[..., Any]] = set()
-"""Operations as functions, such as the one that `reduce_window` combines by: arguments that are known to be pure."""
+"""Operations as functions, such as the combining function of `reduce_window`. They are known to be pure."""
 
 _NUMBERS = (int, float)
 _NAMED = (int, bool, str, type(None), type(Ellipsis), torch.dtype, torch.device, DType)
@@ -52,13 +52,13 @@ _NAMED = (int, bool, str, type(None), type(Ellipsis), torch.dtype, torch.device,
 
 @attrs.frozen(eq=False)
 class Template:
-    """What a function records for arguments of some types.
+    """The recording of a function for arguments of some types.
 
     Attributes:
-        graph: its inputs are the arguments and then the constants.
-        constants: Arrays that the function makes of numbers.
-        structure: of the results; None: a single Array.
-        instr: the one instruction, of the arguments as they are; None: there is more.
+        graph: its inputs are the arguments, followed by the constants.
+        constants: Arrays that the function makes from numbers.
+        structure: the structure of the results; None: a single Array.
+        instr: the only instruction, applied to the unchanged arguments; None: there is more than that.
     """
 
     graph: Graph
@@ -71,10 +71,10 @@ class Template:
         """Capture a function of Arrays of `avals`, which returns a pytree of Arrays.
 
         Args:
-            name: what errors call the function.
+            name: the name of the function in errors.
 
         Raises:
-            ConcretizationError: it looks at a value.
+            ConcretizationError: the function reads a value.
         """
 
         def run(arrays: Sequence[Array]) -> tuple[list[Array], tree.TreeDef | None]:
@@ -83,7 +83,7 @@ class Template:
 
         captured = capture(run, avals, name)
         graph = dce(captured.graph)
-        # the lines are those of each call
+        # each call has its own lines
         graph = attrs.evolve(graph, nodes=tuple([Node(node.instr, node.ins, node.out) for node in graph.nodes]))
         instr = None
         if captured.result is None and not captured.constants and len(graph.nodes) == 1:
@@ -93,7 +93,7 @@ class Template:
         return cls(graph, captured.constants, captured.result, instr)
 
     def replay(self, arrays: Sequence[Array]) -> Any:
-        """Record the operations for arguments of these types; returns the results."""
+        """Record the operations for arguments of these types; return the results."""
         if self.instr is not None:
             return emit(self.instr, arrays)
         found = replay(self.graph, (*arrays, *self.constants))
@@ -101,22 +101,22 @@ class Template:
 
 
 def weight(template: Template | None) -> int:
-    """Return the bytes, about, of what a table keeps of a template."""
+    """Return the approximate bytes of a template in a table."""
     return SMALL if template is None else SMALL + PER_OPERATION * len(template.graph.nodes)
 
 
 def replayable(function: F) -> F:
-    """Return a function that is recorded in one go if it was called with arguments of these types before.
+    """Return a function that records all operations at once after its first call with arguments of given types.
 
-    It must be a pure function of its arguments, and what it records must follow from the types of Arrays, holders and
-    sequences of these, and from numbers, names, dtypes and slices. Calls with anything else run the function; so does a
-    function that looks at a value.
+    The function must be pure. Its recording must follow from the types of Arrays, of their holders and sequences, and
+    from numbers, names, dtypes and slices. Calls with other arguments run the function, and so do functions that read
+    values.
     """
     return _replayable(function, False)
 
 
 def replayable_with_places(function: F) -> F:
-    """Like `replayable`, of a function that takes integers as places: what it records depends on their known range."""
+    """Like `replayable`, for a function that takes integers as indices. Its recording depends on their known range."""
     return _replayable(function, True)
 
 
@@ -130,7 +130,7 @@ def _replayable(function: F, places: bool) -> F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         trace = thread.trace
-        if not trace.limit and trace.capture is None:  # something is to be done for each operation
+        if not trace.limit and trace.capture is None:  # each operation needs handling
             return function(*args, **kwargs)
         settings = config.process if config.blocks() is None else config.current
         key: list[Any] = [settings.x64, settings.jax_results, settings.device, trace.place, thread.in_rule]
@@ -142,7 +142,7 @@ def _replayable(function: F, places: bool) -> F:
             for name, value in kwargs.items():
                 key.append(name)
                 described = described and _describe((value,), key, arrays, places)
-        except RecursionError:  # a list that holds itself, which the function refuses
+        except RecursionError:  # a list that contains itself, for which the function raises
             described = False
         if not described:
             return function(*args, **kwargs)
@@ -180,7 +180,7 @@ def _replayable(function: F, places: bool) -> F:
 
 
 def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places: bool) -> bool:
-    """Add the types of arguments to a key, and the Arrays among them to `arrays`; returns whether they can be told."""
+    """Add the types of arguments to a key, and their Arrays to `arrays`; return whether they have a key."""
     for x in values:
         kind = x.__class__
         if kind is Array:
@@ -193,7 +193,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
             key.append(x)
         elif kind is float:
             key.append(float)
-            key.append(x if x and x == x else exact_key(x))  # 0.0 equals -0.0, and a NaN not itself
+            key.append(x if x and x == x else exact_key(x))  # 0.0 equals -0.0, and a NaN does not equal itself
         elif kind is tuple or kind is list:
             key.append(kind)
             key.append(len(x))
@@ -213,7 +213,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
         elif isinstance(x, tuple) and hasattr(kind, "_fields"):
             count = len(arrays)
             key.append(kind)
-            if not _describe(tuple(x), key, arrays, places) or len(arrays) != count:  # of numbers and names alone
+            if not _describe(tuple(x), key, arrays, places) or len(arrays) != count:  # numbers and names alone
                 return False
         else:
             return False
@@ -221,7 +221,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
 
 
 def _filled(values: Sequence[Any], arrays: Iterator[Array]) -> Any:
-    """Return arguments with other Arrays in place of theirs, in the order in which `_describe` finds them."""
+    """Return arguments with their Arrays replaced by others, in the order in which `_describe` finds them."""
     filled: list[Any] = []
     for x in values:
         kind = x.__class__

@@ -1,12 +1,11 @@
-"""Loops that never look at a value: finding the period of the recorded stream, and cutting it there.
+"""Loops that read no value: finds the period of the recorded stream, and cuts the stream there.
 
-The stream of instructions of a long pending trace is searched for a period. Once it repeats, the trace is cut at the
-same place of every period, where the fewest values cross, so that each iteration is one program, the same one every
-time. A stream without a period is cut by the budget. A cut depends on the stream and on settings: logs, `eager` and
-budgets move it.
+The instructions of a long pending trace are searched for a period. Once the stream repeats, every period is cut at the
+same position, where the fewest values cross. So each iteration is the same program. A stream without a period is cut by
+the budget. Cuts depend on the stream and on settings: logs, `eager` and budgets move them.
 
-Layers and updates of parameters repeat too, within a step of training that ends in a look at its loss. A stretch from
-look to look that was cut as a loop, and did not go on as one, is therefore not cut when it begins again.
+Layers and parameter updates also repeat, within a training step that ends when its loss is read. A stretch between two
+reads may be cut as a loop but not continue as one. It is not cut when it begins again.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.ir.op import Instr, Leaf
 
 SHORTEST = 16
-"""Operations between two cuts, at least."""
+"""The minimal number of operations between two cuts."""
 
 SEARCHED = 2000
-"""Pending operations from which on a period is searched for; again each time that they have doubled."""
+"""Pending operations at which a period is first searched for, and again after each doubling."""
 
 BEGINNING, MOST_SPARED = 64, 16
-"""The entries of a flat list by which a stretch is known again, and how many stretches are."""
+"""The number of list entries that identify a stretch, and the number of stretches to remember."""
 
 
 def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
-    """Return (place, instruction) of each instruction of a flat list from place `at` on, where an entry must begin.
+    """Return (index, instruction) of each instruction of a flat list from index `at` on, where an entry must begin.
 
-    Copies are skipped: a gradient copies pending values, but not those that an earlier cut has computed. So the number
+    Copies are skipped. A gradient copies pending values, but not values that an earlier cut has computed. So the number
     of copies may differ between iterations.
     """
     found = []
@@ -48,10 +47,10 @@ def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
 
 
 def find_period(stream: Sequence[Hashable], least: int = 0) -> int | None:
-    """Return the shortest period with which the end of a sequence repeats; None without one.
+    """Return the shortest period with which the end of a sequence repeats; None if there is none.
 
     Args:
-        least: the length that must repeat; three periods in any case.
+        least: the length that must repeat, which is at least three periods.
 
     The borders of the reversed sequence give it in linear time (Knuth, Morris and Pratt, 1977).
 
@@ -68,17 +67,17 @@ def find_period(stream: Sequence[Hashable], least: int = 0) -> int | None:
         b += reverse[k] == reverse[b]
         border[k] = b
         period = k + 1 - b
-        # prefer the longer repeated stretch: a short one may be a repetition inside an iteration
+        # prefer the longer repeated stretch, because a short one may repeat within an iteration
         if k + 1 >= max(3 * period, least) and (best is None or k + 1 >= 2 * best[0]):
             best = (k + 1, period)
     return None if best is None else best[1]
 
 
 def narrowest(flat: Sequence[Any], period: int) -> int:
-    """Return the number of operations from the end of `flat` to the next place that the fewest values cross.
+    """Return the number of operations from the end of `flat` to the next position that the fewest values cross.
 
     Args:
-        flat: ends with two periods at least.
+        flat: a list that ends with at least two periods.
     """
     last_use: dict[int, int] = {}
     made: list[tuple[int, int]] = []
@@ -97,7 +96,7 @@ def narrowest(flat: Sequence[Any], period: int) -> int:
             at += 2 if record.__class__ is Leaf else 1
     crossing = [0] * (step + 1)
     for number, k in made:
-        # crosses every place after its own operation and before its last use
+        # it crosses every position between its own operation and its last use
         crossing[k] += 1
         crossing[max(last_use.get(number, k), k)] -= 1
     width, best, place = 0, -1, 0
@@ -110,21 +109,21 @@ def narrowest(flat: Sequence[Any], period: int) -> int:
 
 @attrs.define
 class LoopSegmentation:
-    """What a thread knows of the loop it is in.
+    """The state of a thread's current loop.
 
     Attributes:
-        recent: the instructions that were cut off by the budget since the last look, up to the window.
-        period: operations in an iteration; 0 while none is known.
+        recent: instructions that the budget cut off since the last read, up to the window.
+        period: operations in an iteration; 0 while unknown.
         wait: operations until the next cut.
-        seen, counted: in the current trace, the places examined so far and the operations in them.
+        seen, counted: the entries of the current trace that were examined, and the operations in them.
         shape: the flat list of an iteration, once one was cut as a whole.
-        cuts: since the last time somebody looked at a value.
+        cuts: the number of cuts since a value was last read.
         passed: operations that were cut off since then.
-        lost: whether the loop did not go on as it was since then, or none was found.
+        lost: whether the loop broke since then, or none was found.
         search: pending operations at which the next period is searched for.
-        watching: whether the next look at a value must be noted.
-        beginning: of the stretch since the last look, once a period was searched for.
-        spared: by their beginnings, stretches that are no loops: for how many operations they are not cut.
+        watching: whether the next read of a value must be noted.
+        beginning: the first entries of the stretch since the last read, once a period was searched for.
+        spared: for the beginnings of stretches that are no loops, the number of operations that are not cut.
     """
 
     recent: list[Instr] = attrs.field(factory=list)
@@ -142,14 +141,14 @@ class LoopSegmentation:
     spared: BoundedTable[tuple[Any, ...], int] = attrs.field(factory=lambda: BoundedTable(MOST_SPARED))
 
     def forget_loop(self) -> None:
-        """Forget the period, and go on watching."""
+        """Forget the period, and keep watching."""
         self.period = self.wait = self.seen = self.counted = self.cuts = 0
         self.shape = []
 
     def looked(self, pending: int) -> bool:
-        """Note that somebody looked at a value, which ended the trace; returns whether the loop is still expected.
+        """Note that the read of a value ended the trace; return whether the loop is still expected.
 
-        A loop that looks at its loss now and then keeps its period. The next cut is counted from the look.
+        A loop that reads its loss now and then keeps its period. The next cut is counted from the read.
 
         Args:
             pending: the operations of the trace.
@@ -167,7 +166,7 @@ class LoopSegmentation:
         return expected
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
-        """Look for a period at the end of a trace. Returns whether it is to be cut there: it has one, or is full."""
+        """Search for a period at the end of a trace. Return whether to cut there, for a period or a full trace."""
         self.watching = True
         own = operations(flat)
         if not self.beginning:
@@ -192,7 +191,7 @@ class LoopSegmentation:
         return True
 
     def due(self, flat: list[Any]) -> bool:
-        """Whether the trace has come to the place of the next cut."""
+        """Whether the trace has reached the next cut."""
         if self.shape:
             return len(flat) >= len(self.shape)
         for at, instr in operations(flat, self.seen):
@@ -201,7 +200,7 @@ class LoopSegmentation:
         return self.counted >= self.wait
 
     def cut(self, flat: list[Any]) -> bool:
-        """Note a cut; returns whether the loop goes on as it was, so that the next cut can be foreseen."""
+        """Note a cut; return whether the loop continues as before, so that the next cut can be predicted."""
         if self.shape and flat != self.shape:
             self.forget_loop()
             self.recent, self.lost = [], True

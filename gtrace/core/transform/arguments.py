@@ -20,7 +20,7 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
     """Return argnums (an int or several) counted from the front.
 
     Raises:
-        ArgumentError: something in it is no int, or names no positional argument.
+        ArgumentError: an entry is not an int, or names no positional argument.
     """
     several = argnums if isinstance(argnums, (tuple, list, range)) else (argnums,)
     for k in several:
@@ -39,12 +39,12 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def is_array(leaf: Any) -> bool:
-    """Return whether a leaf of a pytree is an array of some kind, or a number."""
+    """Return whether a leaf of a pytree is an array of any library, or a number."""
     return isinstance(leaf, (Array, int, float, complex)) or hasattr(leaf, "dtype")
 
 
 def only_arrays(leaves: Sequence[Any]) -> bool:
-    """Return whether leaves are Arrays, which need no conversion."""
+    """Return whether all leaves are Arrays, which need no conversion."""
     for leaf in leaves:
         if leaf.__class__ is not Array:
             return False
@@ -52,10 +52,10 @@ def only_arrays(leaves: Sequence[Any]) -> bool:
 
 
 def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integers: bool) -> list[Array]:
-    """Return leaves as Arrays, floating ones if `integers` does not allow others.
+    """Return leaves as Arrays; unless `integers`, all of them must be floating.
 
     Raises:
-        ArgumentError, DtypeError: a leaf that is no array, or not floating; with its key path.
+        ArgumentError, DtypeError: a leaf is not an array, or not floating; names its key path.
     """
     arrays = []
     for path, leaf in zip(paths, leaves, strict=True):
@@ -76,14 +76,14 @@ def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integ
 
 
 class Call:
-    """The differentiated arguments of one call, as a flat list, and how to call the function with others in place.
+    """The differentiated arguments of one call as a flat list, and the call with replaced arguments.
 
     Args:
-        integers: integers and bools may be among the arguments; no derivative is taken by them.
+        integers: integers and bools may be among the arguments; they have no derivative.
 
     Attributes:
         inputs: the floating leaves of the arguments.
-        leaves: all of them.
+        leaves: all leaves.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Call:
         self.inputs = [x for x in leaves if x.aval.floating] if integers else leaves
 
     def run(self, arrays: Sequence[Array]) -> Any:
-        """Call the function with `arrays` in the place of the floating leaves."""
+        """Call the function with `arrays` in place of the floating leaves."""
         given = list(self.args)
         values = self.pack(arrays, lambda x: x)
         if self.single:
@@ -118,17 +118,17 @@ class Call:
         return self.function(*given, **self.kwargs)
 
     def pack(self, values: Sequence[Any], other: Callable[[Array], Any]) -> Any:
-        """Return one value per input, and `other` of the leaves that are none, in the structure of the arguments."""
+        """Return the structure of the arguments with `values` for the inputs and ``other(leaf)`` for other leaves."""
         if len(values) != len(self.leaves):
             given = iter(values)
             values = [next(given) if x.aval.floating else other(x) for x in self.leaves]
         return self.structure.unflatten(values)
 
     def tangents(self, name: str, values: Any) -> list[Array]:
-        """Return the tangents of the inputs, of those of all arguments.
+        """Return the tangents of the inputs, given tangents of all arguments.
 
         Raises:
-            ArgumentError: another structure, shape or dtype than that of the arguments; or integers have a tangent.
+            ArgumentError: structure, shape or dtype differs from the arguments', or an integer has a tangent.
         """
         found = like(name, "tangent", values, self.structure, self.leaves)
         if len(self.inputs) == len(self.leaves):
@@ -141,23 +141,23 @@ class Call:
         return [t for t, x in zip(found, self.leaves, strict=True) if x.aval.floating]
 
     def gradient(self, cotangents: Sequence[Array]) -> Any:
-        """Return the cotangents of the inputs in the structure of the arguments; integers have some without values."""
+        """Return the cotangents of the inputs in the structure of the arguments; those of integers have no values."""
         return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]), lambda x: numpy.zeros(x.shape, FLOAT0))
 
 
 def is_empty(leaf: Any) -> bool:
-    """Whether a leaf is the tangent or cotangent of integers: an array without values."""
+    """Whether a leaf is a tangent or cotangent of integers: an array without values."""
     return isinstance(leaf, numpy.ndarray) and leaf.dtype == FLOAT0
 
 
 def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
-    """Refuse real arrays where a function is to be differentiated as a holomorphic one.
+    """Raise for real arrays if a function is differentiated as a holomorphic one.
 
     Args:
-        what: the arrays are inputs or outputs.
+        what: "inputs" or "outputs", for the message.
 
     Raises:
-        DtypeError: one of them is real.
+        DtypeError: an array is real.
     """
     for x in arrays:
         if not x.aval.complex:
@@ -169,7 +169,7 @@ def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
     """Return (output, aux) of a function's result; aux is None without `has_aux`.
 
     Raises:
-        ArgumentError: the result is no pair.
+        ArgumentError: the result is not a pair.
     """
     if not has_aux:
         return result, None
@@ -183,10 +183,10 @@ def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
 def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array]:
     """Return the leaves of `values`, tangents or cotangents, as Arrays with the shapes and dtypes of `patterns`.
 
-    One of integers may have the dtype `FLOAT0`, which has no values.
+    Those of integers may have the dtype `FLOAT0`, which has no values.
 
     Raises:
-        ArgumentError: another structure, shape or dtype; with the key path.
+        ArgumentError: structure, shape or dtype differs; names the key path.
     """
     leaves, given = tree.flatten(values)
     if given != structure:
@@ -215,7 +215,7 @@ def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
     """Return the leaves of a function's output as Arrays, and its structure.
 
     Raises:
-        ArgumentError: a leaf that is no array; with its key path.
+        ArgumentError: a leaf is not an array; names its key path.
     """
     leaves, structure = tree.flatten(value)
     if only_arrays(leaves):

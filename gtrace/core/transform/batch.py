@@ -1,4 +1,4 @@
-"""Recording a program for a batch: each operation by its batching rule.
+"""Records a program for a batch, each operation by its batching rule.
 
 The batch is axis 0 of every batched intermediate value. Operations without a batched operand are recorded unchanged.
 """
@@ -19,13 +19,13 @@ from gtrace.core.trace.record import thread
 
 
 def batch(graph: Graph, size: int, inputs: Sequence[Array], batched: Sequence[bool]) -> list[tuple[Array, bool]]:
-    """Record `graph` for a batch. Operations over the axis that `thread.batched_axis` names are replaced.
+    """Record `graph` for a batch. Operations over the axis `thread.batched_axis` are replaced.
 
     Args:
-        inputs: of the graph; those that `batched` flags have the batch of `size` as axis 0.
+        inputs: the inputs of the graph; those that `batched` flags have the batch of `size` as axis 0.
 
     Returns:
-        The outputs, with the same flag.
+        The outputs, each with such a flag.
     """
     env: dict[int, Any] = dict(zip(graph.inputs, zip(inputs, batched, strict=True), strict=True))
     name = thread.batched_axis

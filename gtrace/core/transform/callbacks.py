@@ -1,7 +1,6 @@
-"""Calls of Python functions with values of arrays: at once where there are values, else as operations of the program.
+"""Calls of Python functions with array values: immediate if the values exist, else operations of the program.
 
-In a function that is being traced a call is recorded (`gtrace.core.ops.host_calls`). The interpreter makes it, between
-the compiled parts of the program.
+A traced function records the call (`gtrace.core.ops.host_calls`). The interpreter makes it between compiled parts.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _METHODS: dict[str | None, str] = {
     "legacy_vectorized": "expand_dims",
     **{name: name for name in METHODS},
 }
-"""JAX's names of ways to compute a batch, by ours."""
+"""gtrace's names for JAX's ways to compute a batch."""
 
 _known: dict[Hashable, str] = {}
 
 
 def check_values(name: str) -> None:
-    """Refuse to look at values while a function is traced.
+    """Raise if values are read while a function is traced.
 
     Raises:
-        ConcretizationError: with the function's name.
+        ConcretizationError: names the function.
     """
     if thread.trace.capture is not None:
         fix = "Call it outside the traced function, or return the values from it."
@@ -46,7 +45,7 @@ def check_values(name: str) -> None:
 
 
 def _number(name: str, function: Callable[..., Any], key: Hashable) -> str:
-    """Return the number of a call; equal calls of one function have one, so that programs are found again."""
+    """Return the number of a call. Equal calls of a function share it, so that programs are found again."""
     try:
         hash(key)
     except TypeError:
@@ -77,7 +76,7 @@ class _Call:
         return self.structure, self.places, tuple([(type(x), x) for x in self.rest])
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with these values of the arrays."""
+        """Return the arguments with these values for the arrays."""
         leaves = list(self.rest)
         for k, x in zip(self.places, arrays, strict=False):
             leaves[k] = x
@@ -85,7 +84,7 @@ class _Call:
         return rebuilt
 
     def values(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with the arrays' values, also where derivatives are followed: callbacks have none."""
+        """Return the arguments with the arrays' values, even while derivatives follow them: callbacks have none."""
         return self.arguments([wrap(whole(x, "numpy")).numpy() for x in self.arrays])
 
 
@@ -93,18 +92,18 @@ def call_for_effect(
     name: str, callback: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, ordered: bool = False,
     key: Hashable = None,
 ) -> None:  # fmt: skip
-    """Call a Python function for what it does. In a function that is traced, the program calls it each time it runs.
+    """Call a Python function for its effect. A traced program calls it each time it runs.
 
     Args:
-        ordered: it happens after the ordered calls before it.
-        key: what tells functions apart; None: the function itself.
+        ordered: it runs after all earlier ordered calls.
+        key: identifies the function; None: the function itself.
     """
     given = _Call(args, kwargs)
     if thread.trace.capture is None:
         positional, keywords = given.values()
         callback(*positional, **keywords)
         return
-    # the call keeps no placeholder: only what stands beside the arrays
+    # keep no placeholder in the call, only the values beside the arrays
     structure = _Call.__new__(_Call)
     structure.structure, structure.rest, structure.places = given.structure, given.rest, given.places
 
@@ -124,10 +123,10 @@ def _key(name: str, function: Any, given: _Call, *rest: Any) -> Hashable:
 def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, vmap_method: str | None = None, **kwargs: Any
 ) -> Any:
-    """Return what a Python function of NumPy arrays returns, as Arrays. It has no derivative.
+    """Call a Python function of NumPy arrays; return its results as Arrays. It has no derivative.
 
-    In functions that are traced the call is an operation of the program, which may be left out if its result is not
-    used, or made again. Where the function is called with values, it is called at once.
+    With values, it is called at once. In traced functions, the call is an operation of the program, which may be
+    dropped if its result is unused, or repeated.
 
     Args:
         callback: a function without effects.
@@ -138,7 +137,7 @@ def pure_callback(
             batched have with size 1, or repeated.
 
     Raises:
-        ArgumentError: no such method.
+        ArgumentError: there is no such method.
         ShapeError: the results have other shapes.
 
     >>> import gtrace as gt
@@ -151,13 +150,12 @@ def pure_callback(
 def io_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, ordered: bool = False, **kwargs: Any
 ) -> Any:
-    """Return what a Python function of NumPy arrays returns, as `pure_callback`; the function may have effects.
+    """Call a Python function of NumPy arrays like `pure_callback`; the function may have effects.
 
-    In a function that is traced, the program calls it each time it runs, as long as a result of the traced function is
-    used.
+    A traced program calls it each time it runs, if any result of the traced function is used.
 
     Args:
-        ordered: it is called after the ordered calls that were traced before it.
+        ordered: it runs after the ordered calls that were traced before it.
 
     >>> import gtrace as gt
     >>> gt.io_callback(lambda x: x + 1, gt.ShapeDtypeStruct((), "float32"), gt.array(1.0), ordered=True)
@@ -192,7 +190,7 @@ def _called(
             out = ops.asarray(value if isinstance(value, Array) else numpy.asarray(value).copy(), spec.dtype)
             if out.shape != spec.shape:
                 raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
-            # a gradient that follows the arguments is not to take the result for a constant
+            # a gradient that follows the arguments must not treat the result as a constant
             followed = thread.trace.tape is not None and given.arrays
             outs.append(bind(called_op, (out, *given.arrays), (name,)) if followed else out)
         return structure.unflatten(outs)

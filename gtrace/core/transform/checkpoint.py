@@ -1,4 +1,4 @@
-"""``checkpoint``: recompute in the backward pass instead of keeping what the forward pass computed."""
+"""``checkpoint``: recomputes intermediate values in the backward pass instead of keeping them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ POLICIES = ("nothing_saveable", "dots_saveable", "everything_saveable")
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
-    """What `checkpoint` may keep for the backward pass: nothing, the results of matrix products, or everything.
+    """Choices of what `checkpoint` keeps for the backward pass: nothing, matmul results, or everything.
 
-    JAX's names for finer choices stand for the nearest of these. Results are the same under each.
+    JAX's names for finer choices map to the nearest of these. All choices give the same results.
 
     >>> import gtrace as gt
     >>> f = gt.checkpoint(lambda x: gt.sin(gt.cos(x)), policy=gt.checkpoint_policies.dots_saveable)
@@ -46,7 +46,7 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
 
     @staticmethod
     def save_only_these_names(*names: str) -> str:
-        """Return the policy that keeps nothing: values have no names here."""
+        """Return the policy that keeps nothing, because values have no names here."""
         return "nothing_saveable"
 
     @staticmethod
@@ -81,8 +81,8 @@ def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list
 def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgraph, Subgraph]:
     """Return the forward and the backward program.
 
-    The forward program also returns the matrix products that the backward one uses. The backward program takes the
-    operands, these products and the cotangents.
+    The forward program also returns the matmuls that the backward program uses. The backward program takes the
+    operands, these matmuls and the cotangents.
     """
 
     def make() -> tuple[Subgraph, Subgraph]:
@@ -140,7 +140,7 @@ _FIELDS: dict[str, Any] = {
 rematerialize_op = define("rematerialize", **_FIELDS)
 checkpoint_op = define(
     "checkpoint",
-    # without a backward pass nothing has to be kept from merging: inline the body
+    # without a backward pass, nothing needs protection from merging: inline the body
     inlined=lambda graph: all(node.op is not rematerialize_op for node in graph.nodes),
     **_FIELDS,
 )
@@ -149,15 +149,15 @@ checkpoint_op = define(
 def checkpoint(
     f: Callable[..., Any] | None = None, *, policy: str | None = None, static_argnums: int | Sequence[int] = ()
 ) -> Any:
-    """Return `f` such that its backward pass computes again what it needs, instead of keeping it.
+    """Return `f` with a backward pass that recomputes intermediate values instead of keeping them.
 
-    Only the arguments of `f` are kept until the backward pass. A deep network of checkpointed blocks needs memory for
-    the inputs of all blocks and for the intermediate values of one.
+    Only the arguments of `f` are kept until the backward pass. A deep network of checkpointed blocks keeps the inputs
+    of all blocks, and the intermediate values of one block at a time.
 
     Args:
         f: a function over pytrees.
-        policy: "nothing_saveable" (the default), or "dots_saveable", which keeps the results of matrix products and
-            recomputes the rest, or "everything_saveable". Also named by ``gt.checkpoint_policies``.
+        policy: "nothing_saveable" (the default) keeps nothing, "dots_saveable" keeps matmul results, and
+            "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes.
         static_argnums: positional arguments that stay Python values.
 
     >>> import gtrace as gt

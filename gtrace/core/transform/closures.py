@@ -1,4 +1,4 @@
-"""``custom_gradient`` and ``closure_convert``: rules in terms of what functions close over."""
+"""``custom_gradient`` and ``closure_convert``: derivative rules over the variables of closures."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["closure_convert", "custom_gradient"]
 
 
 def custom_gradient(fun: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Callable[..., Any]:
-    """Return a function with a derivative that it returns itself.
+    """Return a function that supplies its own derivative.
 
     Args:
-        fun: returns (output, rule); the rule takes the cotangent of the output and returns that of the arguments: a
-            tuple, or, for one argument, the cotangent itself.
+        fun: returns (output, rule). The rule takes the output's cotangent. It returns a tuple of cotangents of the
+            arguments, or the cotangent itself for one argument.
 
     >>> import gtrace as gt
     >>> @gt.custom_gradient
@@ -52,14 +52,14 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Cal
 
 
 def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Array]]:
-    """Return `fun` as a function that takes further arguments for what a gradient may follow in it, and these values.
+    """Return `fun` as a function with additional arguments for the arrays that it closes over, and these arrays.
 
-    So a `custom_vjp` can differentiate by what a function argument closes over. As in JAX, the values are floating or
-    complex arrays that `fun` uses: those that a running gradient follows and, while a function is captured (by `jit` or
-    `vmap`, say), those that depend on its arguments. Other arrays stay within the function.
+    So a `custom_vjp` can differentiate with respect to the closure of a function argument. As in JAX, the arrays are
+    the floating or complex ones that `fun` uses, if a running gradient follows them. While a function is captured (by
+    `jit` or `vmap`, say), arrays that depend on its arguments count too. Other arrays stay inside the function.
 
     Args:
-        example_args: arguments like those that `fun` will be called with.
+        example_args: example arguments of `fun`.
 
     >>> import gtrace as gt
     >>> offset = gt.array(1.0)
@@ -93,7 +93,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
 
 def _differentiable(x: Array) -> bool:
-    """Whether a gradient may follow an Array: one that runs, or one of the function that is captured."""
+    """Whether a gradient may follow an Array: a running one, or one of the captured function."""
     if not (x.aval.floating or x.aval.complex):
         return False
     return followed(x) or (thread.trace.capture is not None and value_of(x) is None)

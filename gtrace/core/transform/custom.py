@@ -1,4 +1,4 @@
-"""``custom_vjp`` and ``custom_jvp``: functions with a derivative that the user states."""
+"""``custom_vjp`` and ``custom_jvp``: functions with user-defined derivatives."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gtrace.core.transform.vmap import without_batch
 __all__ = ["custom_jvp", "custom_vjp"]
 
 MAX_CALLS = 64
-"""Kinds of calls of a function whose operation is remembered."""
+"""The number of cached kinds of calls of a function."""
 
 Rule = Callable[..., list[Any]]
 """(cotangents, needed, *operands, out, body=...) -> cotangents, or (tangents, *operands, out, body=...) -> tangents."""
@@ -61,7 +61,7 @@ custom_call = define(
 
 
 def with_rules(vjp: Rule, jvp: Rule | None) -> Op:
-    """Return the operation that calls a body and differentiates by these rules."""
+    """Return the operation that calls a body and differentiates it by these rules."""
 
     def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
         return _batched_call(body, vjp, jvp, size, tuple(batched), given)
@@ -72,11 +72,11 @@ def with_rules(vjp: Rule, jvp: Rule | None) -> Op:
 
 
 def call_with_rules(op: Op, body: Subgraph, operands: Sequence[Array]) -> list[Array]:
-    """Record a call of `body` by an operation that has rules of the user's.
+    """Record a call of `body` by an operation with user-defined rules.
 
     The instruction equals that of any call of the same body, so the rules do not enter the program's key or signature.
-    They stay attached to it until the program is complete. Each call has an instruction of its own, so that no other
-    program with the rules equals this one: what a rule recorded once is not taken for what it would record now.
+    They stay attached to it until the program is complete. Each call has its own instruction, so no two programs with
+    rules are equal: an earlier recording of a rule never replaces a new one.
     """
     plain = custom_call.instr((body,), tuple([x.aval for x in operands]))
     return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain), operands)
@@ -92,7 +92,7 @@ def _batched_call(
         return without_batch(x.aval) if flag else x.aval
 
     def many(function: Callable[[list[Array]], list[Any]], inputs: Sequence[Array], given: Sequence[bool]) -> list[Any]:
-        """Run a rule for each example; returns its results with their flags, None where it gives none."""
+        """Run a rule for each example; return its results with their flags, None where it returns None."""
         present: list[bool] = []
 
         def run(examples: Sequence[Array]) -> Any:
@@ -151,15 +151,14 @@ def _batched_call(
 
 @attrs.frozen(eq=False)
 class _Call:
-    """How many leaves the arguments of a call have that are differentiated, and the structures of these and of the
-    outputs."""
+    """The number of differentiated leaves of a call's arguments, and the structures of these and of the outputs."""
 
     count: int
     in_structure: tree.TreeDef
     out_structure: tree.TreeDef
 
     def arguments(self, values: Sequence[Array]) -> list[Any]:
-        """Return the differentiable arguments with these leaves."""
+        """Return the differentiated arguments with these leaves."""
         rebuilt: Any = self.in_structure.unflatten(list(values)[: self.count])
         return list(rebuilt)
 
@@ -170,11 +169,11 @@ class _Call:
 
 
 class _Custom:
-    """What `custom_vjp` and `custom_jvp` share."""
+    """The common parts of `custom_vjp` and `custom_jvp`."""
 
     _name = ""
     _states = ""
-    """The call that gives it its rule, for errors."""
+    """The call that sets the rule, for errors."""
 
     def __init__(
         self,
@@ -202,7 +201,7 @@ class _Custom:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def _call(self, *args: Any) -> Any:
-        """Capture the function for these arguments, and record a call of it that has the rules."""
+        """Capture the function for these arguments, and record a call of it with the rules."""
         nondiff = {k % len(args) for k in self._nondiff if -len(args) <= k < len(args)}
         static = {k: args[k] for k in sorted(nondiff)}
         dynamic = tuple([x for k, x in enumerate(args) if k not in nondiff]) if nondiff else args
@@ -222,8 +221,8 @@ class _Custom:
         captured = lift_numbers(captured, self._name)
         self._refuse_placeholders(static.values())
         call = _Call(len(arrays), structure, captured.result)
-        # rules are called each time that they are used, but their operation is the same. Structures that are equal may
-        # differ in the order of keys, and in numbers that classes have; one that is remembered stays the same object
+        # rules run at each use, but their operation is cached. Equal structures may differ in the order of keys and in
+        # numbers of classes; a cached structure stays the same object
         key = call.count, id(structure), id(captured.result)
         op = None if static else self._known.get(key)
         if op is None:
@@ -233,15 +232,15 @@ class _Custom:
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
     def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
-        """Return the operation for calls that are taken apart like this one.
+        """Return the operation for calls with this split of arguments.
 
         Args:
-            static: the arguments that are not differentiated, by their positions, in order.
+            static: the arguments that are not differentiated, by position, in order.
         """
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function. Derivatives of the call use the rule."""
+        """Call the function; derivatives of the call use the rule."""
         if kwargs:
             bound = inspect.signature(self.__wrapped__).bind(*args, **kwargs)
             bound.apply_defaults()
@@ -259,7 +258,7 @@ class _Custom:
         raise NotImplementedError
 
     def _refuse_placeholders(self, static: Iterable[Any]) -> None:
-        """Refuse arguments in nondiff_argnums that have no value: rules run when the trace of a loop's body is over.
+        """Raise for placeholders in nondiff_argnums, because rules run after the trace of a loop's body has ended.
 
         Raises:
             LeakError: there is one.
@@ -276,15 +275,15 @@ class _Custom:
 
 
 class custom_vjp(_Custom):  # noqa: N801 - a decorator
-    """A function with a reverse-mode rule of its own, given with `defvjp`.
+    """A function with a user-defined reverse-mode rule, which `defvjp` sets.
 
     Args:
         f: the function, over pytrees.
         nondiff_argnums, nondiff_argnames: arguments that are not differentiated: any Python values.
 
-    In a gradient `fwd` is called with the arguments of `f` and returns (output, residuals); then `bwd` is called with
-    the non-differentiated arguments, the residuals and the cotangent of the output, and returns a tuple with one
-    cotangent for each other argument (None: zero). Forward mode works too: it transposes `bwd`.
+    A gradient calls `fwd` with the arguments of `f`; it returns (output, residuals). Then it calls `bwd` with the
+    non-differentiated arguments, the residuals and the output's cotangent. `bwd` returns a tuple with one cotangent
+    for each other argument (None: zero). Forward mode transposes `bwd`.
 
     >>> import gtrace as gt
     >>> @gt.custom_vjp
@@ -300,7 +299,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     _bwd: Callable[..., Any] | None = None
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """State the rule: see the class."""
+        """Set the rule; see the class."""
         self._fwd, self._bwd = fwd, bwd
         self._known.clear()
 
@@ -344,14 +343,14 @@ def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Arra
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator
-    """A function with a forward-mode rule of its own, given with `defjvp`; gradients transpose it.
+    """A function with a user-defined forward-mode rule, which `defjvp` sets; gradients transpose it.
 
     Args:
         f: the function, over pytrees.
         nondiff_argnums, nondiff_argnames: arguments that are not differentiated: any Python values.
 
-    The rule is called with the non-differentiated arguments, a tuple of the other ones and a tuple of their tangents,
-    and returns (output, tangent of the output); it is linear in the tangents.
+    The rule takes the non-differentiated arguments, a tuple of the other arguments, and a tuple of their tangents. It
+    returns (output, tangent of the output), and is linear in the tangents.
 
     >>> import gtrace as gt
     >>> @gt.custom_jvp
@@ -369,13 +368,13 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     _rule: Callable[..., Any] | None = None
 
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
-        """State the rule: see the class. Returns it, so that it works as a decorator."""
+        """Set the rule; see the class. Returns it, so it works as a decorator."""
         self._rule = jvp
         self._known.clear()
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
-        """State one rule per argument: from (tangent, output, *arguments) to its term of the output's tangent."""
+        """Set one rule per argument: it maps (tangent, output, *arguments) to a term of the output's tangent."""
 
         def rule(*everything: Any) -> Any:
             static, primals, tangents = everything[:-2], everything[-2], everything[-1]
@@ -451,7 +450,7 @@ def _pulled(
 
 
 def _merge(static: Mapping[int, Any], others: Sequence[Any]) -> Sequence[Any]:
-    """Return all arguments of a call, of which some are at given positions."""
+    """Return all arguments of a call, with the static ones at their positions."""
     if not static:
         return others
     moving = iter(others)

@@ -1,4 +1,4 @@
-"""Functions traced without values, ``eval_shape`` and ``make_graph``; and the way back, ``from_graph``."""
+"""Traces functions without values: ``eval_shape`` and ``make_graph``; ``from_graph`` turns graphs into functions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _as_sizes(shape: Any) -> tuple[Any, ...]:
 class ShapeDtypeStruct:
     """The shape, dtype and device of an array that need not exist.
 
-    A size may be a name, for `gtrace.export`, which leaves it open. A sharding is for `gtrace.sharding.plan`. A dtype
-    of torch's own is taken at its word (`exact`), whatever the setting `x64` says.
+    A size may be a name, which `gtrace.export` leaves open. A sharding is for `gtrace.sharding.plan`. One of torch's
+    dtypes keeps its width (`exact`), whatever the setting `x64` is.
 
     >>> ShapeDtypeStruct((2, 3), "float32")
     ShapeDtypeStruct(shape=(2, 3), dtype=float32)
@@ -55,7 +55,7 @@ class ShapeDtypeStruct:
         object.__setattr__(self, "exact", isinstance(dtype, torch.dtype))
 
     def __new__(cls, shape: Any = None, dtype: Any = None, *_: Any, **__: Any) -> Any:
-        """Return a new object; for keys, an array of keys whose data are described."""
+        """Return a new object; for the dtype of keys, an array of keys."""
         return keys_of(cls(shape, torch.int64)) if isinstance(dtype, KeyType) else object.__new__(cls)
 
     @property
@@ -75,7 +75,7 @@ class ShapeDtypeStruct:
 
 
 def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
-    """Return the type of the arrays that `x` describes.
+    """Return the aval of the arrays that `x` describes.
 
     Raises:
         ArgumentError: a size is a name.
@@ -88,11 +88,11 @@ def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
 
 
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
-    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`; `name` is what errors call it.
+    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`; errors call it `name`.
 
     Raises:
         ArgumentError: an argument is something else.
-        ConcretizationError: `f` looks at a value.
+        ConcretizationError: `f` reads a value.
     """
     if not callable(f):
         raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
@@ -115,7 +115,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
 
 
 def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what `f` would return, with a `ShapeDtypeStruct` for each array; nothing is computed.
+    """Return the result of `f` with a `ShapeDtypeStruct` for each array, without computing it.
 
     A `ShapeDtypeStruct` that `f` returns stays.
 
@@ -123,7 +123,7 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`.
 
     Raises:
-        ConcretizationError: `f` looks at a value.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> gt.eval_shape(lambda x, y: x @ y, gt.ShapeDtypeStruct((512, 1024), "float32"), gt.ones((1024, 8)))
@@ -142,14 +142,14 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
-    """Return a function that records `f` for arguments like the given ones and returns the graph, unchanged.
+    """Return a function that records `f` for example arguments and returns the unchanged graph.
 
-    Arguments may be `ShapeDtypeStruct`. The inputs of the graph are the leaves of the arguments, and then the Arrays
-    from outside that `f` uses. `from_graph` is the way back.
+    Arguments may be `ShapeDtypeStruct`. The inputs of the graph are the leaves of the arguments, then the outside
+    Arrays that `f` uses. `from_graph` is the inverse.
 
     Raises (when called):
-        ArgumentError: an argument that is no array.
-        ConcretizationError: `f` looks at a value.
+        ArgumentError: an argument is not an array.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
@@ -163,14 +163,14 @@ def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
 
 
 def from_graph(graph: Graph) -> Callable[..., Any]:
-    """Return a graph as a function, which records the graph's operations on its arguments.
+    """Return a graph as a function that records the graph's operations on its arguments.
 
-    It takes an array for each input and returns an array, or a tuple of them if there are several outputs or none. Like
-    any function it can be jitted, differentiated and batched.
+    It takes one array per input. It returns an array, or a tuple unless there is exactly one output. It can be jitted,
+    differentiated and batched like any function.
 
     Raises:
-        GraphError: `graph` breaks a rule.
-        ArgumentError: (when called) other arguments than the inputs of the graph.
+        GraphError: `graph` violates a rule.
+        ArgumentError: (when called) the arguments do not match the inputs of the graph.
 
     >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: gt.sin(x) * 2)(gt.ones(3))

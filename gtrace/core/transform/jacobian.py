@@ -1,4 +1,4 @@
-"""Jacobians and Hessians: the standard basis, pushed or pulled through a tape as one batch."""
+"""Jacobians and Hessians: the standard basis is pushed or pulled through a tape as one batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["jacrev", "jacfwd", "hessian"]
 
 
 def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> list[Array]:
-    """Return the results of a linear function for each element of the standard basis of `x`, on axis 0."""
+    """Return a linear function's results for each vector of the standard basis of `x`, on axis 0."""
     if not x.shape:
         return [ops.reshape(y, (1, *y.shape)) for y in function(ops.ones_like(x))]
     captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
@@ -60,11 +60,11 @@ def _require_real(name: str, arrays: Sequence[Array], what: str) -> None:
 def jacrev(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """Return a function that computes the Jacobian of `f` in reverse mode: best when it has few outputs.
+    """Return a function that computes the Jacobian of `f` in reverse mode, which suits few outputs.
 
     For an output leaf of shape s and an input leaf of shape t, the Jacobian's leaf has shape s + t. The structure is
-    the output's with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux). Outputs are real, or with
-    `holomorphic` inputs and outputs complex.
+    the output's, with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux). Outputs are real; with
+    `holomorphic`, inputs and outputs are complex.
 
     >>> import gtrace as gt
     >>> gt.jacrev(lambda x: x ** 2)(gt.array([1., 2.]))
@@ -95,9 +95,9 @@ def jacrev(
 def jacfwd(
     f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
-    """Return a function that computes the Jacobian of `f` in forward mode: best when it has few inputs.
+    """Return a function that computes the Jacobian of `f` in forward mode, which suits few inputs.
 
-    Structure and shapes are those of `jacrev`. Inputs are real, or with `holomorphic` inputs and outputs complex.
+    Structure and shapes are those of `jacrev`. Inputs are real; with `holomorphic`, inputs and outputs are complex.
 
     >>> import gtrace as gt
     >>> gt.jacfwd(lambda x: x ** 2)(gt.array([1., 2.]))

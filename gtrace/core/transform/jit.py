@@ -1,4 +1,4 @@
-"""``jit``: capture a function once per kind of arguments, compile it, call it."""
+"""``jit``: captures a function once per kind of arguments, compiles it, and calls it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Call:
 
 @attrs.frozen(eq=False)
 class _Known:
-    """What a call with some arguments is, as long as the settings and the user's passes are the same objects."""
+    """The prepared call of some arguments, valid while the settings and the user's passes are the same objects."""
 
     kinds: list[Any]
     call: _Call
@@ -90,17 +90,17 @@ class _Known:
 
 
 _SHARED = (torch.Tensor, numpy.ndarray)
-"""Arguments whose memory a call reads, and their owner may write to afterwards."""
+"""Arguments whose memory a call reads, and whose owner may write to it later."""
 
 MAX_CALLS = 16384
-"""Kinds of arguments that a jitted function remembers; others are captured anew."""
+"""The number of argument kinds that a jitted function caches."""
 
 CALL = 1500
-"""Bytes of one of them in each table, beside the operations."""
+"""Bytes of one kind in each table, without its operations."""
 
 
 class Jitted:
-    """A function that runs as one compiled program; made by `jit`."""
+    """A function that runs as one compiled program; `jit` makes it."""
 
     def __init__(
         self,
@@ -131,13 +131,13 @@ class Jitted:
             MAX_CALLS, CALL, lambda known: known.call.route.stale
         )
         self._last: _Known | None = None
-        self._number_keys = False  # whether it was called with dicts whose keys are not all strings
+        self._number_keys = False  # whether a dict with other keys than strings was passed
 
     def __repr__(self) -> str:
         return f"<jit {self.__name__}>"
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        # a decorated method: the instance is an argument, and must be a pytree
+        # a decorated method: its instance is an argument, and must be a pytree
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -149,7 +149,7 @@ class Jitted:
             tensors: list[torch.Tensor] = []
             if gather(args, kinds, tensors) and (not kwargs or gather_named(kwargs, kinds, tensors)):
                 known = self._last
-                if known.kinds != kinds:  # no key to hash where a call is like the one before
+                if known.kinds != kinds:  # no key to hash if the call resembles the one before
                     known = self._known.get(tuple(kinds), known)
                 same = known.passes is registered.passes and known.default is callers_default_dtype()
                 if known.kinds == kinds and same:
@@ -159,13 +159,13 @@ class Jitted:
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function with arguments that are new, or not arrays in dicts, lists and tuples."""
+        """Call the function with new arguments, or with other arguments than arrays in dicts, lists and tuples."""
         given = None if self._are_leaves(args, kwargs) else self._take_apart(args, kwargs)
         leaves: Sequence[Any] = args if given is None else given.leaves
         outside: Sequence[torch.Tensor] = ()
         settings = config.current
         key: tuple[Hashable, ...]
-        if given is None:  # the key of `_key`, written out for arguments that are leaves
+        if given is None:  # the key of `_key`, inlined for arguments that are leaves
             rules = thread.in_rule, settings.x64, settings.jax_results, settings.device
             key = registered.passes, callers_default_dtype(), thread.axes, *rules
         else:
@@ -174,7 +174,7 @@ class Jitted:
         call = None if noted is None else self._calls.get((*key, *noted))
         if call is None:
             given = self._take_apart(args, kwargs)
-            # what runs now need not copy the tensors and NumPy arrays that it is given
+            # tensors and NumPy arrays need no copy for a run that happens now
             leaves = self._lift(given, share=True)
             pairs = zip(leaves, given.leaves, strict=True)
             outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
@@ -205,11 +205,11 @@ class Jitted:
         return _run(call, tensors_of(leaves), outside)
 
     def _called(self) -> str:
-        """Return what errors call the call that is running."""
+        """Return the name of the running call in errors."""
         return f"jit({self.__name__}) called at {user_location()}"
 
     def _are_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the arguments are arrays and nothing else, the most frequent case: they need no flattening."""
+        """Whether all arguments are arrays, the most frequent case: they need no flattening."""
         if kwargs or self._static_argnums:
             return False
         for x in args:
@@ -218,13 +218,13 @@ class Jitted:
         return True
 
     def _replayed(self, given: Arguments) -> Any:
-        """Record the operations of the function, for a gradient or a capture around the call."""
+        """Record the operations of the function for a surrounding gradient or capture."""
         arrays = self._lift(given)
         traced = self._trace(given, [x.aval for x in arrays])
         return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
 
     def _checked(self, given: Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
-        """Run the program as it was captured, refusing what no finite computation gives."""
+        """Run the captured program; raise if an operation on finite operands gives NaN or infinity."""
         traced = self._trace(given, [x.aval for x in leaves])
         tensors = [materialize(x, "jit") for x in (*leaves, *traced.constants)]
         results = run_checked(traced.graph, tensors)
@@ -233,7 +233,7 @@ class Jitted:
         return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
 
     def _prepare(self, given: Arguments, leaves: list[Array]) -> _Call:
-        """Capture and compile the function for arguments like these."""
+        """Capture and compile the function for these kinds of arguments."""
         traced = self._trace(given, [x.aval for x in leaves])
         arrays = (*leaves, *traced.constants)
         evaluate(arrays, "jit")
@@ -242,13 +242,13 @@ class Jitted:
         donated = self._donated(given, traced.graph)
         if donated:
             DONATION.used()
-        # an array that is given away is gone, whether or not it is written over
+        # a donated array becomes unusable, whether or not it is overwritten
         own = donated if DONATION.on else ()
         written = tuple(k for k in own if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
         route = engine.cut(traced.graph, strides, Target(self._backend, self._mode), donated=written)
         worth = route.programs
         if isinstance(route, Parts):
-            # of two operations, nothing can be fused that the parts beside them could not have had
+            # fusing a part of two operations gains nothing that the neighbouring parts could not
             worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
         structure = traced.out_structure
@@ -257,7 +257,7 @@ class Jitted:
         return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
 
     def _donated(self, given: Arguments, graph: Graph) -> tuple[int, ...]:
-        """Return the places of the leaves that are given away: as many of each type as there are results of it."""
+        """Return the indices of the donated leaves: of each type, at most as many as results of that type."""
         numbers = {k % len(given.args) for k in self._donate_argnums if -len(given.args) <= k < len(given.args)}
         named = [*enumerate(given.args), *sorted(given.kwargs.items())]
         counts = [tree.structure(value).num_leaves for _, value in named]
@@ -275,15 +275,15 @@ class Jitted:
         return tuple(places)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """Capture the function for arguments like these, or `ShapeDtypeStruct`; returns the first stage."""
+        """Capture the function for example arguments or `ShapeDtypeStruct`; return the first stage."""
         given = self._take_apart(args, kwargs)
         described = {k: aval_of("jit", x) for k, x in enumerate(given.leaves) if isinstance(x, ShapeDtypeStruct)}
         for k in described:
-            given.leaves[k] = 0  # an array in its place, for the checks of the others
+            given.leaves[k] = 0  # a number in its place, so that the others are checked
         return self._trace(given, [described.get(k, x.aval) for k, x in enumerate(self._lift(given))])
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """Capture and canonicalize the function for arguments like these, or `ShapeDtypeStruct`.
+        """Capture and canonicalize the function for example arguments or `ShapeDtypeStruct`.
 
         >>> import gtrace as gt
         >>> x = gt.ShapeDtypeStruct((2,), "float32")
@@ -293,7 +293,7 @@ class Jitted:
         return self.trace(*args, **kwargs).lower()
 
     def programs(self) -> list[Program]:
-        """Return the engine's records of the programs that calls have made, in their order."""
+        """Return the engine's records of the programs of earlier calls, in order."""
         return list(dict.fromkeys(program for call in self._calls.values() for program in call.route.programs))
 
     def _take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -308,7 +308,7 @@ class Jitted:
     def _split(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], list[tuple[int | str, Any]]]:
-        """Return the arguments with None in place of the static ones, and the static ones."""
+        """Return the arguments with None in place of static ones, and the static ones."""
         static: list[tuple[int | str, Any]] = []
         rest = list(args)
         for k in self._static_argnums:
@@ -323,10 +323,10 @@ class Jitted:
         """Return the leaves as Arrays.
 
         Args:
-            share: as for `lift`.
+            share: as in `lift`.
 
         Raises:
-            ArgumentError: a leaf that is no array and no number; with its key path.
+            ArgumentError: a leaf is neither an array nor a number; names its key path.
         """
         for k, leaf in enumerate(given.leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
@@ -338,21 +338,21 @@ class Jitted:
         return [lift("jit", leaf, share) for leaf in given.leaves]
 
     def _key(self, given: Arguments) -> tuple[Hashable, ...]:
-        """Return the key of these arguments, apart from their leaves."""
-        # the third distinguishes f(x, k=y) from f((x,), {"k": y})
+        """Return the key of these arguments without their leaves."""
+        # the third entry separates f(x, k=y) from f((x,), {"k": y})
         settings = config.current
         places = settings.device, thread.trace.place
         rules = thread.in_rule, settings.x64, settings.jax_results, places, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
-            # structures compare the keys of dicts by ==, so that 1 is True
+            # structures compare keys of dicts by ==, where 1 is True
             numbers = tree.number_keys(given.structure)
             if numbers:
                 return *key, numbers
         return key
 
     def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
-        """Capture the function for arguments like these, the first time."""
+        """Capture the function for a new kind of arguments."""
         found = self._traced.get((self._key(given), *avals))
         if found is not None:
             return found
@@ -368,7 +368,7 @@ class Jitted:
                     positional[where] = value
                 else:
                     keywords[where] = value
-            with torch.enable_grad():  # the graph is for calls within torch.no_grad() and without
+            with torch.enable_grad():  # the graph also serves calls inside torch.no_grad()
                 outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
             return [_output(x) for x in outputs], out_structure
 
@@ -380,10 +380,10 @@ class Jitted:
 
 
 def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:
-    """Run a prepared call; returns what the function returns.
+    """Run a prepared call; return the function's result.
 
     Args:
-        outside: those of the tensors whose memory somebody else may write to afterwards.
+        outside: the tensors whose memory another owner may write to later.
     """
     forms = call.forms
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
@@ -401,7 +401,7 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
     else:
         outputs = [wrap_as(t, a) for t, a in zip(results, call.out_avals, strict=True)]
         if stays:
-            # as long as the same program runs, its results have the same strides
+            # while the same program runs, its results have the same strides
             call.kinds, call.laid_out = [layout(x) for x in outputs], executable
     return call.out_structure.unflatten(outputs)
 
@@ -429,28 +429,27 @@ def jit(
 ) -> Any:
     """Return `f` as a compiled function; usable as a decorator, with or without options.
 
-    The function is run once for each kind of arguments (pytree structure, shapes, dtypes, static values) on
-    placeholders that have no value; what it records is compiled. A long program is divided where structure repeats,
-    such as the layers of a model. Functions that record the same program share one compiled form, whoever made them.
+    The function runs once on placeholders for each kind of arguments (pytree structure, shapes, dtypes, static values).
+    The recorded program is compiled. A long program is cut where its structure repeats, such as at the layers of a
+    model. Functions that record the same program share its compiled code.
 
     Args:
-        static_argnums, static_argnames: arguments that are Python values, hashable; each value is traced anew, and
-            so is each type: 1, 1.0 and True are three.
-        donate_argnums, donate_argnames: arguments that are given away: their arrays, as many of each shape and dtype as
-            there are results of it. Results that are computed from them element by element are written over their
-            memory. These Arrays cannot be used any more, also if the call fails or is interrupted. Memory that somebody
-            else has, such as a NumPy array or another Array, is copied first. A call that a gradient, `vmap` or a
-            capture records gives nothing away.
+        static_argnums, static_argnames: arguments that are hashable Python values. Each value is traced separately, and
+            each type: 1, 1.0 and True differ.
+        donate_argnums, donate_argnames: arguments whose arrays are donated, at most as many of each shape and dtype as
+            there are such results. Elementwise results overwrite their memory. A donated Array becomes unusable, even
+            if the call fails or is interrupted. Shared memory, such as that of a NumPy array or another Array, is
+            copied first. Calls that a gradient, `vmap` or a capture records donate nothing.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
-        wait: seconds that the first call of each kind waits for the compiler, at most; what is not compiled then is
-            interpreted until it is. True: as long as it takes, False: not at all, None: ``GT_JIT_WAIT``. Without a
+        wait: seconds that the first call of each kind waits for the compiler. After that, uncompiled programs are
+            interpreted until their code is ready. True: no limit, False: no wait, None: ``GT_JIT_WAIT``. Without a
             worker (``GT_BACKGROUND=0``) it always waits.
 
     Raises:
-        ArgumentError: options that do not exist; an argument that is static and given away.
-        DonatedError: (where it is used) an Array was given away.
-        ConcretizationError: (when called) the function looks at the value of a placeholder.
+        ArgumentError: an option does not exist, or an argument is both static and donated.
+        DonatedError: (at its use) an Array was donated.
+        ConcretizationError: (when called) the function reads the value of a placeholder.
 
     >>> import gtrace as gt
     >>> @gt.jit
@@ -485,7 +484,7 @@ def jit(
 
 
 def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the public surface
-    """Compute the arrays of the given pytrees now; returns them (the one, or a tuple).
+    """Compute the arrays of the given pytrees now; return the pytree, or a tuple of several.
 
     >>> import gtrace as gt
     >>> gt.eval(gt.ones(2) + 1)

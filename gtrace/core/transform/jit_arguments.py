@@ -1,4 +1,4 @@
-"""The arguments of a call of a jitted function, taken apart."""
+"""The split arguments of a jitted function's call."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gtrace.core.base import tree
 
 @attrs.define(eq=False)
 class Arguments:
-    """The arguments of one call, taken apart.
+    """The split arguments of one call.
 
     Attributes:
-        args, kwargs: with None in the place of static ones.
-        static: the static ones, by position or name.
+        args, kwargs: the arguments, with None in place of static ones.
+        static: the static arguments, by position or name.
         static_key: their key, by value and type; None if there are none.
-        leaves, structure: of the rest.
+        leaves, structure: the leaves and the structure of the other arguments.
     """
 
     args: tuple[Any, ...]
@@ -30,5 +30,5 @@ class Arguments:
 
     @property
     def dynamic(self) -> Any:
-        """The pytree whose leaves these are."""
+        """The pytree of these leaves."""
         return (self.args, self.kwargs) if self.kwargs else self.args

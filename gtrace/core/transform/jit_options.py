@@ -1,4 +1,4 @@
-"""What the options of `jit` stand for."""
+"""Interprets the options of `jit`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def key_of_static(static: Sequence[tuple[int | str, Any]]) -> Hashable:
 
 
 def wait_seconds(wait: object) -> float:
-    """Return the seconds that `wait` of `jit` stands for.
+    """Return the seconds that the option `wait` of `jit` means.
 
     Raises:
-        ArgumentError: it is no number of seconds and no bool.
+        ArgumentError: it is neither a number of seconds nor a bool.
     """
     if isinstance(wait, bool):
         return math.inf if wait else 0.0
@@ -46,13 +46,13 @@ def wait_seconds(wait: object) -> float:
 def both_ways(
     f: Callable[..., Any], option: str, numbers: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Complete positions by their names and names by their positions, as far as the function has a signature.
+    """Complete positions by names and names by positions, if the function's signature allows it.
 
     Args:
         option: "static" or "donate".
 
     Raises:
-        ArgumentError: a position or name that the function does not have.
+        ArgumentError: the function has no such position or name.
     """
     try:
         parameters = list(inspect.signature(f).parameters.values())

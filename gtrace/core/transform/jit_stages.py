@@ -1,4 +1,4 @@
-"""The stages of compiling a function ahead of time: traced, lowered, compiled."""
+"""The stages of ahead-of-time compilation: traced, lowered, compiled."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from gtrace.core.trace.force import materialize
 
 @attrs.frozen(eq=False)
 class Traced:
-    """A function captured for one kind of arguments: the first stage of compiling it.
+    """The first stage: a function captured for one kind of arguments.
 
     Attributes:
         graph: the recorded program; its inputs are the dynamic leaves of the arguments, then `constants`.
-        constants: Arrays from outside that the function uses.
+        constants: outside Arrays that the function uses.
         out_structure: the pytree structure of the result.
     """
 
@@ -49,11 +49,11 @@ class Traced:
 
 @attrs.frozen(eq=False, slots=False)
 class Lowered:
-    """The second stage: the canonical program, not compiled yet.
+    """The second stage: the canonical program, before compilation.
 
     Attributes:
-        route: to the program, or to those that it is divided into.
-        passes: the user's, by which it was rewritten.
+        route: the route to the program or to its parts.
+        passes: the user's passes that rewrote it.
     """
 
     traced: Traced
@@ -69,7 +69,7 @@ class Lowered:
 
     @property
     def signature(self) -> str:
-        """The exact signature of the canonical graph, 32 digits; empty if it computes nothing."""
+        """The exact signature of the canonical graph, 32 digits; empty if there is nothing to compute."""
         if isinstance(self.route, Route):
             return "" if self.route.program is None else self.route.program.signature.exact
         return sign(self.graph).exact
@@ -92,15 +92,15 @@ class Lowered:
 
 @attrs.frozen(eq=False)
 class Compiled:
-    """The last stage: callable with arguments of the kind it was traced for."""
+    """The last stage, callable with arguments of the traced kind."""
 
     lowered: Lowered
 
     @property
     def tier(self) -> str:
-        """How it runs: "compiled"; "failed" when the compiler failed, and "interpreted" when it was not asked.
+        """The tier: "compiled", "failed" if the compiler failed, or "interpreted" if it was not asked.
 
-        Of a program that is divided into several, that of the first one that is not compiled.
+        For several parts, it is the tier of the first part that is not compiled.
         """
         return next((p.tier for p in self.lowered.route.programs if p.tier != "compiled"), "compiled")
 

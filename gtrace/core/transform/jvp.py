@@ -1,6 +1,6 @@
 """Forward mode: ``jvp`` and ``linearize``.
 
-The function runs once on fresh Arrays while the trace keeps a tape, as for gradients; then tangents walk the tape
+The function runs once on fresh Arrays while the trace keeps a tape, as for gradients. Then tangents walk the tape
 forwards. An operation without a rule for tangents gets one by transposing its vector-Jacobian product, which is linear
 in the cotangent.
 """
@@ -34,10 +34,10 @@ __all__ = ["jvp", "linearize"]
 
 
 def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array]:
-    """Walk the tape forwards; returns the tangents of `outputs`.
+    """Walk the tape forwards; return the tangents of `outputs`.
 
     Args:
-        tangents: one for each input of the tape, with its aval; None for zero.
+        tangents: one for each input of the tape, with its aval; None: zero.
     """
     found: dict[int, Any] = {id(x): t for x, t in zip(tape.inputs, tangents, strict=True) if t is not None}
     for instr, operands, out in tape.entries:
@@ -141,13 +141,13 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     Args:
         primals: a tuple of the arguments of `f`: pytrees of floating or complex arrays, integers and bools.
         tangents: the same structure, shapes and dtypes; those of integers and bools are NumPy arrays of ``float0``.
-        has_aux: `f` returns (output, aux), and aux comes back as a third result.
+        has_aux: `f` returns (output, aux), and aux is a third result.
 
     Returns:
         (output, tangent of the output).
 
     Raises:
-        ArgumentError: tangents that do not match the primals; the message names the key path.
+        ArgumentError: the tangents do not match the primals; names the key path.
 
     >>> import gtrace as gt
     >>> gt.jvp(lambda x: x ** 3, (2.0,), (1.0,))
@@ -162,11 +162,11 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 
 @attrs.frozen(eq=False)
 class _LinearParts:
-    """What `linearize` made of a tape.
+    """The two programs that `linearize` makes of a tape.
 
     Attributes:
-        known, linear: what does not depend on the tangents, and what does.
-        constants: where the inputs of `known` stand on the tape: (entry, operand), -1 for the result of the entry.
+        known, linear: the part that does not depend on the tangents, and the part that does.
+        constants: positions of the inputs of `known` on the tape: (entry, operand), with -1 for the entry's result.
     """
 
     known: Graph
@@ -175,7 +175,7 @@ class _LinearParts:
 
 
 MAX_LINEAR_PARTS = 512
-"""Tapes remembered."""
+"""The number of cached tapes."""
 
 _linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(
     MAX_LINEAR_PARTS, lambda parts: SMALL + PER_OPERATION * (len(parts.known.nodes) + len(parts.linear.nodes))
@@ -183,11 +183,11 @@ _linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(
 
 
 def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Graph, Graph, Sequence[Array]]:
-    """Return what does not depend on the tangents, what does, and the inputs of the first; an equal tape has both."""
+    """Return the parts without and with tangents, and the inputs of the former. Equal tapes share both parts."""
     trace = thread.trace
     key = None
     if trace is tape.trace and in_one_go(trace):
-        # the operations of both parts have the line of the call
+        # the operations of both parts get the line of the call
         key = walk_key(("linearize", thread.batched_axis, user_location()), tape, trace, outputs, None)
         parts = None if key is None else _linear.get(key)
         if parts is not None:
@@ -214,7 +214,7 @@ def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Gra
             for j, x in enumerate((*operands, out)):
                 places.setdefault(id(x), (k, j if j < len(operands) else -1))
         at = [places.get(id(x)) for x in captured.constants]
-        # a rule may use an Array of its own, which the tape does not have
+        # a rule may use its own Array, which the tape lacks
         if None not in at:
             _linear.remember(key, _LinearParts(known, linear, tuple([place for place in at if place is not None])))
     return known, linear, captured.constants
@@ -223,7 +223,7 @@ def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Gra
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
-    What does not depend on the tangents is computed once, here; calls of the linear function reuse it.
+    The part that does not depend on the tangents runs once, here; the linear function reuses it.
 
     >>> import gtrace as gt
     >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)

@@ -1,4 +1,4 @@
-"""``ravel_pytree``: the arrays of a pytree as one vector, and back."""
+"""``ravel_pytree``: turns a pytree of arrays into one vector, and back."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ravel_pytree"]
 
 
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
-    """Return the elements of all arrays of a pytree in one vector, and the function from such a vector to a pytree.
+    """Return the elements of a pytree's arrays as one vector, and the function from such a vector to a pytree.
 
-    The vector has the dtype that the arrays are promoted to; the function gives each array its own dtype again.
+    The vector has the promoted dtype of the arrays. The function restores the dtype of each array.
 
     Raises (the function):
-        ShapeError: a vector of another size.
+        ShapeError: the vector has another size.
 
     >>> import gtrace as gt
     >>> vector, unravel = gt.ravel_pytree({"a": gt.ones(2), "b": gt.zeros((1, 2))})

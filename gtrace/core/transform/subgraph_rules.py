@@ -23,21 +23,21 @@ Flags = tuple[bool, ...]
 
 
 def captured_subgraph(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Subgraph:
-    """Return the program of a function that uses nothing but its inputs."""
+    """Return the program of a function that uses only its inputs."""
     return subgraph(captured_program(function, avals))
 
 
 def captured_program(function: Callable[[Sequence[Array]], Sequence[Array]], avals: Sequence[Aval]) -> Graph:
-    """Return the same as it was recorded, with the lines of its operations."""
+    """Return the program of such a function as recorded, with the lines of its operations."""
     captured = capture(lambda inputs: (function(inputs), None), avals, "the body of an operation")
     graph, constants = captured.graph, captured.constants
-    if any(x.shape for x in constants):  # a signal handler or a finalizer has computed something meanwhile
+    if any(x.shape for x in constants):  # a signal handler or finalizer has recorded something
         graph, constants = _needed(graph, constants)
     return _with_numbers(graph, constants)
 
 
 def _needed(graph: Graph, constants: Sequence[Array]) -> tuple[Graph, tuple[Array, ...]]:
-    """Return a program and its constants without what no output depends on."""
+    """Return a program and its constants without unused parts."""
     graph = dce(graph)
     count = len(graph.inputs) - len(constants)
     used = {*graph.outputs, *[value for node in graph.nodes for value in node.values()]}
@@ -47,7 +47,7 @@ def _needed(graph: Graph, constants: Sequence[Array]) -> tuple[Graph, tuple[Arra
 
 
 def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
-    """Return `graph` with its last inputs, numbers that rules introduced, as scalar operands.
+    """Return `graph` with its last inputs, numbers of rules, as scalar operands.
 
     Loops, branches and outputs take only arrays. For them the number is multiplied by 1, which gives an array.
     """
@@ -68,7 +68,7 @@ def _with_numbers(graph: Graph, constants: Sequence[Array]) -> Graph:
 
 
 def _taped(graph: Graph, primals: Sequence[Array], active: Flags) -> tuple[list[Array], Tape]:
-    """Record a program, with a tape of what depends on its active inputs."""
+    """Record a program, with a tape of everything that depends on its active inputs."""
     values = list(primals)
     chosen = [k for k, flag in enumerate(active) if flag]
 
@@ -84,11 +84,11 @@ def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
     """Return the program of inputs and cotangents.
 
     Args:
-        needed: inputs whose cotangents are wanted.
-        given: outputs that have a cotangent.
+        needed: flags the inputs whose cotangents are needed.
+        given: flags the outputs that have a cotangent.
 
     Returns:
-        A program whose inputs are those of `sub`, then the given cotangents; its outputs are those of `sub`, then the
+        A program. It takes the inputs of `sub`, then the given cotangents; it returns the outputs of `sub`, then the
         needed cotangents.
     """
 
@@ -112,12 +112,12 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
     """Return the program of inputs and tangents.
 
     Args:
-        moved: inputs that have a tangent.
-        wanted: outputs whose tangents are wanted.
+        moved: flags the inputs that have a tangent.
+        wanted: flags the outputs whose tangents are needed.
 
     Returns:
-        A program whose inputs are those of `sub`, then the tangents of the moved ones; its outputs are those of `sub`,
-        then the wanted tangents.
+        A program. It takes the inputs of `sub`, then the given tangents; it returns the outputs of `sub`, then the
+        needed tangents.
     """
 
     def make() -> Subgraph:
@@ -137,11 +137,11 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
 
 
 def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subgraph, Flags]:
-    """Return the program for a batch, and which of its outputs are batched.
+    """Return the program for a batch, and flags of its batched outputs.
 
     Args:
-        flags: inputs with the batch on axis 0.
-        forced: outputs that must have it there.
+        flags: flags the inputs with the batch on axis 0.
+        forced: flags the outputs that must have it there.
     """
 
     def make() -> tuple[Subgraph, Flags]:

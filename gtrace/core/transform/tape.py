@@ -1,12 +1,11 @@
 """Reverse mode: the recorded operations are the tape.
 
 A gradient runs its function on fresh Arrays while the current trace keeps a tape, then walks the tape backwards. The
-rules record ordinary operations, in the same trace: forward, backward and update become one program, and a gradient of
-a gradient needs nothing more.
+rules record ordinary operations in the same trace. So forward pass, backward pass and update become one program, and
+gradients of gradients need nothing more.
 
-The walk depends only on what was recorded. What it appended to the trace's list is remembered as a `CachedPullback`.
-When the same entries are recorded again at the same position of the list, the cached entries are appended and no rule
-runs.
+The walk depends only on the recording. Its entries in the trace's list are cached as a `CachedPullback`. If the same
+entries are recorded again at the same list position, the cached entries are appended without running rules.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ MAX_PULLBACKS = 1024
 """Size of the table of cached pullbacks."""
 
 ENTRY = 60
-"""Bytes of an entry of the trace's list, in the key or in what was appended."""
+"""Bytes of a list entry, in the key or in the cached entries."""
 
 
 @attrs.define(eq=False)
 class Tape:
-    """What one gradient recorded.
+    """The recording of one gradient.
 
     Attributes:
-        inputs: the fresh Arrays the gradient is taken with respect to.
+        inputs: the fresh Arrays to differentiate with respect to.
         entries: (instruction, operands, result), in order.
-        trace: where it was recorded.
+        trace: the trace that holds the recording.
         flat, scalars: (start, stop) of the recording in the trace's lists.
     """
 
@@ -59,7 +58,7 @@ class Tape:
 
 
 def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> tuple[Any, Tape]:
-    """Run `function` on fresh copies of `inputs`, taping what is recorded."""
+    """Run `function` on fresh copies of `inputs`, and tape its recording."""
     trace = thread.trace
     outermost = trace.tape is None
     entries: list[TapeEntry] = [] if trace.tape is None else trace.tape
@@ -79,7 +78,7 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
         if outermost:
             thread.trace.tape = entries
         followers[id(copies)] = thread.mark, lambda x: id(x) in _followed(copies, entries[start:])[0]
-        # a gradient under torch.no_grad() is one; within the function, no_grad means what it says
+        # torch.no_grad() around a gradient has no effect; inside the function it stops gradients
         result = function(copies) if torch.is_grad_enabled() else torch.enable_grad()(function)(copies)
     finally:
         if outermost:
@@ -99,7 +98,7 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
 
 
 def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDef, Tape, Any]:
-    """Run a user's function on fresh arguments; returns its outputs, their structure, the tape and aux."""
+    """Run a user's function on fresh arguments; return its outputs, their structure, the tape and aux."""
     aux: list[Any] = []
 
     def run(arrays: list[Array]) -> tuple[list[Array], TreeDef]:
@@ -112,10 +111,10 @@ def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDe
 
 
 def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None = None) -> list[Array]:
-    """Walk the tape backwards; returns the cotangents of its inputs.
+    """Walk the tape backwards; return the cotangents of its inputs.
 
     Args:
-        outputs: Arrays the tape computed.
+        outputs: Arrays that the tape computed.
         cotangents: one for each output, with its aval; None: ones.
     """
     return recorded_once("pull", tape, outputs, cotangents, lambda: _walk(tape, outputs, cotangents))
@@ -125,15 +124,15 @@ def recorded_once(
     walk: Hashable, tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
     make: Callable[[], list[Array]],
 ) -> list[Array]:  # fmt: skip
-    """Return what `make` returns, which walks the tape; where an equal tape was walked before, its entries.
+    """Return the result of `make`, which walks the tape. The entries of an equal earlier walk are reused.
 
     Args:
-        walk: what kind of walk it is.
-        outputs, cotangents: Arrays that it begins at.
+        walk: the kind of walk.
+        outputs, cotangents: the Arrays at which it begins.
     """
     trace = thread.trace
     if trace is not tape.trace or trace.tape is not None or not in_one_go(trace):
-        # a force cut the trace, or an enclosing gradient or a log has to see each operation
+        # a force cut the trace, or an enclosing gradient or a log must see each operation
         return make()
     key = walk_key(walk, tape, trace, outputs, cotangents)
     if key is None:
@@ -146,7 +145,7 @@ def recorded_once(
 
 
 def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[set[int], list[TapeEntry]]:
-    """Return the identities of the values that have a derivative by `inputs`, and the entries that compute them."""
+    """Return the identities of values that depend on `inputs` differentiably, and the entries that compute them."""
     reached = {id(x) for x in inputs}
     steps: list[TapeEntry] = []
     for entry in entries:
@@ -161,7 +160,7 @@ def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[se
 
 
 def in_one_go(trace: Trace) -> bool:
-    """Whether operations may be appended together: nothing is to be done for each, but to note its line."""
+    """Whether operations may be appended at once: they need no handling except that their lines are noted."""
     if trace.capture is None:
         return trace.limit != 0
     return thread.layout is None and Recorded not in bus.wanted
@@ -185,7 +184,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
             found[id(out)] = ops.add(found[id(out)], ct) if id(out) in found else ct
     locations = tape.trace.locations
     try:
-        thread.lay_out(None)  # gradients are laid out by the operations' own rules
+        thread.lay_out(None)  # the operations' own rules lay out gradients
         for instr, operands, out in reversed(steps):
             if tape.trace.marks:
                 region = tape.trace.region(out._number) if out._trace is tape.trace else None
@@ -214,7 +213,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
 def _apply(
     instr: Instr, operands: Sequence[Any], out: Array, ct: Any, reached: set[int], found: dict[int, Any]
 ) -> None:
-    """Apply one operation's rule, adding to the cotangents of its operands."""
+    """Apply one operation's rule, and add to the cotangents of its operands."""
     op = instr.op
     needed = [id(x) in reached for x in operands]
     values = [x.value if x.__class__ is Scalar else x for x in operands]
@@ -250,13 +249,13 @@ def _scale(ct: Array, partial: Any) -> Array:
 
 @attrs.frozen(eq=False)
 class CachedPullback:
-    """What a backward walk appended to the trace.
+    """The entries that a backward walk appended to the trace.
 
     Attributes:
         start: the position in the trace's list.
-        flat, scalars: what was appended to each of the trace's lists.
+        flat, scalars: the entries that were appended to each of the trace's lists.
         results: (number, aval) of the cotangent of each input.
-        lines: in captures, the number and the line of each operation; None for the line of the gradient itself.
+        lines: in captures, the number and the line of each operation; None: the line of the gradient itself.
     """
 
     start: int
@@ -266,14 +265,14 @@ class CachedPullback:
     lines: tuple[tuple[int, str | None], ...]
 
     def replay(self, trace: Trace) -> list[Array] | None:
-        """Append the entries to `trace`; returns the results, or None if something else was recorded in between."""
+        """Append the entries to `trace`; return the results, or None if another recording came in between."""
         slots, flat = trace.scalars, trace.flat
         start = len(slots)
         slots += self.scalars
         flat += self.flat
         end = len(flat)
         if end - len(self.flat) != self.start or len(slots) - len(self.scalars) != start:
-            # a signal handler or finalizer recorded something: the value numbers in the entries are wrong here
+            # a signal handler or finalizer recorded an operation, so the value numbers in the entries are wrong
             flat[end - len(self.flat) : end] = (PADDING,) * len(self.flat)
             return None
         if trace.locations is not None:
@@ -298,11 +297,11 @@ _pullbacks: BoundedTable[Hashable, CachedPullback] = BoundedTable(
 def walk_key(
     walk: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None
 ) -> Hashable | None:
-    """Return what the backward walk depends on; None if an output has no number in the trace.
+    """Return the key of a backward walk; None if an output has no number in the trace.
 
     The key holds the recorded entries and scalars, the lengths of the trace's lists, the outputs and their cotangents,
-    and which operands are the tape's inputs. An input shares its buffer, hence its number, with the Array it copies.
-    In captures it holds the lines of the operations too, which those of the walk follow from.
+    and which operands are the tape's inputs. An input shares its buffer, and so its number, with the Array it copies.
+    In captures, the key also holds the lines of the operations, from which those of the walk follow.
     """
     if trace.special or trace.marks:
         return None  # the list does not show user-defined rules and regions
@@ -336,7 +335,7 @@ def walk_key(
 
 
 def _remembered(key: Hashable, tape: Tape, trace: Trace, make: Callable[[], list[Array]]) -> list[Array]:
-    """Walk the tape; cache what that appended, unless the trace was cut or has new inputs."""
+    """Walk the tape and cache the appended entries, unless the trace was cut or got new inputs."""
     flat, scalars, leaves = len(trace.flat), len(trace.scalars), len(trace.leaves)
     grads = make()
     own = thread.trace is trace and len(trace.leaves) == leaves

@@ -1,4 +1,4 @@
-"""``linear_transpose``: the transpose of a linear function, from its shapes alone."""
+"""``linear_transpose``: transposes a linear function, given only the shapes of its arguments."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NAME = "linear_transpose"
 
 
 def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], Any]:
-    """Return the transpose of a linear function: from a cotangent of its output to those of its arguments.
+    """Return the transpose of a linear function: it maps a cotangent of the output to cotangents of the arguments.
 
     Args:
         f: a function that is linear in all its arguments together. It runs once, on placeholders.
-        primals: pytrees of floating arrays, or of `ShapeDtypeStruct`, of which only shapes and dtypes are used.
+        primals: pytrees of floating arrays or `ShapeDtypeStruct`; only shapes and dtypes are used.
 
     Returns:
         A function from a pytree like the output of `f` to a tuple with one cotangent per primal.
 
     Raises:
-        ArgumentError: the derivative of `f` depends on its arguments, or an operation on the way has none; (the
-            transpose) the cotangent's structure, shape or dtype is not the output's.
+        ArgumentError: the derivative of `f` depends on its arguments, or an operation has no derivative. (The transpose
+            raises it if a cotangent's structure, shape or dtype is not the output's.)
         DtypeError: an argument or an output is not floating.
 
     >>> import gtrace as gt
@@ -93,10 +93,10 @@ def _aval(path: str, leaf: Any) -> Aval:
 
 
 def _check_rules(graph: Graph, count: int) -> None:
-    """Refuse a program in which an operation without a derivative stands between the inputs and the outputs.
+    """Raise if a program has an operation without a derivative between its inputs and outputs.
 
     Raises:
-        ArgumentError: naming the operation and the reason.
+        ArgumentError: names the operation and the reason.
     """
     reached = set(graph.inputs[:count])
     for node in graph.nodes:

@@ -21,18 +21,18 @@ def value_and_grad(
     """Return a function that computes `f` and its gradient.
 
     Args:
-        f: returns a real floating scalar, or with `has_aux` a pair of that and anything else.
-        argnums: the positional argument, or several, to differentiate by: pytrees of floating or complex arrays. By
+        f: returns a real floating scalar; with `has_aux`, a pair of this scalar and any other value.
+        argnums: the position of the argument to differentiate, or several: pytrees of floating or complex arrays. For
             z = x + iy the gradient is df/dx - i df/dy, as in JAX.
-        holomorphic: `f` is a holomorphic function of complex numbers, and its derivative is wanted.
+        holomorphic: `f` is a holomorphic function of complex numbers, and its derivative is computed.
 
     Returns:
-        A function with the arguments of `f`. It returns (value, gradient), or ((value, aux), gradient); the gradient
-        has the structure of the argument, or is a tuple of such if `argnums` names several.
+        A function with the arguments of `f`. It returns (value, gradient), or ((value, aux), gradient). The gradient
+        has the structure of the argument; for several `argnums` it is a tuple.
 
     Raises (when called):
         ShapeError: the output is not a scalar.
-        DtypeError: an input or the output is not floating, or the output is complex and `holomorphic` not set.
+        DtypeError: an input or output is not floating, or the output is complex without `holomorphic`.
 
     >>> import gtrace as gt
     >>> gt.value_and_grad(lambda w: (w["a"] ** 2).sum())({"a": gt.array([1., 2.])})
@@ -108,13 +108,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the function from cotangents of the output to cotangents of the primals.
 
     Args:
-        primals: pytrees of floating or complex arrays; integers and bools have cotangents without values, of dtype
-            ``float0``, as in JAX.
-        has_aux: `f` returns (output, aux), and aux comes back as a third result.
+        primals: pytrees of floating or complex arrays, integers and bools. The cotangents of integers and bools have no
+            values and the dtype ``float0``, as in JAX.
+        has_aux: `f` returns (output, aux), and aux is a third result.
 
     Returns:
-        (output, pullback). The pullback takes a pytree like the output and returns a tuple with one cotangent per
-        primal. It may be called more than once.
+        (output, pullback). The pullback takes a pytree like the output, and returns a tuple with one cotangent per
+        primal. It may be called repeatedly.
 
     Raises:
         ArgumentError: (pullback) the cotangent's structure, shape or dtype is not the output's.

@@ -1,7 +1,7 @@
-"""``vmap``: a function of one example, applied to a batch at once.
+"""``vmap``: applies a function of one example to a batch.
 
-The function is captured for one example; its program is then recorded again for the batch. What that gives is kept, for
-later calls that capture an equal program.
+The function is captured for one example, and its program is recorded again for the batch. The batched program is cached
+for later calls that capture an equal program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["vmap"]
 
 @contextlib.contextmanager
 def _capturing(axis_name: str | None, size: int) -> Iterator[None]:
-    """Make an axis known to the operations over it."""
+    """Make an axis visible to the operations over it."""
     before = thread.axes
     if axis_name is not None:
         thread.axes = (*before, (axis_name, size))
@@ -45,7 +45,7 @@ def _capturing(axis_name: str | None, size: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _batching(axis_name: str | None) -> Iterator[None]:
-    """Name the axis that is being batched."""
+    """Set the name of the axis that is being batched."""
     before = thread.batched_axis
     thread.batched_axis = axis_name
     try:
@@ -69,23 +69,23 @@ def vmap(
     axis_name: str | None = None,
     axis_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Return `f` applied to each example of a batch, all at once.
+    """Return a function that applies `f` to all examples of a batch at once.
 
     Args:
         f: a function of one example, over pytrees.
         in_axes: the batch axis of the positional arguments: an int for all of them, or a tuple with one entry per
             argument. An entry is an int, None (not batched) or a pytree of these that is a prefix of the argument.
-            A Python number that is not batched reaches `f` as it is. Negative axes count from the last. Keyword
-            arguments are batched on axis 0.
+            `f` gets an unbatched Python number unchanged. Negative axes count from the last. Keyword arguments are
+            batched on axis 0.
         out_axes: the batch axis of the outputs, in the same form; None for outputs that do not depend on the batch.
-        in_dims, out_dims: torch.func's names for the same.
-        axis_name: a name for the axis of the batch, for the collective operations of `gt.lax`, such as `gt.lax.psum`.
-        axis_size: the size of the batch, needed if no argument has it.
+        in_dims, out_dims: torch.func's names of `in_axes` and `out_axes`.
+        axis_name: a name of the batch axis, for the collective operations of `gt.lax`, such as `gt.lax.psum`.
+        axis_size: the size of the batch; needed if no argument is batched.
 
     Raises (when called):
-        ArgumentError: axes that do not fit the arguments' structure, or no batched argument.
-        ShapeError: an axis that does not exist, or batches of different sizes.
-        ConcretizationError: `f` looks at a value.
+        ArgumentError: the axes do not fit the arguments' structure, or no argument is batched.
+        ShapeError: an axis does not exist, or batch sizes differ.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x, y: x @ y, in_axes=(0, None))(gt.array([[1., 2.], [3., 4.]]), gt.array([1., 10.]))
@@ -143,14 +143,14 @@ def vmap(
 
 @attrs.frozen(eq=False)
 class _Examples:
-    """What follows from the structure and types of the arguments of a call.
+    """Facts that follow from the structure and types of a call's arguments.
 
     Attributes:
-        size: of the batch.
-        flags: whether the arrays among the leaves are batched.
-        axes: the batch axes of the arrays; None: the first, or none, for all of them.
-        avals: of the arrays of one example.
-        dynamic: which leaves are arrays; None: all.
+        size: the size of the batch.
+        flags: flags the batched arrays among the leaves.
+        axes: the batch axes of the arrays; None: all are batched on axis 0 or not at all.
+        avals: the avals of the arrays of one example.
+        dynamic: flags the leaves that are arrays; None: all.
     """
 
     size: int
@@ -161,15 +161,15 @@ class _Examples:
 
 
 MAX_KINDS = 1024
-"""Kinds of arguments that are remembered."""
+"""The number of cached kinds of arguments."""
 
 _met: BoundedTable[Hashable, _Examples] = BoundedTable(MAX_KINDS, lambda known: SMALL + 100 * len(known.avals))
 
 
 class _Spec:
-    """The batch axes of the arguments, and the size of the batch where it is given.
+    """The batch axes of the arguments, and the size of the batch if given.
 
-    What follows for arguments of some structure and types is remembered, by all calls of `vmap` if axes are ints.
+    Facts about arguments of given structure and types are cached. If the axes are ints, all calls share the cache.
     """
 
     def __init__(self, axes: Any, size: int | None) -> None:
@@ -179,17 +179,17 @@ class _Spec:
         several = axes if axes.__class__ is tuple else (axes,)
         if all(x is None or x.__class__ is int for x in (*several, size)):
             self.key, self.met = (axes, size), _met
-        else:  # pytrees of axes, perhaps without a hash; True, which equals 1 and is refused
+        else:  # pytrees of axes, perhaps without a hash; or True, which equals 1 and is rejected
             self.key, self.met = None, BoundedTable(MAX_KINDS)
 
     def examples(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], structure: Any) -> _Examples:
-        """Return what follows from the arguments, as it is remembered or for the first time; see `examine`."""
+        """Return the cached facts about the arguments, or compute them; see `examine`."""
         if not only_arrays(leaves):
             return self.examine(args, kwargs, leaves)
         key = (self.key, structure, *[x.aval for x in leaves])
         try:
             known = self.met.get(key)
-        except TypeError:  # a class of the user's keeps something without a hash in its structure
+        except TypeError:  # a user's class has unhashable data in its structure
             return self.examine(args, kwargs, leaves)
         if known is None:
             known = self.examine(args, kwargs, leaves)
@@ -197,10 +197,10 @@ class _Spec:
         return known
 
     def examine(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> _Examples:
-        """Return what follows from the arguments of a call; arrays and numbers among the leaves become Arrays.
+        """Return the facts about a call's arguments; arrays and numbers among the leaves become Arrays.
 
         Raises:
-            ArgumentError, ShapeError: the axes do not fit them.
+            ArgumentError, ShapeError: the axes do not fit.
         """
         ins = self.axes
         if isinstance(ins, tuple) and len(ins) != len(args):
@@ -211,7 +211,7 @@ class _Spec:
         else:
             axes = _axes("in_axes", ins if isinstance(ins, tuple) else (ins,) * len(args), args)
             axes += [0] * (len(leaves) - len(axes))
-        # a Python number that is not batched stays one, as in JAX: it may be a size, a static argument or compared
+        # an unbatched Python number stays one, as in JAX: it may be a size, a static argument or compared
         dynamic = [
             axis is not None or (is_array(leaf) and type(leaf) not in (int, float, bool, complex))
             for leaf, axis in zip(leaves, axes, strict=True)
@@ -243,7 +243,7 @@ def _example(a: Aval, axis: int) -> Aval:
 
 
 def _for_batch(captured: Captured, size: int, arrays: Sequence[Array], flags: Flags) -> list[tuple[Array, bool]]:
-    """Record a captured function for a batch; returns its outputs, and whether each is batched."""
+    """Record a captured function for a batch; return its outputs, and flags of batched ones."""
     operands = (*arrays, *captured.constants)
     flags = (*flags, *[False] * len(captured.constants))
     known = None if thread.axes or thread.batched_axis is not None else _batched(captured, size, flags)
@@ -253,9 +253,9 @@ def _for_batch(captured: Captured, size: int, arrays: Sequence[Array], flags: Fl
 
 
 def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
-    """Return the program of a function for a batch, and which outputs are batched.
+    """Return a function's program for a batch, and flags of its batched outputs.
 
-    None: the function is captured for the first time, or has rules of the user's, which are called each time.
+    None if it is captured for the first time, or has user-defined rules, which must run each time.
     """
     if captured.memo is None:
         return None

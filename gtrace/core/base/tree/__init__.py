@@ -1,7 +1,6 @@
 """Pytrees: nested dict, list, tuple, namedtuple, None and registered classes, with arrays as leaves.
 
-optree does the work, under the namespace "gtrace". As in JAX, None is an empty subtree and dicts are visited in
-sorted key order.
+They use optree, with the namespace "gtrace". As in JAX, None is an empty subtree, and dicts have sorted keys.
 """
 
 from gtrace.core.base.tree.keys import *

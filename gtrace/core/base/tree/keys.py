@@ -1,4 +1,4 @@
-"""Key paths: where in a pytree a leaf stands."""
+"""Key paths: the positions of leaves in pytrees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 @attrs.frozen
 class SequenceKey:
-    """The place of an element of a list or tuple."""
+    """The index of an element of a list or tuple."""
 
     idx: int
 
@@ -39,7 +39,7 @@ class DictKey:
 
 @attrs.frozen
 class GetAttrKey:
-    """The name of an attribute: of a namedtuple, a dataclass, an attrs class."""
+    """The name of an attribute of a namedtuple, a dataclass or an attrs class."""
 
     name: str
 
@@ -49,7 +49,7 @@ class GetAttrKey:
 
 @attrs.frozen
 class FlattenedIndexKey:
-    """The place of a child of a registered class whose children have no keys."""
+    """The index of a child of a registered class whose children have no keys."""
 
     key: int
 
@@ -62,7 +62,7 @@ KeyPath = tuple[Any, ...]
 
 
 class Keyed(optree.PyTreeEntry):
-    """An entry whose key the class of the node gives itself."""
+    """An entry whose key the node's class defines."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ def _key(entry: optree.PyTreeEntry) -> Any:
 
 
 def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPath, Any]], TreeDef]:
-    """Return the leaves of `tree`, each in a pair with its key path, and its structure.
+    """Return the leaves of `tree` as pairs of key path and leaf, and its structure.
 
     >>> flatten_with_path({"a": (1, 2)})[0][1]
     ((DictKey(key='a'), SequenceKey(idx=1)), 2)
@@ -105,7 +105,7 @@ def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPa
 
 
 def leaves_with_path(tree: Any, is_leaf: Leaf = None) -> list[tuple[KeyPath, Any]]:
-    """Return the leaves of `tree`, each in a pair with its key path.
+    """Return the leaves of `tree` as pairs of key path and leaf.
 
     >>> import gtrace as gt
     >>> [(gt.tree.keystr(path), x) for path, x in gt.tree.leaves_with_path({"a": [1, 2]})]
@@ -115,7 +115,7 @@ def leaves_with_path(tree: Any, is_leaf: Leaf = None) -> list[tuple[KeyPath, Any
 
 
 def map_with_path(function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Leaf = None) -> Any:
-    """Apply `function` to the key path of each leaf of `tree`, the leaf, and the leaves at its place in `rest`.
+    """Apply `function` to the key path of each leaf of `tree`, the leaf, and the matching leaves of `rest`.
 
     Raises:
         StructureError: a tree of `rest` has another structure.

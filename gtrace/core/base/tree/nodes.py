@@ -1,4 +1,4 @@
-"""Classes as nodes of pytrees: what their children are, and what belongs to the structure."""
+"""Classes as pytree nodes: their children and their static data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Unflatten = Callable[[Any, tuple[Any, ...]], Any]
 
 @attrs.frozen(eq=False, repr=False)
 class _Static:
-    """Static data of a node, compared by its exact key: in a structure, 1 is not True."""
+    """Static data of a node, compared by exact keys: in a structure, 1 is not True."""
 
     value: Any
     key: Any
@@ -46,18 +46,18 @@ class _Static:
 
 
 def _static(value: Any) -> Any:
-    """Return static data in a form whose == is that of its exact key."""
+    """Return static data wrapped so that == compares exact keys."""
     key = exact_key(value)
     return value if key is value else _Static(value, key)
 
 
 def static_value(static: Any) -> Any:
-    """Return the static data of a node as its class gave it."""
+    """Return the static data of a node as its class returned it."""
     return static.value if static.__class__ is _Static else static
 
 
 class _Fixed:
-    """The static fields of an instance that never changes, with their key; shared by all that are made from it."""
+    """The static fields of an immutable instance and their key, shared by all instances derived from it."""
 
     __slots__ = ("values", "key", "code")
 
@@ -82,9 +82,9 @@ class _Fixed:
 
 
 def register_immutable(cls: type) -> None:
-    """Register an attrs class, without slots, whose instances never change: as `register`, and faster.
+    """Register an attrs class without slots whose instances never change. It works like `register`, but is faster.
 
-    Static fields are taken from an instance once, and kept beside its fields as ``_static``.
+    Static fields are read once from an instance, and kept beside its fields as ``_static``.
 
     >>> import attrs
     >>> import gtrace as gt
@@ -123,11 +123,11 @@ def register(cls: T) -> T:
     """Register an attrs class, a dataclass, or any class with ``tree_flatten`` and ``tree_unflatten`` as a pytree node.
 
     Every field of an attrs class or dataclass is a child, except those with ``metadata={"static": True}``, which are
-    part of the structure. For other classes ``tree_flatten(self)`` returns (children, aux data) and the class method
-    ``tree_unflatten(aux, children)`` rebuilds. Returns the class, so it works as a decorator.
+    part of the structure. For other classes, ``tree_flatten(self)`` returns (children, aux data). The class method
+    ``tree_unflatten(aux, children)`` rebuilds the instance. Returns the class, so it works as a decorator.
 
     Raises:
-        ArgumentError: the class is neither.
+        ArgumentError: the class is of neither kind.
 
     >>> import attrs
     >>> @register
@@ -183,12 +183,12 @@ def register_pytree_node(
     """Register a class as a pytree node.
 
     Args:
-        flatten_func: from an instance to (children, auxiliary data); the data are part of the structure, and hashable.
-        unflatten_func: from the auxiliary data and a tuple of children to an instance.
+        flatten_func: returns (children, auxiliary data) of an instance; the data are hashable, and compared.
+        unflatten_func: makes an instance of the auxiliary data and a tuple of children.
         flatten_with_keys_func: like `flatten_func`, with a pair (key, child) for each child.
 
     Raises:
-        ValueError: the class is registered already.
+        ValueError: the class is already registered.
 
     >>> class Pair:
     ...     def __init__(self, a, b):
@@ -216,7 +216,7 @@ def register_pytree_node(
 
     node: Any = nodetype
     with warnings.catch_warnings():
-        # a named tuple is a node of itself; that it is another one from now on is what was asked for
+        # optree treats a namedtuple as a node already; the user asked for another treatment
         warnings.filterwarnings("ignore", "PyTree type .* is a subclass of `collections.namedtuple`", UserWarning)
         if flatten_with_keys_func is None:
             optree.register_pytree_node(
@@ -241,12 +241,12 @@ def register_pytree_with_keys(
     >>> gt.tree.paths(Pair(1, 2))
     ['a', 'b']
     """
-    del flatten_func  # the same without the keys
+    del flatten_func  # `flatten_with_keys` gives the same children
     register_pytree_node(nodetype, lambda _: ((), None), unflatten_func, flatten_with_keys)
 
 
 def register_pytree_node_class(cls: T) -> T:
-    """Register a class with ``tree_flatten(self)`` and the class method ``tree_unflatten(aux, children)``.
+    """Register a class that has ``tree_flatten(self)`` and the class method ``tree_unflatten(aux, children)``.
 
     Returns:
         The class, so it works as a decorator.
@@ -270,7 +270,7 @@ def register_pytree_node_class(cls: T) -> T:
 
 
 def register_pytree_with_keys_class(cls: T) -> T:
-    """Register a class with ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it.
+    """Register a class that has ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it.
 
     >>> import gtrace as gt
     >>> @gt.tree.register_pytree_with_keys_class
@@ -301,13 +301,13 @@ def register_dataclass(
     Args:
         data_fields: the fields that are children; by default those without ``metadata={"static": True}``.
         meta_fields: the fields that are part of the structure, and hashable.
-        drop_fields: fields that are left to their defaults.
+        drop_fields: fields that keep their defaults.
 
     Returns:
         The class.
 
     Raises:
-        ArgumentError: no dataclass, or fields that are not those that its ``__init__`` takes.
+        ArgumentError: it is not a dataclass, or its ``__init__`` takes other fields.
 
     >>> @register_dataclass
     ... @dataclasses.dataclass
@@ -346,7 +346,7 @@ def register_dataclass(
 
 
 def static(**kwargs: Any) -> Any:
-    """Return a field of a dataclass that is part of the structure; arguments as of ``dataclasses.field``.
+    """Return a dataclass field that is part of the structure; takes the arguments of ``dataclasses.field``.
 
     >>> import dataclasses
     >>> import gtrace as gt

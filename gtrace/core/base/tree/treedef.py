@@ -1,4 +1,4 @@
-"""The leaves and the structure of pytrees, and functions over them."""
+"""Leaves and structures of pytrees, and functions of them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ TreeDef = optree.PyTreeSpec
 
 
 UNSET: Any = object()
-"""Stands for an argument that is not given."""
+"""Marks a missing argument."""
 
 Leaf = Callable[[Any], bool] | None
-"""Which nodes to take for leaves."""
+"""Tells which nodes count as leaves."""
 
 
 def _ordered_node(node: TreeDef) -> TreeDef:
-    """Return a structure of one level with the keys of a dict in their order."""
+    """Return a one-level structure with the keys of a dict in sorted order."""
     if node.type is dict:
         return optree.treespec_dict({k: optree.treespec_leaf() for k in node.entries()}, namespace=NAMESPACE)
     if node.type is collections.defaultdict:
@@ -54,10 +54,10 @@ def _nodes(treedef: TreeDef) -> Iterable[TreeDef]:
 
 @functools.lru_cache(maxsize=4096)
 def _known_order(treedef: TreeDef) -> TreeDef | bool:
-    """Return a structure with its keys in order; True if it has no keys, False if it must be made each time.
+    """Return a structure with sorted keys; True if it has no keys, False if it must not be cached.
 
-    Structures that are equal may differ in what classes of the user's keep beside their children, 1 or True. Such a
-    structure must not stand for another.
+    Equal structures may differ in the static data of the user's classes, such as 1 and True. Such a structure must not
+    replace another.
     """
     kinds = {node.kind for node in _nodes(treedef)}
     if optree.PyTreeKind.DICT not in kinds and optree.PyTreeKind.DEFAULTDICT not in kinds:
@@ -68,14 +68,14 @@ def _known_order(treedef: TreeDef) -> TreeDef | bool:
 
 
 def in_order(treedef: TreeDef) -> TreeDef:
-    """Return a structure whose dicts, when it is unflattened, have their keys in the order of the leaves.
+    """Return a structure that unflattens to dicts whose keys are in the order of the leaves.
 
     >>> in_order(structure({"b": 1, "a": 2})).unflatten([10, 20])
     {'a': 10, 'b': 20}
     """
     try:
         known = _known_order(treedef)
-    except TypeError:  # a class keeps something without a hash
+    except TypeError:  # a class has static data without a hash
         known = False
     if known is False:
         return optree.treespec_transform(treedef, _ordered_node)
@@ -84,41 +84,41 @@ def in_order(treedef: TreeDef) -> TreeDef:
 
 _LEAVES: set[type] = {bool, int, float, complex, str}
 _TAKEN_WHOLE: set[type] = set()
-"""Classes of nodes that are leaves where the caller asks for it."""
+"""Classes that callers may treat as leaves."""
 
 _WHOLE = set(_LEAVES)
-"""Both."""
+"""Both sets of classes."""
 
 _structures: BoundedTable[Hashable, TreeDef] = BoundedTable(4096)
 
 
 def leaf_class(kind: type[T]) -> type[T]:
-    """Note that objects of a class are leaves; returns the class."""
+    """Make objects of a class leaves; return the class."""
     _LEAVES.add(kind)
     _WHOLE.add(kind)
     return kind
 
 
 def whole_class(kind: type[T]) -> type[T]:
-    """Note that objects of a class are nodes, and leaves with `whole_leaves`; returns the class."""
+    """Make objects of a class nodes that `whole_leaves` treats as leaves; return the class."""
     _WHOLE.add(kind)
     _TAKEN_WHOLE.add(kind)
     return kind
 
 
 def whole_leaves(is_leaf: Leaf = None) -> Leaf:
-    """Return `is_leaf`, or None, extended: it also holds for objects of the classes of `whole_class`."""
+    """Return a predicate that extends `is_leaf`: it also holds for objects of `whole_class` classes."""
     return is_whole if is_leaf is None else lambda x: type(x) in _TAKEN_WHOLE or is_leaf(x)
 
 
 def is_whole(x: Any) -> bool:
-    """Whether the class of an object is one of `whole_class`."""
+    """Whether an object belongs to a `whole_class` class."""
     return type(x) in _TAKEN_WHOLE
 
 
 @functools.lru_cache(maxsize=4096)
 def text_keys(keys: tuple[Any, ...]) -> tuple[str, ...] | None:
-    """Return the keys of a dict in the order of its leaves; None if they are not all strings.
+    """Return the keys of a dict in the order of its leaves; None unless all are strings.
 
     >>> text_keys(("b", "a")), text_keys((1, 2))
     (('a', 'b'), None)
@@ -127,17 +127,17 @@ def text_keys(keys: tuple[Any, ...]) -> tuple[str, ...] | None:
 
 
 def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]) -> bool:
-    """Flatten a tree of dicts with strings as keys, lists, tuples and None whose leaves are Arrays, numbers or strings.
+    """Flatten a tree of dicts with string keys, lists, tuples and None. Its leaves are Arrays, numbers or strings.
 
-    This takes a third of optree's time, because it need not ask what each object is.
+    This takes a third of optree's time.
 
     Args:
-        shape: to which keys and lengths are added: trees with equal ones have one structure.
-        leaves: to which the leaves are added.
+        shape: the list that gets keys and lengths. Trees with equal lists have one structure.
+        leaves: the list that gets the leaves.
         kinds: the classes of leaves.
 
     Returns:
-        Whether it is such a tree.
+        Whether the tree has this form.
     """
     kind = type(tree)
     if kind is tuple:
@@ -150,7 +150,7 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]
         keys = text_keys(given)
         if keys is None:
             return False
-        shape.append(given)  # in their order, which dicts made from the structure have too
+        shape.append(given)  # unsorted, because dicts that the structure rebuilds have this order too
         tree = [tree[key] for key in keys]
     else:
         shape.append(None)
@@ -169,16 +169,16 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]
 
 
 def too_deep() -> StructureError:
-    """Return the error for a tree that has no end."""
+    """Return the error for a tree without end."""
     fix = "Look for a list or dict that is among its own elements."
     return StructureError(message("tree", "a finite tree", "one that holds itself, or has too many levels", fix))
 
 
 def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
-    """Return the leaves of `tree`, left to right, and its structure.
+    """Return the leaves of `tree` from left to right, and its structure.
 
     Args:
-        is_leaf: nodes for which it holds are leaves, too.
+        is_leaf: a predicate; nodes for which it holds are leaves too.
 
     >>> leaves, structure = flatten({"b": 2, "a": (1, None)})
     >>> leaves
@@ -203,7 +203,7 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
 
 
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
-    """Return the leaves of `tree`, left to right.
+    """Return the leaves of `tree` from left to right.
 
     >>> import gtrace as gt
     >>> gt.tree.leaves({"b": 3, "a": [1, 2]})
@@ -234,7 +234,7 @@ def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
 
 
 def children(treedef: TreeDef) -> list[TreeDef]:
-    """Return the structures right below the root of a structure.
+    """Return the child structures of a structure's root.
 
     >>> import gtrace as gt
     >>> [below.num_leaves for below in gt.tree.children(gt.tree.structure([1, (2, 3)]))]
@@ -275,10 +275,10 @@ def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
 
 
 def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
-    """Return the parts of `tree` at the places of the leaves of a structure, which it begins with.
+    """Return the subtrees of `tree` at the leaves of a structure, which must be a prefix of it.
 
     Raises:
-        StructureError: it does not; the message names the key path.
+        StructureError: it is not a prefix; the message names the key path.
     """
     try:
         return treedef.flatten_up_to(tree)
@@ -291,7 +291,7 @@ def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
 def map(  # noqa: A001 - the field's name, as in jax.tree.map
     function: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Leaf = None
 ) -> Any:
-    """Apply `function` to each leaf of `tree` and the leaves at the same places of `rest`.
+    """Apply `function` to each leaf of `tree` and the matching leaves of `rest`.
 
     Raises:
         StructureError: a tree of `rest` has another structure; the message names the key path.
@@ -305,7 +305,7 @@ def map(  # noqa: A001 - the field's name, as in jax.tree.map
 
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = UNSET, is_leaf: Leaf = None) -> Any:
-    """Return the leaves of `tree` combined from left to right, after the initial value if one is given.
+    """Combine the leaves of `tree` from left to right, beginning with the initial value if given.
 
     >>> reduce(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, 10)
     16
@@ -324,10 +324,10 @@ def all(tree: Any, *, is_leaf: Leaf = None) -> bool:  # noqa: A001 - as above
 
 
 def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
-    """Return a tree of structure `outer` with parts of structure `inner` as one of `inner` with parts of `outer`.
+    """Turn a tree of structure `outer` with subtrees of structure `inner` inside out.
 
     Args:
-        inner: None: that of the first part.
+        inner: None: the structure of the first subtree.
 
     Raises:
         StructureError: `tree` has another structure.
@@ -343,10 +343,10 @@ def transpose(outer: TreeDef, inner: TreeDef | None, tree: Any) -> Any:
 
 
 def broadcast(prefix: Any, tree: Any, is_leaf: Leaf = None) -> Any:
-    """Return a tree like `tree`, whose leaves are those of `prefix` that stand at, or above, their places.
+    """Return a tree like `tree`, with each leaf replaced by the leaf of `prefix` at or above its position.
 
     Raises:
-        StructureError: `prefix` is no prefix of `tree`.
+        StructureError: `prefix` is not a prefix of `tree`.
 
     >>> broadcast((1, 2), (0, {"a": 0, "b": 0}))
     (1, {'a': 2, 'b': 2})
@@ -359,7 +359,7 @@ def broadcast(prefix: Any, tree: Any, is_leaf: Leaf = None) -> Any:
 
 
 def paths(tree: Any) -> list[str]:
-    """Return the key path of each leaf as it would be written in Python.
+    """Return the key path of each leaf in Python's syntax.
 
     >>> paths({"layers": [1, 2]})
     ["['layers'][0]", "['layers'][1]"]
@@ -372,7 +372,7 @@ def paths(tree: Any) -> list[str]:
 
 
 def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
-    """Return the exact keys of dicts whose keys are not all strings; structures compare keys by ==, where 1 is True.
+    """Return the exact keys of dicts with other keys than strings. Structures compare keys by ==, where 1 is True.
 
     >>> number_keys(structure({"a": 1, "b": {1: 0}})) == number_keys(structure({"a": 1, "b": {True: 0}}))
     False
@@ -392,7 +392,7 @@ def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
 
 
 def is_leaf(treedef: TreeDef) -> bool:
-    """Whether a structure is that of one leaf.
+    """Whether a structure is one leaf.
 
     >>> import gtrace as gt
     >>> gt.tree.is_leaf(gt.tree.structure(1)), gt.tree.is_leaf(gt.tree.structure([1]))
@@ -402,7 +402,7 @@ def is_leaf(treedef: TreeDef) -> bool:
 
 
 def all_leaves(values: Iterable[Any], is_leaf: Leaf = None) -> bool:
-    """Return whether all of some values are leaves.
+    """Return whether all values are leaves.
 
     >>> all_leaves([1, 2]), all_leaves([1, (2,)])
     (True, False)

@@ -1,1 +1,1 @@
-"""Branches and loops."""
+"""Control flow: branches and loops."""

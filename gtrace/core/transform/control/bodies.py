@@ -1,4 +1,4 @@
-"""Users' functions as sub-graphs: captured, with what they close over as inputs, and outputs of agreed types."""
+"""Captures users' functions as sub-graphs, with closed-over arrays as inputs and outputs of agreed types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.Tre
     """Return the leaves of an argument as Arrays, and its structure.
 
     Raises:
-        ArgumentError: a leaf that is no array; with its key path.
+        ArgumentError: a leaf is not an array; names its key path.
     """
     leaves, structure = tree.flatten(value)
     if only_arrays(leaves):
@@ -45,7 +45,7 @@ def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.Tre
             raise ArgumentError(message(name, f"arrays or numbers in {what}", got, "Close over it instead."))
     lifted = [lift(name, leaf) for leaf in leaves]
     devices = {x.aval.device for x in lifted if x.aval.device != CPU}
-    if len(devices) == 1:  # numbers, such as counts, are kept where the arrays beside them are
+    if len(devices) == 1:  # numbers, such as counts, stay on the device of the arrays beside them
         (place,) = devices
         lifted = [
             to_device(x, place) if python_scalar(leaf) is not None else x
@@ -67,11 +67,11 @@ def capture_body(
     """Capture a user's function on placeholders.
 
     Args:
-        name, what: the operation, and which of its arguments the function is, for errors.
-        structure: of the tuple of its arguments.
-        dtypes: strong dtypes to cast the outputs to; None leaves them as they are.
-        tokens: as of `capture`.
-        weak: with the setting `jax_results`, the function gets arrays as weak as these.
+        name, what: for errors: the operation, and which of its arguments the function is.
+        structure: the structure of the tuple of its arguments.
+        dtypes: strong dtypes to cast the outputs to; None: no cast.
+        tokens: as in `capture`.
+        weak: with the setting `jax_results`, the function gets arrays that are weak where these are.
 
     Returns:
         The capture; its result is the structure of the outputs.
@@ -91,7 +91,7 @@ def capture_body(
 
 
 def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
-    """Return the results of a loop or branch; outside of traced functions, what its bodies print is printed now."""
+    """Return the results of a loop or branch. Outside of traced functions, print now what its bodies print."""
     if thread.trace.capture is None and results and any(has_effects(captured.graph) for captured in captures):
         materialize(results[0], "callback")
     return results
@@ -99,12 +99,12 @@ def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
 
 @attrs.frozen(eq=False)
 class Known:
-    """The instruction of a loop that was recorded before, which follows from its captured body.
+    """The earlier instruction of a loop with a captured body.
 
     Attributes:
-        objects: what else it follows from, by identity: equal structures may differ in the order of keys.
-        numbers: its length and the like.
-        chosen: which operands it takes, of the constants and the arguments of the loop.
+        objects: other objects that it depends on, by identity: equal structures may differ in the order of keys.
+        numbers: its length and similar numbers.
+        chosen: the indices of its operands among the loop's constants and arguments.
     """
 
     objects: tuple[Any, ...]
@@ -113,17 +113,17 @@ class Known:
     chosen: tuple[int, ...]
 
     def record(self, operands: Sequence[Array]) -> list[Array]:
-        """Record the loop; returns its results."""
+        """Record the loop; return its results."""
         return emit_all(self.instr, [operands[k] for k in self.chosen])
 
     def keep(self, body: Captured) -> None:
-        """Remember the instruction with a captured body, in place of that for another length."""
+        """Store the instruction with a captured body; it replaces the one for another length."""
         assert body.memo is not None, "a body with rules of the user's is its own each time"
         body.memo.remember("loop", self)
 
 
 def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...]) -> Known | None:
-    """Return the loop that was recorded with this captured body, if it follows from the same objects and numbers."""
+    """Return the earlier loop of this captured body, if its objects and numbers are the same."""
     if body.memo is None:
         return None
     known: Known | None = body.memo.get("loop")
@@ -133,7 +133,7 @@ def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...
 
 
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
-    """Bring numbers in a first state to the dtypes and devices that a loop returns; None if all fit already."""
+    """Convert numbers in a first state to the dtypes and devices that the loop returns; None if all fit."""
     fitted = []
     for x, b in zip(start, new, strict=True):
         a = x.aval
@@ -146,7 +146,7 @@ def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
 
 @attrs.frozen(eq=False)
 class Closure:
-    """The union of the constants of several captured functions, which becomes inputs of all their graphs."""
+    """The union of the constants of several captured functions, which become inputs of all their graphs."""
 
     constants: list[Array] = attrs.field(factory=list)
 
@@ -156,7 +156,7 @@ class Closure:
         self.constants.extend(x for x in captured.constants if id(x) not in known)
 
     def close(self, captured: Captured, constants_first: bool) -> Subgraph:
-        """Return the program of a captured function with all constants as inputs, before or after its own inputs."""
+        """Return a captured function's program with all constants as inputs, before or after its own inputs."""
         have = {id(x): k for k, x in enumerate(captured.constants)}
         places = tuple([have.get(id(x)) for x in self.constants])
         avals = tuple([x.aval for x in self.constants])
@@ -166,7 +166,7 @@ class Closure:
 
         if captured.memo is None:
             return make()
-        # kept as long as the capture is remembered, with all that is derived from it
+        # kept as long as the capture is cached, with everything derived from it
         key = captured.graph, places, avals, constants_first
         known: Subgraph | None = captured.memo.get(key)
         if known is None:
@@ -178,11 +178,11 @@ class Closure:
 def _closed(
     graph: Graph, constants: int, places: tuple[int | None, ...], avals: tuple[Aval, ...], constants_first: bool
 ) -> Graph:
-    """Return a program whose last inputs are constants with further ones that it does not use.
+    """Return a program with its constants among others that it does not use, as its first or last inputs.
 
     Args:
-        constants: how many it has.
-        places: for each constant of the result, its place among them.
+        constants: the number of its constants.
+        places: for each constant of the result, its index among the program's constants; None: it is unused.
     """
     count = len(graph.inputs) - constants
     fresh = itertools.count(1 + max([*graph.inputs, *(node.out for node in graph.nodes), -1]))
@@ -194,7 +194,7 @@ def _closed(
 
 
 def describe(structure: tree.TreeDef) -> str:
-    """Return a structure as its tree of leaves, written with ``*``."""
+    """Return a structure as its tree, with ``*`` for each leaf."""
     return str(structure).removeprefix("PyTreeSpec(").split(", namespace=")[0].rstrip(")") or "nothing"
 
 
@@ -204,13 +204,13 @@ def check_same(
     got: tuple[str, tree.TreeDef, Sequence[Aval]],
     fix: str,
 ) -> None:
-    """Refuse two results that differ in structure, shape or dtype.
+    """Raise if two results differ in structure, shape or dtype.
 
     Args:
-        expected, got: what it is called, its structure and its avals.
+        expected, got: the name, structure and avals of each.
 
     Raises:
-        ArgumentError: naming the first leaf that differs, by its key path.
+        ArgumentError: names the first differing leaf by its key path.
     """
     if expected[1] != got[1]:
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""``cond`` and ``switch``: one of several functions, chosen by a value."""
+"""``cond`` and ``switch``: a value selects one of several functions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 __all__ = ["cond", "switch"]
 
 NONE_GIVEN: Any = object()
-"""Stands for an operand that is not given by name."""
+"""Marks an operand that was not passed by name."""
 
 Branches = tuple[Subgraph, ...]
 
@@ -89,7 +89,7 @@ def _batch(
             forced = reached
         outs = bind_all(op, operands, (tuple(sub for sub, _ in made),))
         return list(zip(outs, reached, strict=True))
-    # examples may take different branches: compute all branches, then select
+    # examples may take different branches, so compute all branches and select
     index = ops.clip(operands[0], 0, len(branches) - 1)
     rows = ops.arange(size, device=index.device)
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
@@ -108,12 +108,12 @@ def _batch(
 def _taken(taken: Array, flags: Sequence[bool], operands: Sequence[Array]) -> list[Array]:
     """Return the operands of a branch that only some examples take.
 
-    The other examples get the operands of one that takes it. So their results, which are not selected, and the
-    derivatives of these are finite if its own are; a cotangent of 0 times infinity would be NaN.
+    The other examples get the operands of an example that takes it. Their results are not selected, but must be finite,
+    as must their derivatives: a cotangent of 0 times infinity is NaN.
 
     Args:
-        taken: which examples take the branch.
-        flags: the operands with the batch on axis 0.
+        taken: the examples that take the branch.
+        flags: marks operands with the batch on axis 0.
     """
     one, any_taken = ops.argmax(taken), ops.any(taken)
     given = []
@@ -141,7 +141,7 @@ switch_op = define(
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = NONE_GIVEN) -> Any:
     """Return ``branches[index](*operands)``. The index may be traced, and is clamped to the valid range.
 
-    Only that branch runs. Under `vmap` with a batched index all of them run, and each example selects its result.
+    Only the selected branch runs. Under `vmap` with a batched index, all branches run, and each example selects one.
 
     Args:
         index: an integer scalar.
@@ -150,7 +150,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
         operand: the only operand, by name.
 
     Raises:
-        ArgumentError: branches that disagree; the message names both and the leaf.
+        ArgumentError: branches disagree; names both, and the leaf.
 
     >>> import gtrace as gt
     >>> gt.switch(gt.array(1), [gt.sin, lambda x: x * 10], gt.array(2.0))
@@ -171,7 +171,7 @@ def cond(
         operand: the only operand, by name.
 
     Raises:
-        ArgumentError: functions that disagree; the message names both and the leaf.
+        ArgumentError: the functions disagree; names both, and the leaf.
 
     >>> import gtrace as gt
     >>> gt.cond(gt.array(True), lambda x: x + 1, lambda x: x - 1, gt.array(5.0))

@@ -1,8 +1,8 @@
-"""Moving work out of loops.
+"""Moves work out of loops.
 
-Operations that do not depend on the carry are hoisted: they are computed for all steps at once before the loop, so that
-a matrix product with each step's input becomes one large product. Operations that the carry does not depend on are
-sunk: they are computed after the loop, from stacked values. Both use the batching rules, with the steps as the batch.
+Operations that do not depend on the carry are hoisted: they run for all steps at once before the loop. A matmul with
+each step's input then becomes one large matmul. Operations that the carry does not depend on are sunk: they run after
+the loop, on stacked values. Both use the batching rules, with the steps as the batch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Loop:
-    """A scan: its body and how the body's inputs and outputs are divided.
+    """A scan: its body, and the roles of the body's inputs and outputs.
 
     Attributes:
         body: takes constants, carry and one step of each input; returns the carry and one step of each output.
-        consts, carry: how many there are of each.
-        length: steps.
+        consts, carry: the number of each.
+        length: the number of steps.
     """
 
     body: Subgraph
@@ -53,14 +53,14 @@ def _bytes(nodes: Sequence[Node], length: int) -> int:
 
 
 def _movable(nodes: Sequence[Node], length: int) -> bool:
-    """Whether nodes may be computed for all steps at once. Batched branches and inner loops would do more work."""
+    """Whether nodes may run for all steps at once. Batched branches and inner loops would do more work."""
     if any(node.op.rules.body is not None or node.op.effect for node in nodes):
         return False
     return _bytes(nodes, length) <= MAX_HOISTED
 
 
 def divided(loop: Loop) -> tuple[Graph, Graph] | None:
-    """Return what a step computes without the carry, and the rest, which takes the results; None: all is the rest."""
+    """Return the part of a step that needs no carry, and the rest, which takes its results; None if it is empty."""
 
     def make() -> tuple[Graph, Graph, list[Node]]:
         graph = loop.graph
@@ -74,7 +74,7 @@ def divided(loop: Loop) -> tuple[Graph, Graph] | None:
 
 
 def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
-    """Compute what does not depend on the carry before the loop; returns the remaining loop and its operands."""
+    """Run work that does not depend on the carry before the loop; return the remaining loop and its operands."""
     parts = divided(loop)
     if parts is None:
         return loop, operands
@@ -97,11 +97,11 @@ def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]
 
 @attrs.frozen
 class Sunk:
-    """The work that `sink` moved behind a loop.
+    """The work that `sink` moved after a loop.
 
     Attributes:
-        late: the moved part of one step: from constants, inputs and kept values to outputs.
-        consts, xs: which of the loop's constants and inputs `late` takes, before the kept values.
+        late: the moved part of one step, from constants, inputs and kept values to outputs.
+        consts, xs: the loop's constants and inputs that `late` takes before the kept values.
     """
 
     late: Graph
@@ -110,7 +110,7 @@ class Sunk:
 
 
 def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
-    """Move what the carry does not depend on behind the loop; returns the remaining loop and the moved work.
+    """Move work that the carry does not depend on after the loop; return the remaining loop and the moved work.
 
     The remaining loop returns the carry, then one step of each value that the moved work needs.
     """
@@ -124,9 +124,9 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
 
 
 def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
-    """Return the remaining body, the moved work and the bytes of one step of the values that it needs.
+    """Return the remaining body, the moved work, and the bytes per step of the values that it needs.
 
-    None: there is nothing to move.
+    None if nothing moves.
     """
     graph = loop.graph
     carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
@@ -156,7 +156,7 @@ def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
 
 
 def prune(loop: Loop, operands: Sequence[T]) -> tuple[Loop, Sequence[T]]:
-    """Drop the constants and inputs that the body does not use, and what stands for them."""
+    """Drop constants and inputs that the body does not use, and their operands."""
 
     def make() -> tuple[Subgraph, int, tuple[int, ...]] | None:
         graph = loop.graph
@@ -179,7 +179,7 @@ def prune(loop: Loop, operands: Sequence[T]) -> tuple[Loop, Sequence[T]]:
 def finish(
     loop: Loop, sunk: Sunk, operands: Sequence[Array], kept: Sequence[Array], totals: frozenset[int]
 ) -> list[Array]:
-    """Compute the outputs of a loop that were sunk: stacked, or summed over the steps if listed in `totals`."""
+    """Compute the outputs of the sunk work: stacked, or summed over the steps if listed in `totals`."""
     consts = [operands[k] for k in sunk.consts]
     xs = [operands[loop.consts + loop.carry + k] for k in sunk.xs]
     graph, length = sunk.late, loop.length
@@ -213,7 +213,7 @@ def finish(
 def _factors(value: int, makers: dict[int, Node]) -> tuple[int, int] | None:
     """Return x and y if a value is x' y for matrices x and y.
 
-    The sum of such products over the steps is one product of the stacked rows.
+    The sum of these matmuls over the steps is one matmul of the stacked rows.
     """
     node = makers.get(value)
     if node is None or node.op is not matmul_op or any(len(a.shape) != 2 for a in node.instr.ins):

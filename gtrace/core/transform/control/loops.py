@@ -1,4 +1,4 @@
-"""Loops on top of scan, and loops whose length a value decides: ``while_loop``, ``fori_loop``, ``map``,
+"""Loops built on scan, and loops whose length depends on a value: ``while_loop``, ``fori_loop``, ``map``,
 ``associative_scan``."""
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
     consts_moved = tuple(t is not None for t in ts[cond_consts:start])
     pushed = pushforward(body, (*consts_moved, *moving), moving)
     (pushed,), numbers = lift_rule_numbers([pushed], [body], "the tangents of while_loop")
-    # the pushforward takes (constants, state, tangents of constants, tangents of the state); a loop takes all
+    # the pushforward takes (constants, state, tangents of constants, tangents of the state), but a loop takes all
     # constants first
     graph, count, fixed = pushed.graph, len(body.graph.inputs), sum(consts_moved)
     end = len(graph.inputs) - len(numbers)
@@ -91,7 +91,7 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
 
 
 def _with_more_inputs(sub: Subgraph, avals: Sequence[Aval]) -> Subgraph:
-    """Return the program with additional inputs that it ignores."""
+    """Return the program with additional, unused inputs."""
     return captured_subgraph(
         lambda inputs: replay(sub.graph, inputs[: len(sub.graph.inputs)]), [*sub.graph.avals, *avals]
     )
@@ -113,7 +113,7 @@ def _batch(
         step, reached = batched_graph(body, size, tuple(flags[cond_consts:]), tuple(flags[start:]))
         test, each = batched_graph(cond, size, (*flags[:cond_consts], *flags[start:]), (False,))
         if each[0]:
-            # examples stop at different times: the whole state must be batched
+            # examples stop at different times, so the whole state is batched
             reached = (True,) * len(reached)
         if list(reached) == flags[start:]:
             break
@@ -128,7 +128,7 @@ def _batch(
 
 
 def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_consts: int) -> tuple[Subgraph, Subgraph]:
-    """Return test and step of a loop that runs until all examples have stopped; stopped ones keep their state."""
+    """Return test and step of a loop that runs until all examples have stopped; a stopped example keeps its state."""
 
     def go_on(inputs: Sequence[Array]) -> list[Array]:
         return [ops.any(replay(test.graph, inputs)[0])]
@@ -155,17 +155,17 @@ while_op = define(
 
 
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
-    """Return the first of ``init_val, body_fun(init_val), ...`` for which `cond_fun` does not hold.
+    """Return the first of ``init_val, body_fun(init_val), ...`` for which `cond_fun` is false.
 
-    Forward mode works. Reverse mode does not, because the number of steps is not known: use `scan` or `fori_loop`.
+    Forward mode works. Reverse mode does not, because the number of steps is unknown: use `scan` or `fori_loop`.
 
     Args:
-        cond_fun: from the state to a boolean scalar.
-        body_fun: from the state to the next, of the same structure, shapes and dtypes.
+        cond_fun: takes the state and returns a boolean scalar.
+        body_fun: takes the state and returns the next one, with the same structure, shapes and dtypes.
         init_val: pytree of arrays.
 
     Raises:
-        ArgumentError: `cond_fun` returns no boolean scalar, or `body_fun` another structure or types.
+        ArgumentError: `cond_fun` does not return a boolean scalar, or `body_fun` changes structure or types.
 
     >>> import gtrace as gt
     >>> gt.while_loop(lambda x: x < 100, lambda x: x * 2, 1.0)
@@ -217,9 +217,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: int | bool | None = None
 ) -> Any:
-    """Return `init_val` after ``x = body_fun(i, x)`` for i from `lower` up to but without `upper`.
+    """Return `init_val` after ``x = body_fun(i, x)`` for each i in [`lower`, `upper`).
 
-    With Python ints as bounds it is a `scan` and can be differentiated in reverse; with traced ones a `while_loop`.
+    With Python ints as bounds it is a `scan`, which reverse mode supports. With traced bounds it is a `while_loop`.
 
     Args:
         unroll: accepted as in JAX, and ignored; see `scan`.
@@ -237,7 +237,7 @@ def fori_loop(
             raise ArgumentError(message("fori_loop", f"an integer as {name}", repr(bound), "Pass an int.")) from None
     if len(bounds) == 2:
         places = ops.arange(bounds[0], max(bounds))
-        # JAX's count is as weak as the bounds
+        # in JAX the count is as weak as the bounds
         weak = config.current.jax_results
         return scan(lambda x, i: (body_fun(weakened(i, i.aval.dtype) if weak else i, x), None), init_val, places)[0]
     kind = default_dtype(int)
@@ -263,10 +263,10 @@ def _whole(name: str, bound: Any) -> Array:
 
 
 def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001 - JAX's name
-    """Return the results of `f` for each slice of `xs` along its first axis, stacked.
+    """Apply `f` to each slice of `xs` along its first axis, and stack the results.
 
-    Slices are mapped one after the other, or all at once where that takes little memory. With `batch_size`, that many
-    are mapped at a time, by `vmap`.
+    Slices are mapped one after the other, or all at once if that takes little memory. With `batch_size`, `vmap` maps
+    that many at a time.
 
     >>> import gtrace as gt
     >>> gt.map(lambda x: x * 2, gt.array([1., 2.]))
@@ -298,14 +298,13 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
 
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """Return the running results of an associative function, in a number of steps logarithmic in their count.
+    """Return the running results of an associative function, in a logarithmic number of steps.
 
-    The algorithm combines neighbours, scans the results, which are half as many, and fills in the other elements
-    (Ladner and Fischer, 1980).
+    The algorithm combines neighbours, scans these results, and fills in the other elements (Ladner and Fischer, 1980).
 
     Args:
-        fn: associative; takes two pytrees like `elems` whose `axis` has any length, and works along it elementwise.
-        elems: pytree of arrays of one length along `axis`.
+        fn: an associative function of two pytrees like `elems`, elementwise along `axis`, whose length varies.
+        elems: pytree of arrays with one length along `axis`.
 
     >>> import gtrace as gt
     >>> gt.associative_scan(gt.add, gt.array([1., 2., 3., 4.]))
@@ -350,7 +349,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
 
 def _interleave(a: Array, b: Array, axis: int) -> Array:
-    """Return a0, b0, a1, b1, ... along an axis, where `a` has as many elements as `b`, or one more."""
+    """Return a0, b0, a1, b1, ... along an axis; `a` has as many elements as `b`, or one more."""
     count = b.shape[axis]
     shape = (*b.shape[:axis], 2 * count, *b.shape[axis + 1 :])
     head = a if a.shape[axis] == count else slice_axis(a, axis, 0, count)

@@ -1,4 +1,4 @@
-"""``scan``: a loop of known length with a carry; each step reads a slice of the inputs, and outputs are stacked."""
+"""``scan``: a loop of known length with a carry. Each step reads a slice of the inputs, and outputs are stacked."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def scan_arrays(
 
     Args:
         operands: constants, initial carry, and inputs with the steps on axis 0.
-        totals: which outputs, counted after the carry, to sum over the steps instead of stacking them.
-        hoisting: False leaves the operands as given, so that two scans can have the same ones.
+        totals: the outputs, counted after the carry, to sum over the steps instead of stacking.
+        hoisting: False keeps the operands, so that two scans can share them.
 
     Returns:
         The final carry and the outputs.
@@ -73,8 +73,8 @@ def scan_arrays(
 
 # -- derivatives
 #
-# Both modes run a second, linear loop on residuals of the first. The first loop is recorded again with the residuals as
-# additional outputs. Canonicalization then replaces the loop without residuals by the one that has them.
+# Both modes run a second, linear loop on residuals of the first loop. The first loop is recorded again, with the
+# residuals as additional outputs. Canonicalization then replaces the loop without residuals by the one with them.
 
 
 def _linear_loop(
@@ -83,11 +83,11 @@ def _linear_loop(
     """Record the first loop with residuals.
 
     Args:
-        joint: takes the inputs of the body, then those of the linear step; returns the outputs of both likewise.
+        joint: takes the inputs of the body and of the linear step; returns the outputs of both, in this order.
 
     Returns:
-        The program of a step of the linear loop, whose last inputs are the residuals; and the residuals, each with
-        whether it has one value per step.
+        The program of a step of the linear loop, with the residuals as last inputs. Then the residuals, each with a
+        flag for one value per step.
     """
     graph = joint.graph
     count, outputs = len(loop.graph.inputs), len(loop.graph.outputs)
@@ -138,7 +138,7 @@ def _reached(graph: Graph, inputs: Sequence[int]) -> set[int]:
 
 
 def _lifted(loop: Loop, operands: Sequence[Array], origin: Subgraph) -> tuple[Loop, Sequence[Array]]:
-    """Return a loop derived from one with body `origin`, with the numbers that change as additional constants."""
+    """Return a loop derived from one with body `origin`, with the changing numbers as additional constants."""
     (body,), numbers = lift_rule_numbers([loop.body], [origin], "a loop derived from scan")
     if not numbers:
         return loop, operands
@@ -163,10 +163,10 @@ def _run_linear(
     totals: frozenset[int],
     origin: Subgraph,
 ) -> list[Array]:
-    """Record the second loop: `linear` takes the carry, one step of `xs` and the residuals.
+    """Record the second loop. `linear` takes the carry, one step of `xs` and the residuals.
 
     Args:
-        origin: the body of the first.
+        origin: the body of the first loop.
     """
     own = len(init) + len(xs)
     names = linear.inputs[own:]
@@ -187,13 +187,13 @@ def _vjp(
     graph = body.graph
     outs = graph.out_avals
     loop = Loop(body, consts, carry, length)
-    # every floating carry is included: its cotangent may become nonzero in the loop even if none is given
+    # include every floating carry: its cotangent may become nonzero in the loop
     moving = floating(outs[:carry])
     wanted = (*needed[:consts], *moving, *needed[consts + carry :])
     given = (*moving, *[ct is not None for ct in cts[carry:]])
     joint = pullback(body, tuple(wanted), given)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)
-    # the linear step returns cotangents of constants, carry and inputs; a loop returns its carry first
+    # the linear step returns cotangents of constants, carry and inputs, but a loop returns its carry first
     n_consts, n_carry = sum(needed[:consts]), sum(moving)
     order = [*range(n_consts, n_consts + n_carry), *range(n_consts), *range(n_consts + n_carry, len(linear.outputs))]
     linear = Graph(linear.inputs, linear.avals, linear.nodes, tuple(linear.outputs[k] for k in order))
@@ -229,7 +229,7 @@ def _jvp(
         if flag
     ]
     steps = [t for t in ts[consts + carry :] if t is not None]
-    # the tangents of the constants are inputs of the linear step, like residuals that do not change
+    # the tangents of the constants are inputs of the linear step, like constant residuals
     fixed = [(t, False) for t in ts[:consts] if t is not None]
     own = len(init) + len(steps)
     inputs = (*linear.inputs[n_consts : n_consts + own], *linear.inputs[:n_consts], *linear.inputs[n_consts + own :])
@@ -299,20 +299,20 @@ def scan(
 ) -> tuple[Any, Any]:
     """Run ``carry, y = f(carry, x)`` for each slice x of `xs` along axis 0; return the last carry and the stacked ys.
 
-    The loop is one operation with one body, so recording and compiling it takes as long for 10 steps as for 10,000.
-    Parts of the body that do not depend on the carry are computed for all steps at once.
+    The loop is one operation with one body. So recording and compiling 10,000 steps takes as long as 10. Parts of the
+    body that do not depend on the carry run for all steps at once.
 
     Args:
         f: takes and returns pytrees; the carry keeps its structure, shapes and dtypes.
         init: the first carry.
         xs: pytree of arrays with the steps on axis 0; None if there are none.
         length: the number of steps; needed without `xs`.
-        reverse: go from the last slice to the first; ys are stacked in the order of `xs` all the same.
-        unroll: accepted as in JAX, and ignored: the compiled loop chooses how many steps it runs at a time.
+        reverse: run from the last slice to the first; ys are stacked in the order of `xs` nevertheless.
+        unroll: accepted as in JAX, and ignored: the compiled loop chooses how many steps it unrolls.
 
     Raises:
-        ArgumentError: `f` does not return a pair, or its carry differs from `init`; the message names the leaf.
-        ShapeError: inputs of different lengths, or none and no `length`.
+        ArgumentError: `f` does not return a pair, or its carry differs from `init`; names the leaf.
+        ShapeError: inputs have different lengths, or neither inputs nor `length` are given.
 
     >>> import gtrace as gt
     >>> gt.scan(lambda total, x: (total + x, total + x), 0.0, gt.array([1., 2., 3.]))
@@ -325,7 +325,7 @@ def scan(
     structure = tree.structure((init, xs))
     captured, first = None, None
     for _ in range(3):
-        # a Python number as the first carry takes the dtype that the body returns
+        # a Python number as first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
         captured = capture_body("scan", "f", f, structure, avals, weak=[x.aval for x in (*start, *inputs)])
         if first is None:
@@ -379,7 +379,7 @@ def scan(
 
 
 def _packed(captured: Captured, results: list[Array]) -> Any:
-    """Return the results in the structure that the body returns, as weak as its own with JAX's number rules."""
+    """Return the results in the body's structure; with JAX's number rules, as weak as the body's."""
     return captured.result.unflatten(weak_like(with_effects(results, captured), captured.graph.out_avals))
 
 
@@ -387,7 +387,7 @@ def _keep(
     captured: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...], loop: Loop, operands: Sequence[Array],
     reverse: bool,
 ) -> None:  # fmt: skip
-    """Remember the instruction of a scan for the next one with an equal body, if no work moves out of it."""
+    """Store the instruction of a scan for the next equal body, if no work moves out of it."""
     core, sunk = sink(loop)
     if sunk is not None or divided(core) is not None:
         return

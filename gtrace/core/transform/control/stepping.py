@@ -1,4 +1,4 @@
-"""Loops from Python: the steps of a scan and of a while_loop, interpreted or with their bodies compiled."""
+"""Runs scan and while_loop step by step from Python, with interpreted or compiled bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_scan(
     consts: int,
     carry: int,
 ) -> list[torch.Tensor]:
-    """Run a scan; `programs` has its body."""
+    """Run a scan; `programs` holds its body."""
     step = programs[0]
     fixed, state = operands[:consts], list(operands[consts : consts + carry])
     order = range(length - 1, -1, -1) if reverse else range(length)
@@ -78,7 +78,7 @@ class _Column:
 def run_while(
     programs: Sequence[Callable[..., Any]], *operands: torch.Tensor, cond_consts: int, body_consts: int
 ) -> list[torch.Tensor]:
-    """Run a while_loop; `programs` has its condition and its body."""
+    """Run a while_loop; `programs` holds its condition and its body."""
     test, step = programs
     first, second = operands[:cond_consts], operands[cond_consts : cond_consts + body_consts]
     state = list(operands[cond_consts + body_consts :])
@@ -93,7 +93,7 @@ def run_while(
 
 
 def chunk_bodies(body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> tuple[Subgraph]:
-    """Return what is compiled: several steps if the body is short, because a call costs much beside such a step."""
+    """Return the programs to compile: several steps of a short body, because a call costs as much as such a step."""
     chunk = _chunk_size(body, length)
     return (body if chunk == 1 else _unrolled(body, chunk, reverse, consts, carry),)
 
@@ -134,12 +134,12 @@ def _chunk_size(body: Subgraph, length: int) -> int:
     if any(node.op.rules.body is not None for node in nodes) or additions(body.graph) > LONG_STEP:
         return 1
     most = max(1, min(MAX_CHUNK, length, MAX_UNROLLED // max(1, len(nodes))))
-    # prefer a size that divides the length, down to half of the largest
+    # prefer a divisor of the length, down to half of the largest size
     return next((k for k in range(most, most // 2, -1) if length % k == 0), most)
 
 
 def _unrolled(body: Subgraph, chunk: int, reverse: bool, consts: int, carry: int) -> Subgraph:
-    """Return the program of `chunk` steps; they are axis 0 of its per-step inputs and outputs."""
+    """Return the program of `chunk` steps, which are axis 0 of its per-step inputs and outputs."""
 
     def make() -> Subgraph:
         graph = body.graph
