@@ -1,12 +1,12 @@
-"""Operations of sharded programs: the constraint that users record, and what a partitioned program sends.
+"""Operations of sharded programs: the constraint that users record, and the collectives of a partitioned program.
 
-A collective takes a part of an array from each process and returns another. It runs from Python between the compiled
-parts of a program, like a loop, and so its result is a bundle of one array. Attributes name the mesh and its axes,
-never a process group, so that equal local programs of different processes are one program. Operands after the first
-only state what has to come before: all processes must communicate in one order.
+A collective takes a part of an array from each process and returns another part. It runs from Python between compiled
+parts, like a loop, so its result is a bundle of one array. Attributes name the mesh and its axes, never a process
+group. So equal local programs of different processes are one program. Operands after the first only order the
+collectives, because all processes must communicate in the same order.
 
-A cotangent is laid out as the value it belongs to; where every process holds the whole value, each holds the whole
-cotangent. So the transpose of a sum over processes is the identity: each summand's cotangent is that of the sum.
+A cotangent has the layout of its value. If every process holds the whole value, each holds the whole cotangent. So the
+transpose of a sum over processes is the identity: each summand's cotangent is that of the sum.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ placed_op: Op = define(
     user=lambda x, *params: bind(placed_op, (lift("with_sharding", x),), params),
 )  # fmt: skip
 
-# -- what a partitioned program sends
+# -- collectives of a partitioned program
 
 _ELSEWHERE = "test_partitioner: the programs of all processes, side by side, against the whole program"
 
@@ -65,7 +65,7 @@ def _resized(a: Aval, dim: int, size: int) -> Aval:
 
 
 def _after(operands: Sequence[Any], ct: Array) -> list[Array | None]:
-    """Return the cotangents of a collective's operands: those that only come before it have none."""
+    """Return the cotangents of a collective's operands; operands that only order it have none."""
     return [ct, *[None] * (len(operands) - 2)]
 
 
@@ -146,7 +146,7 @@ send_op = define(
 def _slice(programs: Any, x: torch.Tensor, mesh: str, axes: tuple[str, ...], dim: int, size: int) -> Any:
     grid = parse_mesh(mesh)
     step = -(-x.shape[dim] // grid.parts(axes))
-    # a copy: the result must not keep the whole array alive
+    # a copy, so that the result does not keep the whole array alive
     return [x.narrow(dim, min(processes.part(grid, axes) * step, x.shape[dim]), size).clone()]
 
 

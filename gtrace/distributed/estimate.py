@@ -1,4 +1,4 @@
-"""How long a program of one process would take on hardware of stated speeds."""
+"""Estimates the time of one process's program on hardware of given speeds."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gtrace.core.partitioner.partitioned import Transfer
 
 @attrs.frozen
 class Speeds:
-    """What one process has. The defaults are round numbers for an accelerator of 2023 with a network beside it.
+    """The speeds of one process. The defaults are round numbers for an accelerator of 2023 and its network.
 
     Attributes:
-        flops: multiplications and additions of products, in a second.
-        memory: bytes that it reads or writes in a second.
-        network: bytes that it sends in a second.
-        latency: seconds that a collective takes, however little it sends.
+        flops: multiplications and additions of matmuls per second.
+        memory: bytes read or written per second.
+        network: bytes sent per second.
+        latency: the minimal seconds of a collective.
     """
 
     flops: float = 100e12
@@ -29,11 +29,11 @@ class Speeds:
 
 @attrs.frozen
 class Estimate:
-    """Seconds of a call. Nothing is sent while something is computed.
+    """The seconds of a call, if communication and computation do not overlap.
 
     Attributes:
-        computing: products at full speed, or reading and writing memory, if that takes longer.
-        sending: what collectives have to send at least.
+        computing: the longer of matmuls at full speed, and memory traffic.
+        sending: the lower bound of the collectives' time.
     """
 
     computing: float
@@ -41,17 +41,17 @@ class Estimate:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The total time."""
         return self.computing + self.sending
 
 
 @attrs.frozen
 class Work:
-    """What a program computes.
+    """The work of a program.
 
     Attributes:
-        flops: multiplications and additions of its products.
-        nbytes: read and written, if elementwise operations are computed together with what is beside them.
+        flops: multiplications and additions of its matmuls.
+        nbytes: bytes read and written, if elementwise operations are fused with their neighbours.
     """
 
     flops: float = 0.0
@@ -67,7 +67,7 @@ class Work:
 
 
 def work(graph: Graph) -> Work:
-    """Return the work of a program. A loop whose length is not known counts once; of branches, the largest counts.
+    """Return the work of a program. A loop of unknown length counts once; of branches, the largest counts.
 
     >>> import gtrace as gt
     >>> work(gt.make_graph(lambda x, y: gt.tanh(x @ y))(gt.ones((2, 3)), gt.ones((3, 5)))).flops
@@ -99,7 +99,7 @@ def _work(node: Node) -> Work:
 
 
 def estimate(given: Work, transfers: Sequence[Transfer], speeds: Speeds) -> Estimate:
-    """Return how long a call takes.
+    """Return the time of a call.
 
     >>> estimate(Work(flops=1e12, nbytes=1e9), [], Speeds(flops=1e12, memory=1e12))
     Estimate(computing=1.0, sending=0.0)

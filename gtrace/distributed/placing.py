@@ -1,4 +1,4 @@
-"""Laying arrays out: at once, where an array has a value, or as an operation of the program that computes it."""
+"""Lays arrays out: at once if they have a value, otherwise as an operation of the program."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gtrace.distributed.collectives import placed_op
 def put(x: Array, sharding: NamedSharding, backward: NamedSharding | None = None) -> Array:
     """Return x laid out over processes.
 
-    A value that each process has is cut at once, unless a gradient or a capture has to see that.
+    A value that each process holds whole is cut at once, unless a gradient or a capture must see the operation.
 
     Args:
-        backward: how the cotangent of the result is laid out; None: as follows from the program.
+        backward: the layout of the result's cotangent; None: it follows from the program.
     """
     watched = thread.trace.tape is not None or thread.trace.capture is not None
     value = value_of(x)
@@ -35,12 +35,12 @@ def _part(tensor: torch.Tensor, sharding: NamedSharding) -> torch.Tensor:
     if processes.rank() not in sharding.mesh.ranks:
         return tensor.new_empty(ABSENT)
     part = tensor[sharding.index(tuple(tensor.shape), processes.rank())]
-    # a part must not keep the whole array alive
+    # a copy, so that a part does not keep the whole array alive
     return part if part.shape == tensor.shape else part.clone(memory_format=torch.contiguous_format)
 
 
 def constrain(x: Array, sharding: NamedSharding | None, backward: NamedSharding | None = None) -> Array:
-    """Record how x, its cotangent, or both, are laid out."""
+    """Record the layout of x, of its cotangent, or of both."""
     mesh = next(s.mesh for s in (sharding, backward) if s is not None)
     dims = [None if s is None else print_dims(s.dims(x.ndim)) for s in (sharding, backward)]
     return bind(placed_op, (x,), (str(mesh), *dims))

@@ -1,4 +1,4 @@
-"""Plans: what a program would send and hold on each of many processes, found without them."""
+"""Plans: the communication and memory of a program on each of many processes, predicted without them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ from gtrace.distributed.estimate import Estimate, Speeds, Work, estimate, work
 
 @attrs.frozen(eq=False)
 class Plan:
-    """What the first process of a mesh does; others have parts that are no larger.
+    """The work of the first process of a mesh; the parts of other processes are not larger.
 
     Attributes:
         mesh: the processes.
         transfers: the collectives, in order.
-        input_bytes: of the parts of the inputs.
-        output_bytes: of the parts of the outputs.
-        peak_bytes: the most that is alive at once, inputs included, if operations run in the order of recording and
-            nothing is fused.
-        gathered: the operations that each process computes as a whole: (name, the user's line).
-        inputs, outputs: the types of the whole arrays, with their shardings.
-        work: what each process computes.
+        input_bytes: bytes of the inputs' parts.
+        output_bytes: bytes of the outputs' parts.
+        peak_bytes: the most bytes that are live at once, including inputs, in recording order without fusion.
+        gathered: the operations that each process computes whole: (name, the user's line).
+        inputs, outputs: the avals of the whole arrays, with their shardings.
+        work: the work of each process.
 
-    Printing it gives a table, with the bytes that each process sends at least, and the user's lines.
+    Printing it gives a table, with the least bytes that each process sends, and the user's lines.
     """
 
     mesh: Mesh
@@ -54,7 +53,7 @@ class Plan:
     work: Work
 
     def estimate(self, speeds: Speeds | None = None) -> Estimate:
-        """Return how long a call takes on hardware of these speeds, roughly: nothing is measured."""
+        """Return a rough estimate of a call's time on hardware of these speeds; nothing is measured."""
         return estimate(self.work, self.transfers, speeds or Speeds())
 
     @property
@@ -72,7 +71,7 @@ class Plan:
 
 
 def rows(transfers: Sequence[Transfer]) -> list[tuple[str, str, str, str]]:
-    """Return how many of a collective there are, along which axes, their bytes and the user's line, for each line."""
+    """Return the number, axes, bytes and user's line of collectives, grouped by line."""
     groups: dict[tuple[str, str, str], list[Transfer]] = collections.defaultdict(list)
     for transfer in transfers:
         path, _, line = (transfer.location or "").rpartition(":")
@@ -97,14 +96,14 @@ def table(transfers: Sequence[Transfer]) -> list[str]:
 
 
 def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
-    """Return what a call of `f` would send and hold on each process of a mesh, which need not exist.
+    """Predict the communication and memory of `f` on each process of a mesh, which need not exist.
 
     Args:
-        args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`; shardings are those of the latter.
+        args, kwargs: pytrees of arrays, numbers or `ShapeDtypeStruct`, which may have shardings.
 
     Raises:
-        ShardingError: nothing is sharded, or over two meshes of the same processes.
-        ConcretizationError: `f` looks at a value.
+        ShardingError: nothing is sharded, or there are two meshes of the same processes.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> from gtrace.sharding import Mesh, NamedSharding, P
@@ -140,14 +139,14 @@ def plan_of(made: Partitioned) -> Plan:
 
 
 def _peak(graph: Graph) -> int:
-    """Return the most bytes that are alive at once."""
+    """Return the most bytes that are live at once."""
     last = {value: k for k, node in enumerate(graph.nodes) for value in node.values()}
     last.update(dict.fromkeys((*graph.outputs, *graph.inputs), len(graph.nodes)))
     types = graph.value_avals()
     alive = peak = sum(a.nbytes for a in graph.avals)
     for k, node in enumerate(graph.nodes):
         if isinstance(node.instr.aval, Bundle):
-            continue  # its results are taken out of it, and count then
+            continue  # its results are projected from it, and count then
         alive += node.instr.aval.nbytes
         peak = max(peak, alive)
         for value in {*node.values(), node.out}:

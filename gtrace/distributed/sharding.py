@@ -1,8 +1,8 @@
-"""``gt.sharding``: arrays laid out over several processes. Names are those of ``jax.sharding``.
+"""``gt.sharding``: arrays over several processes, with the names of ``jax.sharding``.
 
-A `Mesh` is a grid of processes with named axes. A `PartitionSpec` says which mesh axis each dimension of an array is
-split over. Together they are a `NamedSharding`. Programs of sharded arrays are divided among the processes; they
-compute what one process would compute.
+A `Mesh` is a grid of processes with named axes. A `PartitionSpec` names the mesh axis that splits each dimension of an
+array. Together they are a `NamedSharding`. Programs of sharded arrays are divided among the processes, and compute the
+same results as on one process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ P = PartitionSpec
 
 
 def process_count() -> int:
-    """Return how many processes run the program.
+    """Return the number of processes that run the program.
 
     >>> process_count()
     1
@@ -54,11 +54,11 @@ def make_mesh(shape: Sequence[int], axis_names: Sequence[str] | str, workers: Se
     """Return a mesh of all processes.
 
     Args:
-        shape: the size of each axis; one of them may be -1: what the others leave.
+        shape: the size of each axis; one of them may be -1 and is then computed.
         workers: the ranks in the order of the mesh; None: 0, 1, ...
 
     Raises:
-        ShardingError: the sizes do not make up the number of processes.
+        ShardingError: the product of the sizes is not the number of processes.
 
     >>> make_mesh((-1,), ("data",))
     Mesh(data=1)
@@ -76,7 +76,7 @@ def make_mesh(shape: Sequence[int], axis_names: Sequence[str] | str, workers: Se
 
 
 def _sharding(op: str, sharding: NamedSharding | PartitionSpec | None, ndim: int) -> NamedSharding:
-    """Return a sharding of an array with `ndim` dimensions; a specification alone is of the entered mesh."""
+    """Return a sharding of an array with `ndim` dimensions; a bare specification uses the entered mesh."""
     mesh = entered_mesh()
     if isinstance(sharding, PartitionSpec) and mesh is not None:
         sharding = NamedSharding(mesh, sharding)
@@ -90,15 +90,15 @@ def _sharding(op: str, sharding: NamedSharding | PartitionSpec | None, ndim: int
 def device_put(x: Any, sharding: NamedSharding | PartitionSpec | Any) -> Any:
     """Return the arrays of a pytree laid out over processes.
 
-    Arrays without a sharding must be the same on every process; each then keeps its part. Sharded ones are sent where
-    they are needed when their program runs.
+    Arrays without a sharding must be the same on every process; each then keeps its part. Sharded arrays are sent when
+    their program runs.
 
     Args:
         x: an array, or a pytree of arrays.
-        sharding: a `NamedSharding`; a `PartitionSpec` inside a ``with mesh:`` block; or a pytree of them as x is one.
+        sharding: a `NamedSharding`; a `PartitionSpec` inside a ``with mesh:`` block; or a pytree of these like x.
 
     Raises:
-        ShardingError: no sharding, one of other processes than those that run, or one that does not fit an array.
+        ShardingError: there is no sharding, its processes are not those that run, or it does not fit an array.
 
     >>> import gtrace as gt
     >>> mesh = gt.sharding.make_mesh((-1,), ("data",))
@@ -117,11 +117,10 @@ def _put(x: Any, sharding: Any) -> Array:
 
 
 def with_sharding(x: Any, sharding: NamedSharding | PartitionSpec) -> Any:
-    """Return the arrays of a pytree, which are laid out as `sharding` says where they are computed.
+    """Return the arrays of a pytree with the layout that `sharding` gives, which applies where they are computed.
 
-    It is an operation of the program, also inside `gt.jit`, `gt.grad` and `gt.vmap` (which adds a dimension that is
-    whole). Values do not change, and derivatives are those of the identity: a cotangent is laid out as suits what
-    uses it.
+    It is an operation of the program, also inside `gt.jit`, `gt.grad` and `gt.vmap` (which adds an unsplit dimension).
+    Values stay the same, and derivatives are those of the identity. A cotangent gets the layout that suits its use.
 
     Raises:
         ShardingError: as for `device_put`.
@@ -142,14 +141,14 @@ def with_sharding(x: Any, sharding: NamedSharding | PartitionSpec) -> Any:
 
 
 def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] | None = None) -> Array:
-    """Return an array of which each process passes its own part.
+    """Return an array whose parts the processes pass.
 
     Args:
-        data: the part of this process; of a process outside of the mesh only its dtype and shape count.
-        shape: of the whole array; None: each dimension that is split is as many times as large as that of `data`.
+        data: the part of this process. Outside of the mesh, only its dtype and shape count.
+        shape: the shape of the whole array; None: each split dimension is that of `data` times the number of parts.
 
     Raises:
-        ShapeError: `data` has not the shape of this process's part.
+        ShapeError: `data` does not have the shape of this process's part.
         ShardingError: as for `device_put`.
 
     >>> import gtrace as gt
@@ -174,13 +173,13 @@ def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] 
 
 
 def visualize(x: Array | NamedSharding, shape: Sequence[int] | None = None) -> str:
-    """Return a picture of which process holds which part of an array: of its first two dimensions.
+    """Return a picture of the processes that hold the parts of an array, by its first two dimensions.
 
     Args:
-        x: an array, or a sharding of one of this `shape`.
+        x: an array, or a sharding of one with this `shape`.
 
     Raises:
-        ShardingError: neither, a sharding without a shape, or an array of this process alone.
+        ShardingError: x is neither, is a sharding without a shape, or belongs to this process alone.
 
     >>> mesh = Mesh([[0, 1], [2, 3]], ("data", "model"))
     >>> print(visualize(NamedSharding(mesh, P("data", "model")), (8, 4)))

@@ -1,8 +1,6 @@
-"""``gt.signal``: naming regions of a program and arrays. The meaning of a name is set in YAML or with
-`gt.register_config`.
+"""``gt.signal``: names for regions of a program and for arrays. YAML or `gt.register_config` gives names a meaning.
 
-Every annotation can be ignored: a name without a meaning changes nothing, the numbers are the same with any, and on one
-process nothing is laid out.
+Annotations never change numbers. A name without a meaning changes nothing, and one process lays nothing out.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from gtrace.distributed.signals import registry
 __all__ = ["AXIS", "context", "enter", "exit", "tensor"]
 
 AXIS = "workers"
-"""The name of the one axis of the mesh that signals lay arrays out over."""
+"""The name of the only axis of the mesh over which signals lay out arrays."""
 
 
 def _configs(name: str, backward: str | None) -> tuple[SignalConfig | None, str | None, SignalConfig | None]:
@@ -54,7 +52,7 @@ def _mode(compiled: bool | str) -> str | None:
 
 
 def _layouts(name: str, backward: str | None) -> tuple[Mesh, Where, Where] | None:
-    """Return over which processes a signal lays arrays out, and where; None: it says nothing, or there is one process.
+    """Return the processes and layouts of a signal; None if it gives no layout, or there is one process.
 
     Raises:
         ConfigError: its workers are not those that run.
@@ -69,7 +67,7 @@ def _layouts(name: str, backward: str | None) -> tuple[Mesh, Where, Where] | Non
         raise ConfigError(f"[{name}.shard] expected one order of workers, got {got}.{_at(found)}")
     forward, cotangents = (_where(None if config is None else config.shard) for config in (found, back))
     if back is None and meshes[0].size < processes.count():
-        cotangents = forward  # gradients of a stage are computed where the stage is
+        cotangents = forward  # gradients of a stage are computed on the processes of the stage
     return meshes[0], forward, cotangents
 
 
@@ -115,10 +113,10 @@ def enter(name: str, backward: str | None = None) -> None:
 
 
 def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
-    """End the region `name`, the last one that was begun.
+    """End the region `name`, which must be the last one begun.
 
     Raises:
-        ArgumentError: it is not that one.
+        ArgumentError: it is not the last one.
 
     >>> import gtrace as gt
     >>> gt.signal.enter("attention")
@@ -138,15 +136,15 @@ def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
 def context(name: str, backward: str | None = None) -> Iterator[None]:
     """Name the region of the block.
 
-    On several processes a signal with ``shard`` lays out what the region computes: the results of its elementwise
-    operations and products, and new arrays, are split along the axis, or the same on each process. Arrays without that
-    axis, or with fewer elements along it than there are processes, follow from their operands. Cotangents of these
-    results are laid out as the backward signal says; without one, they follow from their operands. This holds under
-    `gt.grad`, `gt.vmap` and `gt.jit`, for regions inside the function.
+    On several processes, a signal with ``shard`` lays out the region's elementwise results, matmuls and new arrays.
+    They are split along the axis, or are the same on each process. Arrays without that axis follow from their operands,
+    and so do arrays with fewer elements along it than processes. The backward signal lays out the cotangents of these
+    results; without one, they follow from their operands. This holds under `gt.grad`, `gt.vmap` and `gt.jit`, for
+    regions inside the function.
 
-    A signal with ``compile: true``, or a mode, makes the region a program of its own, compiled the first time it runs;
-    its gradients are a program of their own too, as set by the backward signal, or else by this one. Under `gt.jit` the
-    whole function is one program, and so is a program of several processes.
+    A signal with ``compile: true``, or a mode, makes the region a separate program, compiled at its first run. Its
+    gradients are a separate program too, by the backward signal or else by this one. Under `gt.jit` the whole function
+    is one program, and so is a program of several processes.
 
     Args:
         backward: the signal of the region's gradients, instead of the one configured.
@@ -169,9 +167,9 @@ def context(name: str, backward: str | None = None) -> Iterator[None]:
 
 
 def tensor(x: Any, name: str, backward: str | None = None) -> Any:
-    """Return the arrays of a pytree, named: the signal sets their layout, and that of their cotangents.
+    """Return the arrays of a pytree with a name: the signal sets their layout, and that of their cotangents.
 
-    On one process, or without a meaning of the name, they are what they were.
+    On one process, or if the name has no meaning, they are unchanged.
 
     Args:
         backward: the signal of the cotangents, instead of the one configured.

@@ -1,4 +1,4 @@
-"""What a signal can mean: the records, and the checks of their values."""
+"""The possible meanings of a signal: records, and checks of their values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ShardConfig", "SignalConfig"]
 
 
 class InvalidSettingError(ValueError):
-    """A value that a setting cannot take: the parts of an error whose file and line are added by the caller.
+    """An invalid value of a setting: the parts of an error to which the caller adds file and line.
 
     Attributes:
         where, expected, got, fix: as in `gtrace.core.base.errors.message`.
@@ -28,7 +28,7 @@ class InvalidSettingError(ValueError):
 
 
 class _Short(reprlib.Repr):
-    """Writes values as `repr` does, but at most some letters of each: lists and mappings of a file may be endless."""
+    """Writes values as `repr` does, with limited length: lists and mappings of a file may be endless."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ _short = _Short()
 
 
 def shown(value: object) -> str:
-    """Return a value as `repr` does; of a large one, its beginning.
+    """Return the `repr` of a value, or its beginning if it is long.
 
     >>> shown("data"), shown([[[[[0]]]]]), shown(1 << 9999)
     ("'data'", '[[[[...]]]]', 'a number of 10000 bits')
@@ -96,7 +96,7 @@ def check_backward(backward: object) -> None:
 
 
 def check_compile(value: object) -> None:
-    """Raise an `InvalidSettingError` unless `value` says whether, or how, to compile."""
+    """Raise an `InvalidSettingError` unless `value` is a bool or a mode of compilation."""
     if not isinstance(value, bool) and value not in MODES:
         expected = f"true, false or a mode ({', '.join(MODES)})"
         raise InvalidSettingError("compile", expected, value, nearest(value, MODES) or "Write one of them.")
@@ -107,7 +107,7 @@ def _integer(value: object) -> bool:
 
 
 def nearest(name: object, names: Iterable[str]) -> str:
-    """Return a question that suggests the one of `names` that is close to `name`; empty if none is.
+    """Return a question that suggests a similar name among `names`; empty if there is none.
 
     >>> nearest("foward", ["forward", "update"])
     "Did you mean 'forward'?"
@@ -130,15 +130,15 @@ def _as_tuple(workers: object) -> object:
 
 @attrs.frozen
 class ShardConfig:
-    """How the arrays of a region are laid out over the workers: split along an axis, or the same on each.
+    """The layout of a region's arrays over the workers: split along an axis, or the same on each.
 
     Attributes:
-        axis: the axis that is split, counted from 0; None if replicated.
-        workers: ranks that take part, in order; None: all.
+        axis: the axis to split, counted from 0; None if replicated.
+        workers: the participating ranks, in order; None: all.
         replicated: every worker holds the whole array.
 
     Raises:
-        ConfigError: a value of the wrong type, a negative or repeated one, or neither or both of axis and replicated.
+        ConfigError: a value has the wrong type, is negative or repeated, or not exactly one layout is set.
 
     >>> ShardConfig(axis=0, workers=[0, 1])
     ShardConfig(axis=0, workers=(0, 1), replicated=False)
@@ -157,7 +157,7 @@ class ShardConfig:
 
 
 def check_layout(axis: int | None, replicated: bool) -> None:
-    """Raise an `InvalidSettingError` unless exactly one of the two says how arrays are laid out."""
+    """Raise an `InvalidSettingError` unless exactly one of the two is set."""
     if replicated and axis is not None:
         raise InvalidSettingError(
             "shard", "either an axis or replicated: true", {"axis": axis, "replicated": True}, "Remove one."
@@ -168,16 +168,16 @@ def check_layout(axis: int | None, replicated: bool) -> None:
 
 @attrs.frozen
 class SignalConfig:
-    """What a signal means.
+    """The meaning of a signal.
 
     Attributes:
-        shard: layout of the region's arrays; None: not sharded.
-        backward_signal: the signal that gradients of the region run under; None: the same signal.
-        compile: whether the region is compiled on its own; the name of a mode of `gt.jit` says how.
+        shard: the layout of the region's arrays; None: not sharded.
+        backward_signal: the signal of the region's gradients; None: the same signal.
+        compile: whether the region is a separate program; or the name of a mode of `gt.jit`.
         location: ``file:line`` of the signals file, for errors; None: it was made in Python.
 
     Raises:
-        ConfigError: a value of the wrong type, or an unknown mode.
+        ConfigError: a value has the wrong type, or the mode is unknown.
 
     >>> SignalConfig(shard=ShardConfig(replicated=True), compile="max-autotune").compile
     'max-autotune'

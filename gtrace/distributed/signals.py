@@ -7,7 +7,7 @@
     backward:
       shard: {replicated: true}
 
-This module holds the signals of the process. `gtrace.distributed.signal_config` says what one can mean, and
+This module holds the signals of the process. `gtrace.distributed.signal_config` has their possible meanings, and
 `gtrace.distributed.signals_file` reads the file.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["load_config", "register_config"]
 
 
 class Registry:
-    """The signals of this process: those of the file in ``config.signals``, and over them those made in Python."""
+    """The signals of this process: those of the file ``config.signals``, overridden by those made in Python."""
 
     def __init__(self) -> None:
         self._path: str | None = None
@@ -34,7 +34,7 @@ class Registry:
         self._registered: dict[str, SignalConfig] = {}
 
     def configure(self, settings: Config) -> None:
-        """Read the file that `settings` name, if it is another one than before.
+        """Read the file in `settings`, if it has changed.
 
         Raises:
             ConfigError: see `load_config`.
@@ -44,7 +44,7 @@ class Registry:
             self._path = settings.signals
 
     def load(self, path: str) -> None:
-        """Read `path`, even if it was read before, and make it the file in ``config.signals``."""
+        """Read `path`, even if it was read before, and set ``config.signals`` to it."""
         loaded = self._read(path)
         config.update(signals=path)
         self._loaded = loaded
@@ -72,17 +72,16 @@ config.watch(registry.configure)
 
 
 def load_config(path: str | os.PathLike[str]) -> Mapping[str, SignalConfig]:
-    """Read a YAML signals file and make its signals those of the process, in place of an earlier file's.
+    """Read a YAML signals file; its signals replace those of an earlier file.
 
-    The same as ``gt.config.update(signals=path)`` or setting GT_CONFIG, except that a file that was read before is read
-    again.
+    It equals ``gt.config.update(signals=path)`` or GT_CONFIG, except that it also reads a known file again.
 
     Returns:
-        All signals by name, those of `register_config` included.
+        All signals by name, including those of `register_config`.
 
     Raises:
-        ConfigError: the file cannot be read or is no YAML, a key is unknown or comes twice, a value has the wrong type,
-            or a backward names no signal. The message gives file and line.
+        ConfigError: the file is unreadable or not YAML, a key is unknown or repeated, a value has the wrong type, or a
+            backward names no signal. The message gives file and line.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -99,10 +98,10 @@ def load_config(path: str | os.PathLike[str]) -> Mapping[str, SignalConfig]:
 
 
 def register_config(name: str, signal: SignalConfig) -> None:
-    """Give a signal its meaning from Python; it takes precedence over the file, and over an earlier call.
+    """Set the meaning of a signal in Python. It overrides the file, and earlier calls.
 
     Raises:
-        ConfigError: `name` is no string, `signal` no `SignalConfig`, or its backward_signal is not known yet.
+        ConfigError: `name` is not a string, `signal` is not a `SignalConfig`, or its backward_signal is unknown.
 
     >>> import gtrace as gt
     >>> register_config("doctest", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))

@@ -1,4 +1,4 @@
-"""The YAML signals file. It is read as nodes, not as objects, so that each error knows its line."""
+"""The YAML signals file, read as nodes, so that each error has its line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_signals(path: str, known: Collection[str] = ()) -> dict[str, SignalConf
     """Read a signals file.
 
     Args:
-        known: names of signals from elsewhere, which a backward of this file may name.
+        known: names of other signals that a backward of this file may name.
 
     Raises:
         ConfigError: see `gtrace.distributed.signals.load_config`.
@@ -44,7 +44,7 @@ def read_signals(path: str, known: Collection[str] = ()) -> dict[str, SignalConf
 
 
 MOST_VALUES = 200_000
-"""Values of a file, counted once for each alias. Nested aliases multiply: a few lines may mean billions of values."""
+"""The maximal number of values of a file, once for each alias: nested aliases in a few lines may mean billions."""
 
 
 class _Reader:
@@ -84,7 +84,7 @@ class _Reader:
             ) from error
 
     def _bound(self, root: yaml.Node | None) -> None:
-        """Refuse a file that means more values than a signals file has."""
+        """Raise for a file with more values than a signals file has."""
         waiting, count = [root], 0
         while waiting:
             node, count = waiting.pop(), count + 1
@@ -130,7 +130,7 @@ class _Reader:
     def _items(
         self, node: yaml.Node, where: str, what: str, allowed: tuple[str, ...] | None = None
     ) -> list[tuple[str, yaml.Node]]:
-        """Return the items of a mapping whose keys are distinct strings, among `allowed` if that is given."""
+        """Return the items of a mapping whose keys are distinct strings, in `allowed` if given."""
         if not isinstance(node, yaml.MappingNode):
             self._fail(node, where, f"a mapping of {what}", self._shown(node), "Write `key: value` lines.")
         items: dict[str, yaml.Node] = {}

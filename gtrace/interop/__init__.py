@@ -1,1 +1,1 @@
-"""torch's functions and modules on Arrays, and functions of gtrace in torch."""
+"""Calls between torch and gtrace: torch's functions and modules on Arrays, and gtrace functions in torch."""

@@ -1,4 +1,4 @@
-"""``define_op``: operations made from torch functions, with rules of one's own where wanted."""
+"""``define_op``: operations from torch functions, with optional user-defined rules."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def define_op(
 ) -> Callable[..., Any]:
     """Return an operation made from a torch function: a function of Arrays, with hashable keywords as attributes.
 
-    Everything else follows from what `function` calls: types, derivatives of every order, batching, compiling. A
-    derivative that is long or inexact may be stated instead.
+    Types, derivatives of every order, batching and compiling follow from the calls in `function`. A derivative that is
+    slow or inexact may be given instead.
 
     Args:
-        name: what errors call it.
-        function: of (tensors..., **attributes); pure. It returns a tensor or a tuple of tensors.
-        vjp: (cotangent, operands, out, **attributes) -> a tuple with one cotangent for each operand, None for zero;
-            of Arrays.
+        name: the name of the operation in errors.
+        function: a pure function of (tensors..., **attributes). It returns a tensor or a tuple of tensors.
+        vjp: (cotangent, operands, out, **attributes) -> a tuple with one cotangent per operand, None for zero. It takes
+            and returns Arrays.
         jvp: (tangents, operands, out, **attributes) -> the tangent of the result.
 
     Raises:
-        ArgumentError: both rules are given, or something is no function.
+        ArgumentError: both rules are given, or an argument is not a function.
 
     >>> import torch, gtrace as gt
     >>> cube = gt.define_op("cube", lambda x: x ** 3, vjp=lambda ct, operands, out: (3 * ct * operands[0] ** 2,))

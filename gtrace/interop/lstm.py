@@ -1,6 +1,6 @@
-"""Layers of LSTMs: what calls of oneDNN's operators are recorded as, and their rules.
+"""LSTM layers: how calls of oneDNN's operators are recorded, and their rules.
 
-The derivative of a layer is oneDNN's gradient; all other derivatives are those of the loop.
+A layer's first derivative is oneDNN's gradient. All other derivatives come from the loop.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _lstm(
     reverse: bool, x: Array, h: Array, c: Array, of_input: Array, of_state: Array, by_input: Array | None = None,
     by_state: Array | None = None,
 ) -> list[Array]:  # fmt: skip
-    """Return the outputs and last states of a layer, as a loop records them; see `FORWARD`."""
+    """Return the outputs and last states of a layer, which is recorded as a loop; see `FORWARD`."""
     gates = by_weight(x, of_input, by_input)
     return record_layer("lstm", gates, (h, c), of_state, by_state, None, None, reverse)
 
@@ -45,9 +45,9 @@ def _record_lstm(
     x: Array, h: Array, c: Array, of_input: Array, of_state: Array, by_input: Array | None, by_state: Array | None,
     reverse: bool,
 ) -> list[Array]:  # fmt: skip
-    """Record a layer of an LSTM: as a call of oneDNN where that has it, else as a loop.
+    """Record an LSTM layer as a oneDNN call if possible, else as a loop.
 
-    Of programs of several processes, which divide loops and not calls, it is always a loop.
+    In programs of several processes it is always a loop, because these split loops but not calls.
     """
     biases = [one for one in (by_input, by_state) if one is not None]
     operands = [x, h, c, of_input, of_state, *biases]
@@ -69,11 +69,11 @@ def _layer(avals: tuple[Aval, ...], reverse: bool) -> Subgraph:
 
 @functools.lru_cache(maxsize=256)
 def _gradient(avals: tuple[Aval, ...], given: Flags, reverse: bool) -> Subgraph:
-    """Return the program of a layer's operands and cotangents of its results, which gives those of the operands.
+    """Return the program from a layer's operands and its results' cotangents to the operands' cotangents.
 
     Args:
-        avals: of the operands.
-        given: which results have a cotangent.
+        avals: the avals of the operands.
+        given: flags the results that have a cotangent.
     """
     pulled = pullback(_layer(avals, reverse), (True,) * len(avals), given).graph
     return captured_subgraph(lambda arrays: replay(pulled, arrays)[3:9], pulled.avals)
@@ -112,14 +112,14 @@ def _batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operan
 
 
 def _parts(args: tuple[Any, ...]) -> tuple[list[int], Flags]:
-    """Return of a gradient the places of the operands of the layer and of the cotangents, and which of these it has."""
+    """Return the indices of a gradient's layer operands and cotangents, and flags of the existing cotangents."""
     count = 7 if args[5] is not None else 5
     given = tuple([entry is not None for entry in args[-4:-1]])
     return [*range(count), *range(count + 4, count + 4 + sum(given))], given
 
 
 def _program(args: tuple[Any, ...], avals: Sequence[Aval]) -> tuple[Subgraph, list[int]]:
-    """Return the program of a gradient, and the places of its operands among those of the operator."""
+    """Return the program of a gradient, and the indices of its operands among those of the operator."""
     places, given = _parts(args)
     count = len(places) - sum(given)
     return _gradient(tuple(avals[:count]), given, args[-1]), places
@@ -174,7 +174,7 @@ def _examples(batched: Sequence[bool], operands: Sequence[Array]) -> tuple[Aval,
 
 
 def layers_as_loops(graph: Graph) -> Graph:
-    """Return a program with loops in place of the layers that oneDNN runs, for compilers that do not call it."""
+    """Return a program with loops in place of oneDNN layers, for compilers that do not call oneDNN."""
     if not OPERATORS & called_operators(graph):
         return graph
     fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
@@ -195,7 +195,7 @@ def layers_as_loops(graph: Graph) -> Graph:
             fresh += len(added)
         elif node.op.projection and node.ins[0] in results:
             found = results[node.ins[0]]  # type: ignore[index]
-            if node.params[0] < len(found):  # what is kept for the gradient, the gradient of a loop does not take
+            if node.params[0] < len(found):  # the gradient of a loop does not take values saved for the gradient
                 names[node.out] = found[node.params[0]]
         else:
             nodes.append(node)

@@ -1,7 +1,7 @@
-"""Classes of users that torch's functions take and return, as nodes of pytrees.
+"""Users' classes as pytree nodes, for arguments and results of torch functions.
 
-Modules return dataclasses, and dictionaries with attributes, that nobody registered. A class is registered when the
-first instance with a tensor in it is met. Other objects with tensors in them are refused: these would not have values.
+Modules return unregistered dataclasses and dictionaries with attributes. A class is registered at its first instance
+that contains a tensor. Other objects with tensors raise, because their tensors would have no values.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PLAIN = {
     type(None), bool, int, float, complex, str, bytes, torch.Tensor, torch.nn.Parameter, Array, torch.dtype,
     torch.device, torch.Size, type,
 }  # fmt: skip
-"""Types of leaves that are tensors, or hold none."""
+"""Types of leaves that are tensors or contain none."""
 
 
 def flatten(name: str, value: Any, returned: bool = False) -> tuple[list[Any], tree.TreeDef]:
-    """Return the leaves of a value and its structure; classes of users are registered when they are first met.
+    """Return the leaves of a value and its structure; new user classes are registered.
 
     Args:
-        name: of the function that takes or returns it, for errors.
-        returned: whether a traced function returned it.
+        name: the name of the function, for errors.
+        returned: whether a traced function returned the value.
 
     Raises:
-        ArgumentError: an object that is no pytree was returned, with a traced tensor in it.
+        ArgumentError: an object that is not a pytree was returned with a traced tensor inside.
     """
     registered: set[type] = set()
     while True:
@@ -66,7 +66,7 @@ def _is_record(x: Any) -> bool:
 
 
 def _tensors(x: Any) -> Iterator[Any]:
-    """Yield the tensors and Arrays that an object refers to, by its items, attributes and closures."""
+    """Yield the tensors and Arrays in an object's items, attributes and closures."""
     seen: set[int] = set()
     waiting = [x]
     while waiting:
@@ -95,13 +95,13 @@ def _tensors(x: Any) -> Iterator[Any]:
 def _is_set(cell: types.CellType) -> bool:
     try:
         _ = cell.cell_contents
-    except ValueError:  # a variable that has no value yet
+    except ValueError:  # a variable without a value
         return False
     return True
 
 
 def _attributes(x: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of what an instance has in its dict and slots."""
+    """Return the names and values in an instance's dict and slots."""
     names = list(getattr(x, "__dict__", ()))
     for cls in type(x).__mro__:
         slots = cls.__dict__.get("__slots__", ())
@@ -124,7 +124,7 @@ def _register(cls: Any) -> None:
 
 
 def _split(x: Any) -> tuple[Any, ...]:
-    """Return the children of an instance: its items, then its attributes, but for those that repeat an item."""
+    """Return the children of an instance: its items, then its attributes without those that repeat an item."""
     if isinstance(x, dict):
         items = dict.items(x)
     else:

@@ -1,4 +1,4 @@
-"""Layers of recurrent networks: the steps of torch's cells, and the loop as which a layer of a module is recorded."""
+"""Recurrent layers: the steps of torch's cells, and the loop that records a module's layer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lstm_step(gates: Array, state: State, weight: Array, bias: Array | None, pro
     """Return the next (h, c) of a long short-term memory (Hochreiter and Schmidhuber, 1997).
 
     Args:
-        gates: their part that comes from the input, in this order: input, forget, cell and output.
+        gates: the input's part, in the order input, forget, cell, output.
         weight: (4 * hidden_size, size of h).
         bias: (4 * hidden_size,).
         projection: (size of h, hidden_size), or None (Sak, Senior and Beaufays, 2014).
@@ -39,7 +39,7 @@ def gru_step(gates: Array, h: Array, weight: Array, bias: Array | None) -> Array
     """Return the next state of a gated recurrent unit (Cho et al., 2014).
 
     Args:
-        gates: their part that comes from the input, in this order: reset, update and new.
+        gates: the input's part, in the order reset, update, new.
         weight: (3 * hidden_size, hidden_size).
         bias: (3 * hidden_size,).
     """

@@ -1,8 +1,7 @@
-"""Methods and attributes of ``torch.Tensor`` on Arrays, where NumPy has no other meaning for the name.
+"""Methods and attributes of ``torch.Tensor`` on Arrays, unless NumPy gives the name another meaning.
 
-Those that need no tracing are written out here. The others record torch's method, as torch's functions are recorded.
-What an immutable array without memory, autograd state or a sparse layout cannot have is no attribute of an Array; the
-error says what to use.
+Methods that need no tracing are written here. The others record torch's method like a torch function. An immutable
+array without memory, autograd state or sparse layouts lacks some attributes; the error names a replacement.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ GRADIENTS = "Gradients are functions: write the loss as f(x) and use gt.grad(f)(
 
 
 class TensorMethods(ArrayMethods):
-    """What Arrays have of ``torch.Tensor`` without tracing it. Type checkers see it as a base class of Array."""
+    """Methods of ``torch.Tensor`` that need no tracing. Type checkers see a base class of Array."""
 
     __slots__ = ()
 
@@ -70,7 +69,7 @@ class TensorMethods(ArrayMethods):
     # shapes
 
     def view(self: Any, *shape_or_dtype: Any, dtype: Any = None) -> Array:
-        """Return the array with another shape; or, given a dtype, its bits as elements of that dtype."""
+        """Return the array with another shape; given a dtype, reinterpret its bits as elements of that dtype."""
         if dtype is None and len(shape_or_dtype) == 1 and _names_dtype(shape_or_dtype[0]):
             dtype = shape_or_dtype[0]
         if dtype is None:
@@ -84,7 +83,7 @@ class TensorMethods(ArrayMethods):
     reshape_as = view_as
 
     def flatten(self: Any, start_dim: Any = 0, end_dim: Any = -1) -> Array:
-        """Return the array with the axes from `start_dim` to `end_dim`, all by default, as one."""
+        """Return the array with the axes from `start_dim` to `end_dim`, by default all, as one axis."""
         first, last = (shape.normalize_axis("flatten", k, max(self.ndim, 1)) for k in (start_dim, end_dim))
         if first > last:
             raise ShapeError(message("flatten", "start_dim before end_dim", f"{first} and {last}", "Exchange them."))
@@ -107,7 +106,7 @@ class TensorMethods(ArrayMethods):
         return ops.broadcast_to(self, size)
 
     def permute(self: Any, *dims: Any) -> Array:
-        """Return the array with its axes in another order."""
+        """Return the array with its axes permuted."""
         return ops.permute_dims(self, tuple(_listed(dims)))
 
     def unsqueeze(self: Any, dim: Any) -> Array:
@@ -115,7 +114,7 @@ class TensorMethods(ArrayMethods):
         return ops.expand_dims(self, dim)
 
     def t(self: Any) -> Array:
-        """Return the transpose of a matrix; anything smaller is returned as it is."""
+        """Return the transpose of a matrix; fewer dimensions are unchanged."""
         return self if self.ndim < 2 else call_torch("t", torch.Tensor.t, self) if self.ndim > 2 else self.T
 
     @property
@@ -131,10 +130,10 @@ class TensorMethods(ArrayMethods):
     # dtypes and devices
 
     def to(self: Any, *args: Any, dtype: Any = None, device: Any = None, **how: Any) -> Array:
-        """Return the array with the dtype, on the device, or with both of the array, that the arguments name.
+        """Return the array with the dtype or device, or those of an array, in the arguments.
 
         Args:
-            how: `copy`, `non_blocking` and `memory_format`, which make no difference.
+            how: `copy`, `non_blocking` and `memory_format`, which have no effect.
         """
         if unknown := how.keys() - {"copy", "non_blocking", "memory_format"}:
             raise TypeError(f"to() got an unexpected keyword argument {min(unknown)!r}")
@@ -142,7 +141,7 @@ class TensorMethods(ArrayMethods):
             if isinstance(arg, (Array, torch.Tensor)):
                 dtype, device = arg.dtype, arg.device
             elif isinstance(arg, bool):
-                continue  # non_blocking and copy, by place
+                continue  # positional non_blocking and copy
             elif arg is not None and _names_dtype(arg):
                 dtype = arg
             elif arg is not None:
@@ -164,14 +163,14 @@ class TensorMethods(ArrayMethods):
                                 if _is_size(device) else device)  # fmt: skip
 
     def clone(self: Any, *, memory_format: Any = None) -> Array:
-        """Return another array of the same value, which stays when this one is given away."""
+        """Return another array of the same value, which stays usable if this one is donated."""
         return create.own(self)
 
     def contiguous(self: Any, memory_format: Any = None) -> Array:
-        """Return the array itself: Arrays show no memory."""
+        """Return the array itself, because Arrays show no memory."""
         return self
 
-    # what is known without values
+    # known without values
 
     def dim(self: Any) -> Any:
         """Return the number of axes."""
@@ -206,7 +205,7 @@ class TensorMethods(ArrayMethods):
         return -1 if self.device.type == "cpu" else self.device.index
 
     def is_contiguous(self: Any, memory_format: Any = None) -> Any:
-        """True: Arrays show no memory."""
+        """True, because Arrays show no memory."""
         return True
 
     layout = torch.strided
@@ -215,7 +214,7 @@ class TensorMethods(ArrayMethods):
 
     @property
     def requires_grad(self: Any) -> Any:
-        """False: gradients are functions."""
+        """False, because gradients are functions."""
         return False
 
     @requires_grad.setter
@@ -242,7 +241,7 @@ def _names_dtype(x: Any) -> bool:
 
 
 def _converted(x: Array, dtype: Any) -> Array:
-    """Return the array in a dtype, as torch: complex numbers lose their imaginary part with a warning."""
+    """Return the array in a dtype as in torch: complex numbers lose their imaginary part with a warning."""
     return ops.astype(real_if_needed(x, dtype), dtype)
 
 
@@ -267,7 +266,7 @@ def _with_torch_keywords(name: str, numpy_method: Callable[..., Any]) -> Callabl
 
     @functools.wraps(numpy_method)
     def method(self: Array, *args: Any, **kwargs: Any) -> Any:
-        if kwargs and kwargs.get("out", False) is None:  # as numpy.sum(x) passes it
+        if kwargs and kwargs.get("out", False) is None:  # numpy.sum(x) passes it
             del kwargs["out"]
         if kwargs and not KEYWORDS.isdisjoint(kwargs):
             return torch_method(self, *args, **kwargs)
@@ -282,7 +281,7 @@ def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 class Refused:
-    """In place of a method of torch that Arrays cannot have: looking at it raises an AttributeError that says why."""
+    """Replaces a torch method that Arrays cannot have: reading it raises an AttributeError with the reason."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name, self.reason = name, reason
@@ -304,7 +303,7 @@ KEYWORDS = frozenset({"dim", "keepdim", "unbiased"})
 """Keywords that only torch's methods have."""
 
 SHARED = "sum mean max min prod any all var std argmax argmin cumsum cumprod argsort sort squeeze"
-"""NumPy's methods that are torch's when they are called with one of those keywords."""
+"""NumPy's methods that follow torch if they are called with one of those keywords."""
 
 REASONS = {
     "Arrays are dense.": (
@@ -338,7 +337,7 @@ REASONS = {
 
 
 def install() -> None:
-    """Put the methods on Array: those written out here, then casts, then every other one that torch.Tensor has."""
+    """Add the methods to Array: those written here, then casts, then all others of torch.Tensor."""
     found: dict[str, Any] = {name: value for name, value in vars(TensorMethods).items() if not name.startswith("_")}
     found |= {name: _cast(name, dtype) for name, dtype in CASTS.items()}
     found |= {name: _with_torch_keywords(name, getattr(ArrayMethods, name)) for name in SHARED.split()}

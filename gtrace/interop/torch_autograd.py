@@ -1,7 +1,7 @@
-"""``to_torch_function``: a gtrace function as a function of torch tensors that torch's autograd differentiates.
+"""``to_torch_function``: a gtrace function as a torch function that torch's autograd differentiates.
 
 A call is one node of torch's autograd graph. Its forward pass and its gradient are two compiled programs, split from
-one recording: what the gradient needs is what the forward pass hands over.
+one recording. The forward pass returns the residuals that the gradient needs.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Tensors = Sequence[torch.Tensor]
 Flat = Callable[[Arrays], list[Array]]
 
 MAX_PLANS = 1024
-"""Kinds of arguments that a function remembers; others are traced anew."""
+"""The number of argument kinds that a function caches."""
 
 PLAN = 4000
-"""Bytes of what it remembers of one, without its programs, which jitted functions hold."""
+"""Bytes of one cache entry without its programs, which jitted functions hold."""
 
 
 @attrs.frozen(eq=False)
@@ -66,7 +66,7 @@ class _Compiled:
         return cls(name, jit(lambda *arrays: replay(graph, arrays), **options), constants)
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Return the results: with memory of their own, because torch's programs write to tensors."""
+        """Return results with their own memory, because torch programs write to tensors."""
         arrays = [wrap(plain_tensor(self.name, x)) for x in tensors]
         results = [whole(x, self.name) for x in self.jitted(*arrays, *self.constants)]
         others = [whole(x, self.name) for x in (*arrays, *self.constants)]
@@ -77,12 +77,12 @@ class _Compiled:
 
 @attrs.frozen(eq=False)
 class _Split:
-    """A function and its gradient by some of its inputs.
+    """A function and its gradient with respect to some inputs.
 
     Attributes:
-        forward: from the inputs to the outputs and the residuals.
-        backward: from the cotangents, the `kept` values and the residuals to the gradients.
-        kept: the inputs and outputs that the gradient needs, numbered one after the other.
+        forward: maps inputs to outputs and residuals.
+        backward: maps the cotangents, the `kept` values and the residuals to the gradients.
+        kept: the inputs and outputs that the gradient needs; outputs are numbered after inputs.
     """
 
     forward: _Compiled
@@ -91,7 +91,7 @@ class _Split:
 
 
 class _Plan:
-    """A function of tensors of certain types, flat."""
+    """A function of a flat list of tensors with certain types."""
 
     def __init__(self, name: str, flat: Flat, avals: Sequence[Aval], options: dict[str, Any]) -> None:
         self.name, self.flat, self.avals, self.options = name, flat, tuple(avals), options
@@ -103,9 +103,9 @@ class _Plan:
         self._gradients: dict[tuple[int, ...], _Plan] = {}
 
     def _gradient(self, wanted: tuple[int, ...], arrays: Arrays) -> tuple[list[Array], list[Array]]:
-        """Return the outputs and the gradients by the `wanted` inputs, for the inputs and then the cotangents.
+        """Return the outputs and the gradients by the `wanted` inputs, given the inputs and then the cotangents.
 
-        For complex numbers torch's gradient is the conjugate of ours, and so are its cotangents.
+        For complex numbers, torch's gradients and cotangents are the conjugates of gtrace's.
         """
         inputs, cts = list(arrays[: len(self.avals)]), arrays[len(self.avals) :]
 
@@ -158,7 +158,7 @@ class _Plan:
         )
 
     def gradient(self, wanted: tuple[int, ...]) -> _Plan:
-        """Return the gradient, from inputs and cotangents, as a function to be differentiated again."""
+        """Return the gradient as a differentiable function of inputs and cotangents."""
         found = self._gradients.get(wanted)
         if found is None:
             avals = [*self.avals, *self._cotangents]
@@ -168,7 +168,7 @@ class _Plan:
         return found
 
     def apply(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Return the outputs; torch's autograd gets a node if it follows an input."""
+        """Return the outputs; if torch's autograd follows an input, it gets a node."""
         wanted: tuple[int, ...] = ()
         if torch.is_grad_enabled():
             wanted = tuple(k for k, x in enumerate(tensors) if x.requires_grad)
@@ -178,7 +178,7 @@ class _Plan:
 
 
 class _Node(torch.autograd.Function):
-    """A call in torch's autograd graph. Its outputs are those of the function, and the residuals."""
+    """A call in torch's autograd graph. Its outputs are the function's outputs and the residuals."""
 
     @staticmethod
     def forward(plan: _Plan, wanted: tuple[int, ...], *tensors: torch.Tensor) -> Any:
@@ -190,7 +190,7 @@ class _Node(torch.autograd.Function):
         count = len(plan.out_avals)
         ctx.plan, ctx.wanted = plan, wanted
         ctx.mark_non_differentiable(*[x for k, x in enumerate(output) if k not in plan.inexact])
-        # an output that the gradient does not need may be written to
+        # the user may write to an output that the gradient does not need
         both = (*tensors, *output)
         later = [k for k in plan.split(wanted).kept if k >= len(tensors)]
         ctx.save_for_backward(*tensors, *[both[k] for k in later], *output[count:])
@@ -202,7 +202,7 @@ class _Node(torch.autograd.Function):
         saved = ctx.saved_tensors
         inputs = saved[: len(plan.avals)]
         cts = [grads[k] for k in plan.inexact]
-        if torch.is_grad_enabled():  # this will be differentiated again
+        if torch.is_grad_enabled():  # it may be differentiated again
             found = plan.gradient(wanted).apply([*inputs, *cts])
         else:
             split = plan.split(wanted)
@@ -220,7 +220,7 @@ class _Node(torch.autograd.Function):
 
 
 class TorchFunction:
-    """A gtrace function as a function of torch tensors; made by `to_torch_function`."""
+    """A gtrace function of torch tensors; `to_torch_function` makes it."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function, updated=())
@@ -233,16 +233,16 @@ class TorchFunction:
         return f"<torch function {self.__name__}>"
 
     def __reduce__(self) -> Any:
-        return TorchFunction, (self._function, self._options)  # a copy traces for itself
+        return TorchFunction, (self._function, self._options)  # a copy traces anew
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchFunction:
         if isinstance(self._function, types.FunctionType):
-            return self  # as functions of Python are copied, with what was compiled
+            return self  # functions of Python are copied like this, so the compiled code is kept
         return TorchFunction(copy.deepcopy(self._function, memo), self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if internals.dynamo_imported():
-            # torch.compile breaks its graph here, and does not look into gtrace
+            # torch.compile breaks its graph here, and does not trace gtrace
             if self._disabled is None:
                 self._disabled = torch.compiler.disable(self._call)
             return self._disabled(args, kwargs)
@@ -274,7 +274,7 @@ class TorchFunction:
             return outputs
 
         plan = _Plan(self.__name__, flat, avals, self._options)
-        # the leaves that are tensors are only told apart from others: this must not keep their memory alive
+        # only mark which leaves are tensors, so that this does not keep their memory alive
         leaves[:] = [_PLACE if isinstance(x, torch.Tensor) else x for x in leaves]
         return plan, result[0]
 
@@ -287,9 +287,9 @@ def to_torch_function(
 ) -> TorchFunction:
     """Return a function of Arrays as one of torch tensors, for torch's training loops.
 
-    torch's autograd differentiates through it, to any order. `f` is traced once for each kind of arguments and
-    compiled, as with `gt.jit`. Tensors are not copied on their way in, and results have memory of their own. A call
-    inside ``torch.compile`` breaks its graph. Autocast does not apply inside: `f` computes in the dtypes of its inputs.
+    torch's autograd differentiates it, to any order. `f` is traced and compiled once for each kind of arguments, as in
+    `gt.jit`. Input tensors are not copied, and results have their own memory. A call inside ``torch.compile`` breaks
+    its graph. Autocast has no effect inside: `f` computes in the dtypes of its inputs.
 
     Args:
         f: a pure function of pytrees.
@@ -297,12 +297,12 @@ def to_torch_function(
 
     Returns:
         A function of pytrees of tensors, nn.Parameters and hashable values, which are constants of the trace. It
-        returns tensors in the place of Arrays.
+        returns tensors in place of Arrays.
 
     Raises:
-        ArgumentError: `f` is no function; (when called) an argument that is not hashable, or a tensor without values,
-            such as those of torch's own tracers.
-        ConcretizationError: (when called) `f` looks at values.
+        ArgumentError: `f` is not a function; (when called) an argument is not hashable, or is a tensor without values,
+            such as those of torch's tracers.
+        ConcretizationError: (when called) `f` reads values.
 
     >>> import torch, gtrace as gt
     >>> norm = gt.to_torch_function(lambda x: gt.sqrt((x * x).sum()))

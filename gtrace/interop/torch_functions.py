@@ -1,4 +1,4 @@
-"""Functions of torch on Arrays: what torch itself calls with them, and ``lift``."""
+"""torch functions on Arrays: torch's dispatch of its own calls, and ``lift``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from gtrace.interop.nodes_of_users import flatten
 __all__ = ["lift"]
 
 MAX_CALLS = 4096
-"""Kinds of calls that are remembered; beyond it all are forgotten and traced anew."""
+"""The number of cached kinds of calls; beyond it all are dropped and traced anew."""
 
 
 @attrs.frozen(eq=False)
@@ -53,8 +53,8 @@ class Recorded:
 
     Attributes:
         derived: the function from the Arrays among the arguments to the tensors in the result.
-        structure: of the result.
-        others: the leaves of the result, `TENSOR` in the place of tensors.
+        structure: the structure of the result.
+        others: the leaves of the result, with `TENSOR` in place of tensors.
     """
 
     derived: Derived
@@ -65,7 +65,7 @@ class Recorded:
         """Record the call.
 
         Args:
-            followed: whether gradients follow it; with False it is constant for them.
+            followed: whether gradients follow it; otherwise it is constant for them.
         """
         results = iter(self.derived(arrays))
         if not followed:
@@ -74,7 +74,7 @@ class Recorded:
 
 
 TENSOR = object()
-"""Stands for a tensor among the leaves of a result."""
+"""Marks a tensor among the leaves of a result."""
 
 
 @attrs.frozen(eq=False)
@@ -82,9 +82,9 @@ class Call:
     """Arguments of a torch function: pytrees of Arrays, tensors and other values.
 
     Attributes:
-        name: of the function, for errors.
-        leaves: of the arguments; tensors and NumPy's arrays are constants, and Arrays now.
-        structure: of the arguments.
+        name: the name of the function in errors.
+        leaves: the leaves of the arguments; tensors and NumPy arrays are constant Arrays.
+        structure: the structure of the arguments.
         default: torch's default dtype for the function.
     """
 
@@ -109,7 +109,7 @@ class Call:
         return [x for x in self.leaves if type(x) is Array]
 
     def kind(self) -> tuple[Hashable, ...]:
-        """Return what decides how the call is traced: the types of Arrays, all other arguments, the default dtype."""
+        """Return the key of the trace: the types of Arrays, all other arguments, and the default dtype."""
         return (
             self.structure,
             self.default,
@@ -117,7 +117,7 @@ class Call:
         )
 
     def filled(self, tensors: Iterable[torch.Tensor]) -> Any:
-        """Return the arguments with tensors in the place of Arrays."""
+        """Return the arguments with tensors in place of Arrays."""
         rest = iter(tensors)
         return self.structure.unflatten([next(rest) if type(x) is Array else x for x in self.leaves])
 
@@ -131,12 +131,12 @@ class Call:
         """Trace ``function(*args)``; see `trace_function` and `recorded`.
 
         Args:
-            draw: a key, which is one more argument of what is returned, and what draws numbers with it.
-            values: whether it may look at values; what is returned holds for these values alone.
+            draw: a key, which becomes an additional argument of the result, and the sampler that uses it.
+            values: whether it may read values; the result then holds only for these values.
 
         Raises:
-            ArgumentError: the function writes to its arguments, or torch refuses them.
-            ConcretizationError: the function looks at values.
+            ArgumentError: the function writes to its arguments, or torch rejects them.
+            ConcretizationError: the function reads values.
         """
         result: list[Any] = []
 
@@ -155,7 +155,7 @@ class Call:
 
 
 def _leaf(x: Any) -> Any:
-    """Return a leaf of a call: of tensors and NumPy's arrays, constant Arrays; of dtypes, torch's."""
+    """Return a leaf of a call. Tensors and NumPy arrays become constant Arrays; dtypes become torch's."""
     if isinstance(x, torch.Tensor):
         return ops.array(x.detach())
     if isinstance(x, numpy.ndarray):
@@ -164,7 +164,7 @@ def _leaf(x: Any) -> Any:
 
 
 def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:
-    """Return a call as an earlier process traced it; None if none did, or if the function is a user's."""
+    """Return a call that an earlier process traced; None if there is none, or the function is a user's."""
     key = _lasting_key(call, function)
     return None if key is None else derivations.find(key, _read_call)
 
@@ -179,7 +179,7 @@ def _read_call(text: str) -> Recorded:
 
 
 def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> None:
-    """Keep a traced call of a function of torch or gtrace for later processes, if it returns tensors side by side."""
+    """Store a traced call of a torch or gtrace function for later processes, if its result is flat."""
     key = _lasting_key(call, function)
     result = recorded.structure.unflatten(recorded.others)
     kind = "tensor" if result is TENSOR else type(result).__name__
@@ -192,11 +192,11 @@ def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> N
 
 
 _KINDS: dict[str, Callable[[list[Any]], Any]] = {"tensor": lambda found: found[0], "tuple": tuple, "list": list}
-"""What functions return beside the named tuples of torch, made of tensors."""
+"""Result types, besides torch's named tuples, that consist of tensors."""
 
 
 def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
-    """Return what identifies a call in every process; None for functions and arguments that have no lasting name."""
+    """Return the key of a call in every process; None if its function or an argument has no lasting name."""
     if isinstance(function, types.FunctionType):
         found = sys.modules.get(function.__module__)
         lasting = getattr(found, function.__name__, None) is function
@@ -208,7 +208,7 @@ def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
         return None
     try:
         leaves = [x.aval if type(x) is Array else encode(x) for x in call.leaves]
-    except ArgumentError:  # an argument that text cannot say
+    except ArgumentError:  # an argument without a text
         return None
     return "call", name, str(call.structure), str(call.default), *leaves
 
@@ -217,9 +217,9 @@ _BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.Wrapper
 
 
 def gradients_follow() -> bool:
-    """Whether gradients follow what torch's functions compute here: not under ``torch.no_grad`` within what is traced.
+    """Return whether gradients follow torch calls here: not under ``torch.no_grad`` inside the traced function.
 
-    What is traced starts as under ``torch.enable_grad``.
+    Traced code starts as under ``torch.enable_grad``.
     """
     return torch.is_grad_enabled() or (thread.trace.tape is None and thread.trace.capture is None)
 
@@ -234,7 +234,7 @@ class CallTable:
         self._looks = 0
 
     def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
-        """Return the call of `key`, traced the first time."""
+        """Return the call of `key`; the first use traces it."""
         found = self._calls.get(key)
         if found is None:
             found = trace()
@@ -242,16 +242,16 @@ class CallTable:
         return found
 
     def find_or_look(self, name: str, key: Hashable, trace: Callable[[bool], Recorded]) -> Recorded:
-        """Return the call of `key`; one that looks at values is traced at each call, where there are values.
+        """Return the call of `key`. A call that reads values is traced at each call, with these values.
 
-        The second such call warns, once in the life of the table.
+        The second such call warns, once for each table.
 
         Args:
-            name: of the module, for the warning.
-            trace: traces the call; with True, for the values that its arguments have now.
+            name: the name of the module in the warning.
+            trace: traces the call; with True, for the current values of its arguments.
 
         Raises:
-            ConcretizationError: it looks at values while a gtrace function is traced.
+            ConcretizationError: it reads values while a gtrace function is traced.
         """
         concrete = thread.trace.capture is None
         if concrete and self._looking.get(key):
@@ -290,11 +290,11 @@ class CallTable:
         """Record a call of a torch function.
 
         Args:
-            ambient: whether torch's default dtype and ``no_grad`` around the call hold for it.
+            ambient: whether the surrounding default dtype and ``no_grad`` of torch apply to it.
 
         Raises:
-            ArgumentError: the function writes to its arguments, or draws random numbers.
-            ConcretizationError: the function looks at values while a gtrace function is traced.
+            ArgumentError: the function writes to its arguments, or samples random numbers.
+            ConcretizationError: the function reads values while a gtrace function is traced.
         """
         call = Call.of(name, (args, kwargs), None if ambient else torch.float32)
         arrays = call.arrays
@@ -313,13 +313,13 @@ class CallTable:
                 raise
             if not _followed(arrays):
                 return _run(call, function)
-            # a pending gradient follows what is recorded: the calls that these values lead to
+            # a pending gradient follows the recorded calls, which depend on these values
             found = call.trace(lambda args, kwargs: observable(function)(*args, **kwargs), values=True)
         return found(arrays, not ambient or gradients_follow())
 
 
 def static_key(name: str, value: Any) -> Hashable:
-    """Return a key for an argument that is no Array: equal for arguments with which a function does the same.
+    """Return a key for an argument that is not an Array; for equal keys a function does the same.
 
     Raises:
         ArgumentError: the argument is not hashable.
@@ -377,7 +377,7 @@ def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
 
 
 def _traceable_with_values(error: BaseException) -> bool:
-    """Whether a function that raised this can be traced with values: recurrent layers cannot, with packed sequences."""
+    """Whether a function that raised this can be traced with values. Recurrent layers with packed sequences cannot."""
     return isinstance(error, LooksAtValues) and not _of_recurrent(traceback.extract_tb(error.__traceback__))
 
 
@@ -386,32 +386,32 @@ def _of_recurrent(frames: traceback.StackSummary) -> bool:
 
 
 def _line_inside(frames: traceback.StackSummary) -> str | None:
-    """Return the innermost line below the call that is traced: of neither torch nor gtrace, else of torch's layers."""
+    """Return the innermost line of the traced call outside torch and gtrace, else of torch's layers."""
     own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
     chosen = own or [f for f in frames if _LAYERS in f.filename]
     return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
 
 
 _WITHOUT_DATA = "its data is not allocated", "doesn't have storage"
-"""What torch says where a function looks at the memory of a tensor that is traced."""
+"""torch's messages if a function reads the memory of a traced tensor."""
 
 _TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
-"""Where frames are of torch, of gtrace, or of code without a file."""
+"""Paths of torch, of gtrace, and of code without a file."""
 
 _LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
-"""Where torch's layers are."""
+"""The path of torch's layers."""
 
 _RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils", "rnn.py")
-"""Where torch looks at the lengths of sequences."""
+"""The place where torch reads the lengths of sequences."""
 
 
 def _followed(arrays: Sequence[Array]) -> bool:
-    """Whether a gradient that this thread computes follows one of the Arrays."""
+    """Whether a gradient of this thread follows one of the Arrays."""
     return any(followed(x) for x in arrays if x.aval.floating)
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
-    """Run a function whose result depends on values, on values."""
+    """Run a function whose result depends on values, with values."""
     args, kwargs = call.filled(whole(x, call.name).clone() for x in call.arrays)
     with torch.no_grad():
         leaves, structure = flatten(call.name, function(*args, **kwargs))
@@ -422,16 +422,16 @@ _table = CallTable()
 
 
 def call_torch(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Record a call of a torch function that gtrace makes on Arrays, whatever torch's settings around it are.
+    """Record a call of a torch function that gtrace makes on Arrays, independent of torch's surrounding settings.
 
     Args:
-        name: what errors call it.
+        name: its name in errors.
     """
     return _table.call(name, function, args, kwargs)
 
 
 def _torch_function(cls: type, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """Record a function of torch that was called with an Array."""
+    """Record a torch function that was called with an Array."""
     kwargs = kwargs or {}
     name = getattr(function, "__name__", repr(function))
     if kwargs.get("out") is not None:
@@ -454,18 +454,18 @@ setattr(Array, "__torch_function__", classmethod(_torch_function))  # noqa: B010
 
 
 def lift(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function`, written with torch, as a function of Arrays that is recorded like any other.
+    """Return a `function` written with torch as a recorded function of Arrays.
 
-    It is traced once for each kind of arguments: what it looks at besides its arguments counts as constant, but for
-    torch's default dtype, which is that of the caller. Derivatives, batching and compiling follow from what it calls;
-    in a function that is differentiated, gradients do not follow a call within ``torch.no_grad()``.
+    It is traced once for each kind of arguments. Everything it reads besides its arguments is constant, except torch's
+    default dtype, which is the caller's. Derivatives, batching and compiling follow from its calls. Inside a
+    differentiated function, gradients do not follow calls under ``torch.no_grad()``.
 
     Args:
-        function: a pure function of pytrees of tensors, and of hashable values.
+        function: a pure function of pytrees of tensors and of hashable values.
 
     Raises (when called):
-        ArgumentError: it writes to its arguments, draws random numbers, or returns something that is no pytree.
-        ConcretizationError: it looks at values while a gtrace function is traced.
+        ArgumentError: it writes to its arguments, samples random numbers, or returns an object that is not a pytree.
+        ConcretizationError: it reads values while a gtrace function is traced.
 
     >>> import torch, gtrace as gt
     >>> norm = gt.lift(lambda x: torch.linalg.vector_norm(x))

@@ -1,4 +1,4 @@
-"""The functions of jax.lax under their names there: what NumPy has not, or means otherwise."""
+"""The functions of jax.lax under JAX's names, unless NumPy has them with the same meaning."""
 
 from gtrace.core.base.public_names import publish as _publish
 from gtrace.core.base.suggestions import suggesting as _suggesting

@@ -64,7 +64,7 @@ def axis_size(axis_name: AxisName) -> int:
 
 @counting
 def axis_index(axis_name: AxisName) -> Array:
-    """Return the place of the example along an axis, as int64; of several axes, counted with the last one fastest.
+    """Return the int64 index of the example along an axis; of several axes, the last one varies fastest.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
@@ -84,10 +84,10 @@ def axis_index(axis_name: AxisName) -> Array:
 
 
 def _group(op: str, axis_name: AxisName, groups: Sequence[Sequence[int]]) -> Array:
-    """Return the places of the examples in the group of this one.
+    """Return the indices of the examples in this example's group.
 
     Raises:
-        ArgumentError: several axes, or groups that do not name each place once or differ in size.
+        ArgumentError: there are several axes, or the groups do not partition the indices into equal sizes.
     """
     axes = _axes(op, axis_name)
     if len(axes) != 1:
@@ -113,10 +113,10 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
 
     Args:
         x: a pytree of arrays; booleans count as integers. A Python number gives a Python number.
-        axis_index_groups: lists of places on one axis, each place in one of them: the sum is over its list alone.
+        axis_index_groups: lists of indices that partition one axis; the sum is over the example's own list.
 
     Raises:
-        ArgumentError: no enclosing vmap has the name, or groups that do not divide the axis.
+        ArgumentError: no enclosing vmap has the name, or the groups do not partition the axis.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: x / gt.lax.psum(x, "i"), axis_name="i")(gt.array([1., 3.]))
@@ -212,18 +212,18 @@ def _over_axes(name: str, op: Any, x: Any, axis_name: AxisName) -> Any:
 def all_gather(
     x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None, axis: int = 0, tiled: bool = False
 ) -> Any:
-    """Return the x of all examples of an axis, stacked, for each of them.
+    """Return the stacked x of all examples of an axis, for each example.
 
     Args:
         x: a pytree of arrays.
-        axis_name: of several axes, the last one is the fastest.
-        axis_index_groups: as for `psum`: each gets the x of its list, in that order.
-        axis: the place of the new axis.
-        tiled: concatenate along an `axis` that x has, instead of stacking along a new one.
+        axis_name: of several axes, the last one varies fastest.
+        axis_index_groups: as for `psum`; each example gets the x of its list, in that order.
+        axis: the position of the new axis.
+        tiled: concatenate along the existing `axis`, instead of stacking along a new one.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
-        ShapeError: no such axis.
+        ShapeError: there is no such axis.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.all_gather(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
@@ -251,18 +251,18 @@ def all_gather(
 
 
 def ppermute(x: Any, axis_name: str, perm: Sequence[tuple[int, int]]) -> Any:
-    """Return the x of another example: that of place `source` goes to place `to`.
+    """Return the x of another example: for each pair (source, to), example `to` gets the x of `source`.
 
-    Places that receive nothing get zeros.
+    Examples that receive nothing get zeros.
 
     Args:
         x: a pytree of arrays.
         axis_name: one axis.
-        perm: pairs (source, to) of Python ints, each place at most once among the sources and once among the others.
+        perm: pairs (source, to) of Python ints. Each index appears at most once as source, and at most once as `to`.
 
     Raises:
-        ArgumentError: no enclosing vmap has the name, or `perm` names a place twice.
-        ShapeError: a place outside the axis.
+        ArgumentError: no enclosing vmap has the name, or `perm` repeats an index.
+        ShapeError: an index is out of range.
 
     >>> import gtrace as gt
     >>> turn = lambda x: gt.lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)])
@@ -283,7 +283,7 @@ def ppermute(x: Any, axis_name: str, perm: Sequence[tuple[int, int]]) -> Any:
 
 
 def pshuffle(x: Any, axis_name: str, perm: Sequence[int]) -> Any:
-    """Return the x of the example at ``perm[k]`` for that at k; see `ppermute`.
+    """Return for example k the x of example ``perm[k]``; see `ppermute`.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(gt.array([1., 2., 3.]))
@@ -293,7 +293,7 @@ def pshuffle(x: Any, axis_name: str, perm: Sequence[int]) -> Any:
 
 
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
-    """Return the x of the example at one place, for each of them.
+    """Return the x of one example, for each example.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pbroadcast(x, "i", 1), axis_name="i")(gt.array([1., 2., 3.]))
@@ -304,10 +304,10 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
 
 
 def _own_part(name: str, x: Array, place: Array, axis: int, count: int, tiled: bool) -> Array:
-    """Return the part of an axis that belongs to a place: one slice, without the axis, or a block of slices.
+    """Return an example's part of an axis: one slice, without the axis, or a block of slices.
 
     Raises:
-        ShapeError: the axis does not have as many parts.
+        ShapeError: the axis does not have this number of parts.
     """
     size = x.shape[axis]
     if size % count if tiled else size != count:
@@ -321,7 +321,7 @@ def _own_part(name: str, x: Array, place: Array, axis: int, count: int, tiled: b
 
 
 def _places(name: str, axis_name: AxisName, groups: Groups) -> tuple[Array, int]:
-    """Return the place of this example among those it exchanges with, and their number."""
+    """Return the index of this example among those of its group, and their number."""
     own = axis_index(axis_name)
     if groups is None:
         return own, axis_size(axis_name)
@@ -331,17 +331,17 @@ def _places(name: str, axis_name: AxisName, groups: Groups) -> tuple[Array, int]
 def psum_scatter(
     x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Groups = None, tiled: bool = False
 ) -> Any:
-    """Return the part of `psum` that belongs to each example.
+    """Return each example's part of `psum`.
 
     Args:
         x: a pytree of arrays.
-        scatter_dimension: the axis that is divided among the examples. It has one slice for each, and is removed.
+        scatter_dimension: the axis that is split among the examples. It has one slice per example, and is removed.
         axis_index_groups: as for `psum`.
-        tiled: the axis stays, with as many slices as it has for each example.
+        tiled: keep the axis; each example gets an equal block of its slices.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
-        ShapeError: the examples do not divide the axis.
+        ShapeError: the number of examples does not divide the axis.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.psum_scatter(x, "i"), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
@@ -361,18 +361,18 @@ def all_to_all(
     x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *, axis_index_groups: Groups = None,
     tiled: bool = False,
 ) -> Any:  # fmt: skip
-    """Return the slices that all examples have for each of them.
+    """Send slice k of each example to example k; return the received slices.
 
     Args:
         x: a pytree of arrays.
-        split_axis: the axis that is divided among the examples. It has one slice for each, and is removed.
-        concat_axis: the place of the new axis, on which the slices from all examples are stacked.
+        split_axis: the axis that is split among the examples. It has one slice per example, and is removed.
+        concat_axis: the position of the new axis, along which received slices are stacked.
         axis_index_groups: as for `psum`.
-        tiled: the axes stay: blocks of slices are cut along `split_axis`, and concatenated along `concat_axis`.
+        tiled: keep the axes: blocks of slices are cut along `split_axis`, and concatenated along `concat_axis`.
 
     Raises:
         ArgumentError: no enclosing vmap has the name.
-        ShapeError: the examples do not divide the axis.
+        ShapeError: the number of examples does not divide the axis.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.all_to_all(x, "i", 0, 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
@@ -395,7 +395,7 @@ def all_to_all(
 
 
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Groups = None) -> Any:
-    """Return x with an axis exchanged for that of the examples; see `all_to_all`.
+    """Return x with an axis exchanged for the axis of examples; see `all_to_all`.
 
     >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pswapaxes(x, "i", 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))

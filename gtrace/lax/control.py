@@ -1,4 +1,4 @@
-"""Of jax.lax, reductions by a function, and names that stand for hints to a compiler."""
+"""Reductions by a function, and functions whose purpose in jax.lax is a hint to a compiler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ tile, unstack = ops.tile, ops.unstack
 
 
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> tuple[Array, Array]:
-    """Return the k largest elements along an axis, and their places. It is exact; the hints of JAX's are ignored.
+    """Return the k largest elements along an axis, and their indices. It is exact; JAX's hints are ignored.
 
     >>> import gtrace as gt
     >>> gt.lax.approx_max_k(gt.array([1., 3., 2.]), 2)
@@ -38,7 +38,7 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: A
 
 
 def broadcast_to_rank(x: Any, rank: int) -> Array:
-    """Return an array with axes of size 1 in front, so that there are `rank`.
+    """Return an array with leading axes of size 1 added, so that it has `rank` axes.
 
     >>> import gtrace as gt
     >>> gt.lax.broadcast_to_rank(gt.ones(3), 2).shape
@@ -49,7 +49,7 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """Return a pytree as it is: nothing is moved across operations in a way that shows.
+    """Return a pytree unchanged: no optimization moves operations in an observable way.
 
     >>> import gtrace as gt
     >>> gt.lax.optimization_barrier({"a": 1})
@@ -59,7 +59,7 @@ def optimization_barrier(operand: Any) -> Any:
 
 
 def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Any) -> Any:
-    """Return what the function for this platform returns: that for ``cpu`` if one is given, else the default.
+    """Call the function for this platform: ``cpu`` if given, else the default.
 
     >>> import gtrace as gt
     >>> gt.lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x)
@@ -83,13 +83,13 @@ def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
-    """Return the elements over `dimensions` combined by an associative function, and with initial values.
+    """Reduce the elements over `dimensions` by an associative function, starting with initial values.
 
-    Neighbours are combined, then their results, so the function is called about as often as the size has bits.
+    Neighbours are combined, then their results. So the number of calls is about the logarithm of the size.
 
     Args:
-        operands, init_values: arrays, or pytrees of these with equal structures; the arrays have one shape.
-        computation: from two such pytrees to one; it works elementwise.
+        operands, init_values: arrays, or pytrees of arrays with equal structures; the arrays have one shape.
+        computation: an elementwise function of two such pytrees that returns one.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce(gt.array([[1, 5], [4, 2]]), 0, gt.lax.max, (0,))

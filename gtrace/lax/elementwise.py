@@ -1,6 +1,6 @@
-"""The elementwise functions of jax.lax: names of gtrace's operations, and those whose meaning differs from NumPy's.
+"""The elementwise functions of jax.lax: aliases of gtrace's operations, and functions with another meaning in NumPy.
 
-Operands are promoted and broadcast, which jax.lax refuses.
+Operands are promoted and broadcast, unlike in jax.lax.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ convert_element_type = ops.astype
 
 
 class RoundingMethod(enum.IntEnum):
-    """What `round` does with halves."""
+    """How `round` treats halves."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
 
 
 def div(x: Any, y: Any) -> Array:
-    """Return x / y; of integers, the quotient rounded towards 0. Integers divided by zero raise when run.
+    """Return x / y; of integers, the quotient rounded towards 0. Integer division by zero raises at the run.
 
     >>> import gtrace as gt
     >>> gt.lax.div(gt.array([7, -7]), 2), gt.lax.div(gt.array(1.0), 2)
@@ -113,7 +113,7 @@ def integer_pow(x: Any, y: int) -> Array:
     return ops.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
 
 
-# how the result varies with each operand; at a bound it varies with none, as in JAX
+# the derivative by each operand; at a bound all are 0, as in JAX
 
 
 def _with_low(low: Any, x: Any, high: Any, out: Array) -> Array:
@@ -143,7 +143,7 @@ _clamp = define(
 
 
 def clamp(min: Any, x: Any, max: Any) -> Array:  # noqa: A002 - JAX's names
-    """Return x limited to [min, max]; max, where min is larger. The derivative at a bound is 0, as in JAX.
+    """Return x limited to [min, max]; max if min is larger. The derivative at a bound is 0, as in JAX.
 
     >>> import gtrace as gt
     >>> gt.lax.clamp(0.0, gt.array([-1., 0.5, 2.]), 1.0)
@@ -166,10 +166,10 @@ def select_n(which: Any, *cases: Any) -> Array:
     """Return the elements of ``cases[which]``.
 
     Args:
-        which: booleans, for two cases, or integers, which are clamped to the cases there are.
+        which: booleans for two cases, or integers, which are clamped to the range of cases.
 
     Raises:
-        ArgumentError: no cases, or not two for booleans.
+        ArgumentError: there are no cases, or not two for booleans.
         DtypeError: `which` is floating.
 
     >>> import gtrace as gt

@@ -28,7 +28,7 @@ def eigh(x: Any, *, lower: bool = True, subset_by_index: tuple[int, int] | None 
     """Return the eigenvectors of Hermitian matrices, in columns, and the eigenvalues in ascending order.
 
     Args:
-        subset_by_index: where the wanted eigenvalues begin and end in that order.
+        subset_by_index: the range of the returned eigenvalues in that order.
     """
     values, vectors = linalg.eigh(x, "L" if lower else "U")
     if subset_by_index is None:
@@ -56,7 +56,7 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
 
 
 def householder_product(a: Any, taus: Any) -> Array:
-    """Return the product of Householder reflections: ``I - tau * v @ conj(v.T)`` for each column v of a below its one.
+    """Return the product of Householder reflections ``I - tau * v @ conj(v.T)``; v is a column of a below its one.
 
     Args:
         a: array (..., m, n), as LAPACK's geqrf returns.
@@ -123,12 +123,12 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
     """Return x with a @ x == b, for tridiagonal matrices a, by elimination without exchanges of rows.
 
     Args:
-        dl, d, du: arrays (..., m): what is below, on and above the diagonal; ``dl[..., 0]`` and ``du[..., -1]`` do not
-            count.
+        dl, d, du: arrays (..., m): the elements below, on and above the diagonal; ``dl[..., 0]`` and ``du[..., -1]``
+            are ignored.
         b: array (..., m, n).
 
     Raises:
-        ShapeError: other shapes.
+        ShapeError: the shapes do not fit.
 
     >>> import gtrace as gt
     >>> from gtrace.lax.linalg import tridiagonal_solve
@@ -163,13 +163,13 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:
-    """Return both triangular factors in one matrix, the exchanges of rows, and the order of the rows after them."""
+    """Return both triangular factors in one matrix, the row exchanges, and the resulting order of the rows."""
     factors, pivots = linalg.lu_factor(x)
     return factors, pivots, lu_pivots_to_permutation(pivots, factors.shape[-2])
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
-    """Return the order of the rows after the exchanges that `lu` returns."""
+    """Return the order of the rows after the exchanges of `lu`."""
     return counted(permuted(lift("lu_pivots_to_permutation", pivots)))
 
 
@@ -185,7 +185,7 @@ def svd(
     """Return the singular value decomposition (U, s, Vh), or s alone.
 
     Args:
-        subset_by_index: where the wanted singular values begin and end, in descending order; not with `full_matrices`.
+        subset_by_index: the range of the returned singular values, in descending order; not with `full_matrices`.
     """
     wanted = slice(None) if subset_by_index is None else slice(*subset_by_index)
     if not compute_uv:

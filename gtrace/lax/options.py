@@ -1,4 +1,4 @@
-"""Names of choices that JAX's functions take, such as precisions. They change no result here."""
+"""Options of JAX's functions, such as precisions, that change no result here."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = [
 ]
 
 PrecisionLike = Any
-"""What JAX's functions take as `precision`."""
+"""The values that JAX's functions take as `precision`."""
 
 DotDimensionNumbers = tuple[Any, Any]
 """((contracted axes of lhs, of rhs), (batch axes of lhs, of rhs))."""
 
 
 class Precision(enum.Enum):
-    """How exactly accelerators multiply. Products are computed in the dtype of the operands, so each means the same."""
+    """How exactly accelerators multiply. Here matmuls use the dtype of the operands, so all values mean the same."""
 
     DEFAULT = 0
     HIGH = 1
@@ -30,14 +30,14 @@ class Precision(enum.Enum):
 
 
 class AccuracyMode(enum.Enum):
-    """How exactly elementary functions are computed; each means the same."""
+    """How exactly elementary functions are computed; all values mean the same."""
 
     DEFAULT = 0
     HIGHEST = 1
 
 
 class DotAlgorithmPreset(enum.Enum):
-    """How accelerators compute products; each means the same."""
+    """How accelerators compute matmuls; all values mean the same."""
 
     DEFAULT = 0
     F32_F32_F32 = 1
@@ -46,7 +46,7 @@ class DotAlgorithmPreset(enum.Enum):
 
 
 class GatherScatterMode(enum.Enum):
-    """What indices outside an axis mean; the values are the names that ``x.at[i].get(mode=...)`` takes."""
+    """The treatment of out-of-range indices; the values are names for ``x.at[i].get(mode=...)``."""
 
     CLIP = "clip"
     FILL_OR_DROP = "fill"

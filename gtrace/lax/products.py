@@ -1,4 +1,4 @@
-"""Products of arrays over any axes."""
+"""Matmuls over any axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dot_general(
 ) -> Array:
     """Return sums of products over pairs of axes, for each index of paired batch axes.
 
-    The result has the batch axes, the rest of lhs and the rest of rhs, each in their order.
+    The result has the batch axes, then the other axes of lhs and of rhs, each in order.
 
     Args:
         lhs, rhs: arrays.
@@ -37,7 +37,7 @@ def dot_general(
         preferred_element_type: the dtype in which to compute.
 
     Raises:
-        ShapeError: paired axes differ in size or number, or an axis comes twice.
+        ShapeError: paired axes differ in size or number, or an axis is repeated.
 
     >>> import gtrace as gt
     >>> gt.lax.dot_general(gt.ones((5, 2, 3)), gt.ones((5, 4, 3)), (((2,), (2,)), ((0,), (0,)))).shape
@@ -107,18 +107,18 @@ def batch_matmul(lhs: Any, rhs: Any) -> Array:
 
 
 def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: Any = None) -> Array:
-    """Return products of consecutive groups of rows with a matrix for each group, as mixtures of experts have them.
+    """Multiply consecutive groups of rows with one matrix per group, as in mixtures of experts.
 
-    Rows after the last group give zeros. Each row is multiplied by every matrix, and the others by zero.
+    Rows after the last group give zeros. Each row is multiplied by every matrix, with zeros for other groups' matrices.
 
     Args:
         lhs: array (m, k).
         rhs: array (groups, k, n).
-        group_sizes: integers (groups,): how many rows belong to each.
-        preferred_element_type: of the operands and the result.
+        group_sizes: integers (groups,): the number of rows in each group.
+        preferred_element_type: the dtype of the operands and the result.
 
     Raises:
-        ShapeError: shapes that do not fit.
+        ShapeError: shapes do not fit.
 
     >>> import gtrace as gt
     >>> gt.lax.ragged_dot(gt.ones((3, 1)), gt.array([[[1.]], [[5.]]]), gt.array([2, 1]))

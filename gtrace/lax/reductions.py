@@ -77,7 +77,7 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     """Return whether all booleans over `axes` hold.
 
     Raises:
-        DtypeError: an operand that is not boolean.
+        DtypeError: the operand is not boolean.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
@@ -90,7 +90,7 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     """Return whether any boolean over `axes` holds.
 
     Raises:
-        DtypeError: an operand that is not boolean.
+        DtypeError: the operand is not boolean.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
@@ -107,7 +107,7 @@ def _boolean(name: str, operand: Any) -> Array:
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
-    """Return the place of the largest element along `axis`.
+    """Return the index of the largest element along `axis`.
 
     >>> import gtrace as gt
     >>> gt.lax.argmax(gt.array([1., 3., 2.]), 0, gt.int32)
@@ -117,7 +117,7 @@ def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
-    """Return the place of the smallest element along `axis`.
+    """Return the index of the smallest element along `axis`.
 
     >>> import gtrace as gt
     >>> gt.lax.argmin(gt.array([2., 1., 3.]), 0, gt.int32)
@@ -157,7 +157,7 @@ def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool)
 
 
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the largest elements so far along `axis`, from its end if `reverse`.
+    """Return the running maximum along `axis`, from its end if `reverse`.
 
     >>> import gtrace as gt
     >>> gt.lax.cummax(gt.array([1., 3., 2.]))
@@ -167,7 +167,7 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
-    """Return the smallest elements so far along `axis`, from its end if `reverse`.
+    """Return the running minimum along `axis`, from its end if `reverse`.
 
     >>> import gtrace as gt
     >>> gt.lax.cummin(gt.array([2., 3., 1.]))
@@ -191,9 +191,9 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 
 @counting
 def top_k(operand: Any, k: int) -> tuple[Array, Array]:
-    """Return the k largest elements along the last axis, in descending order, and their places, int64.
+    """Return the k largest elements along the last axis in descending order, and their int64 indices.
 
-    Of equal elements the first comes first. The values are differentiable.
+    Equal elements keep their order. The values are differentiable.
 
     Raises:
         ShapeError: there are fewer than k elements, or no axis.
@@ -212,20 +212,20 @@ def top_k(operand: Any, k: int) -> tuple[Array, Array]:
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
-    """Return the array with its elements in order along an axis, or several arrays in the order of the first.
+    """Return an array sorted along an axis, or several arrays in the order of the first.
 
     Args:
         operand: an array, or a tuple of arrays of one shape.
         dimension: the axis.
         is_stable: ignored; equal elements always keep their order.
-        num_keys: how many of the arrays decide: where the first are equal, the next does.
+        num_keys: the number of arrays that are compared, in order.
 
     Returns:
-        What was given: an array, or a tuple.
+        An array or a tuple, like the operand.
 
     Raises:
-        ShapeError: arrays of different shapes.
-        ArgumentError: no arrays, or another number of keys than there are arrays to be.
+        ShapeError: the arrays have different shapes.
+        ArgumentError: there are no arrays, or `num_keys` exceeds their number.
 
     >>> import gtrace as gt
     >>> gt.lax.sort((gt.array([2, 1, 2]), gt.array([3, 4, 1])), num_keys=2)
@@ -250,7 +250,7 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
-    """Return the keys in order along an axis, and the values in the order of their keys.
+    """Return the sorted keys along an axis, and the values in the order of their keys.
 
     >>> import gtrace as gt
     >>> gt.lax.sort_key_val(gt.array([2, 1]), gt.array([10, 20]))

@@ -23,14 +23,14 @@ __all__ = [
 
 
 class GatherDimensionNumbers(NamedTuple):
-    """Which axes are which in `gather`.
+    """The roles of axes in `gather`.
 
     Attributes:
         offset_dims: axes of the result that run within a slice.
-        collapsed_slice_dims: axes of the operand, of which slices have one element, that the result does not have.
-        start_index_map: for each component of an index, the axis of the operand that it is on.
-        operand_batching_dims: axes of the operand that go along with axes of the indices.
-        start_indices_batching_dims: those axes of the indices.
+        collapsed_slice_dims: axes of the operand with slices of one element, which the result lacks.
+        start_index_map: the axis of the operand for each component of an index.
+        operand_batching_dims: axes of the operand that are paired with axes of the indices.
+        start_indices_batching_dims: these axes of the indices.
     """
 
     offset_dims: tuple[int, ...]
@@ -41,14 +41,14 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """Which axes are which in `scatter` and its kin.
+    """The roles of axes in `scatter` and similar functions.
 
     Attributes:
         update_window_dims: axes of the updates that run within a slice.
-        inserted_window_dims: axes of the operand, of which slices have one element, that the updates do not have.
-        scatter_dims_to_operand_dims: for each component of an index, the axis of the operand that it is on.
-        operand_batching_dims: axes of the operand that go along with axes of the indices.
-        scatter_indices_batching_dims: those axes of the indices.
+        inserted_window_dims: axes of the operand with slices of one element, which the updates lack.
+        scatter_dims_to_operand_dims: the axis of the operand for each component of an index.
+        operand_batching_dims: axes of the operand that are paired with axes of the indices.
+        scatter_indices_batching_dims: these axes of the indices.
     """
 
     update_window_dims: tuple[int, ...]
@@ -62,7 +62,7 @@ def _mode(name: str, mode: Any) -> str:
     """Return the name of a mode, by default "fill".
 
     Raises:
-        ArgumentError: no such mode.
+        ArgumentError: there is no such mode.
     """
     known = {None: "fill", "fill": "fill", "drop": "fill", "clip": "clip", "promise_in_bounds": "promise_in_bounds"}
     found = mode.value if isinstance(mode, GatherScatterMode) else mode
@@ -75,19 +75,19 @@ def _mode(name: str, mode: Any) -> str:
 def _places(
     name: str, x: Array, indices: Array, sizes: tuple[int, ...], numbers: GatherDimensionNumbers, mode: str
 ) -> tuple[list[Array], Array | None]:
-    """Return the places of the elements of all slices, and which slices lie within the operand; None: that is left.
+    """Return the indices of all slices' elements, and which slices are in range; None: the caller does not ask.
 
     Args:
-        sizes: of the slices, an entry for each axis of x.
-        numbers: of the indices and of x; those of results are not read.
+        sizes: the sizes of the slices, one for each axis of x.
+        numbers: the roles of the axes of indices and x; those of results are not read.
 
     Returns:
-        For each axis of x, places that broadcast to the axes of the indices, without the last one, and then the axes of
-        slices that are neither collapsed nor batched.
+        For each axis of x, indices that broadcast to the axes of the indices without the last one, followed by the axes
+        of slices that are neither collapsed nor batched.
 
     Raises:
-        ShapeError: indices without components, or slices that are larger than x.
-        DtypeError: indices that are no integers.
+        ShapeError: the indices have no components, or slices are larger than x.
+        DtypeError: the indices are not integers.
     """
     if indices.aval.floating or indices.aval.dtype is torch.bool:
         raise DtypeError(message(name, "integers as indices", repr(indices.aval), "Use x.astype(gt.int32)."))
@@ -136,20 +136,20 @@ def gather(
     operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
     unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None,
 ) -> Array:  # fmt: skip
-    """Return slices of an array whose starts are computed.
+    """Return slices of an array at computed starts.
 
     Args:
         start_indices: integers; an index is a vector along the last axis.
         dimension_numbers: a `GatherDimensionNumbers`.
         slice_sizes: the size of the slices along each axis of the operand.
         unique_indices, indices_are_sorted: ignored.
-        mode: what slices mean that leave the operand. ``"fill"``: they are `fill_value`; ``"clip"``, or None: they are
-            moved inside; ``"promise_in_bounds"``: there are none.
+        mode: the treatment of slices that exceed the operand. ``"fill"``: they are `fill_value`; ``"clip"``, or None:
+            they are moved inside; ``"promise_in_bounds"``: unspecified.
         fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
 
     Raises:
-        ShapeError: sizes or indices that do not fit the operand.
-        DtypeError: indices that are no integers.
+        ShapeError: sizes or indices do not fit the operand.
+        DtypeError: the indices are not integers.
 
     >>> import gtrace as gt
     >>> rows = gt.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
@@ -165,7 +165,7 @@ def gather(
     if inside is None:
         out = x.at[tuple(places)].get(mode="promise_in_bounds")
     else:
-        # one place outside makes the whole slice the fill value
+        # one index out of range turns the whole slice into the fill value
         first = ops.where(inside, places[0], x.shape[0])
         out = x.at[(first, *places[1:])].get(mode="fill", fill_value=fill_value)
     offsets = tuple(range(batch, out.ndim))
@@ -200,19 +200,19 @@ def scatter(
     operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: ScatterDimensionNumbers, *,
     indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
 ) -> Array:  # fmt: skip
-    """Return an array with slices of it replaced, whose starts are computed; of overlapping ones, any.
+    """Return an array with slices at computed starts replaced; overlapping slices may win in any order.
 
     Args:
         scatter_indices: integers; an index is a vector along the last axis.
         updates: the slices.
         dimension_numbers: a `ScatterDimensionNumbers`.
         indices_are_sorted, unique_indices: ignored.
-        mode: what slices mean that leave the operand. ``"drop"``, or None: they are left out; ``"clip"``: they are
-            moved inside; ``"promise_in_bounds"``: there are none.
+        mode: the treatment of slices that exceed the operand. ``"drop"``, or None: they are dropped; ``"clip"``: they
+            are moved inside; ``"promise_in_bounds"``: unspecified.
 
     Raises:
-        ShapeError: updates or indices that do not fit the operand.
-        DtypeError: indices that are no integers.
+        ShapeError: updates or indices do not fit the operand.
+        DtypeError: the indices are not integers.
 
     >>> import gtrace as gt
     >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
@@ -262,7 +262,7 @@ def scatter_apply(
     operand: Any, scatter_indices: Any, func: Callable[[Array], Any], dimension_numbers: ScatterDimensionNumbers, *,
     update_shape: Sequence[int] = (), indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
 ) -> Array:  # fmt: skip
-    """Return an array with an elementwise function applied to slices at computed places, once to each element.
+    """Return an array with an elementwise function applied to slices at computed starts, once to each element.
 
     Args:
         update_shape: the shape that updates of `scatter` would have.

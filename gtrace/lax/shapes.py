@@ -22,7 +22,7 @@ full = ops.full
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
-    """Return an array of one value with the shape and the dtype of x, unless they are given.
+    """Return an array of one value, by default with the shape and dtype of x.
 
     >>> import gtrace as gt
     >>> gt.lax.full_like(gt.zeros(2), 7, shape=(3,))
@@ -33,7 +33,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 
 
 def iota(dtype: Any, size: int) -> Array:
-    """Return 0, 1, ... up to but without `size`.
+    """Return 0, 1, ... up to, but excluding, `size`.
 
     >>> import gtrace as gt
     >>> gt.lax.iota(gt.float32, 3)
@@ -43,7 +43,7 @@ def iota(dtype: Any, size: int) -> Array:
 
 
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
-    """Return an array whose elements are their own place along one axis.
+    """Return an array whose elements are their own index along one axis.
 
     >>> import gtrace as gt
     >>> gt.lax.broadcasted_iota(gt.int32, (2, 2), 0)
@@ -56,7 +56,7 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
 
 
 def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
-    """Return the elements in row-major order, of the axes permuted by `dimensions`, with another shape.
+    """Permute the axes by `dimensions`, then return the elements in row-major order with another shape.
 
     >>> import gtrace as gt
     >>> gt.lax.reshape(gt.array([[1, 2], [3, 4]]), (4,), (1, 0))
@@ -66,7 +66,7 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
-    """Return the array with its axes in another order.
+    """Return the array with its axes permuted.
 
     >>> import gtrace as gt
     >>> gt.lax.transpose(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
@@ -86,7 +86,7 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 
 
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
-    """Return the array with new axes of size 1, at these places of the result.
+    """Return the array with new axes of size 1 at these positions of the result.
 
     >>> import gtrace as gt
     >>> gt.lax.expand_dims(gt.zeros(3), (0, 2)).shape
@@ -116,10 +116,10 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """Return the array with the axes from start up to but without stop made one.
+    """Return the array with the axes from start up to, but excluding, stop merged into one.
 
     Raises:
-        ShapeError: bounds that are not those of axes.
+        ShapeError: the bounds are not those of axes.
 
     >>> import gtrace as gt
     >>> gt.lax.collapse(gt.zeros((2, 3, 4)), 1).shape
@@ -145,10 +145,10 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
 
 
 def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
-    """Return the array repeated to `shape`; its axes become those named of the result, in increasing order.
+    """Return the array broadcast to `shape`; its axes become the given axes of the result, in increasing order.
 
     Raises:
-        ShapeError: not one axis of the result for each of the operand, or a size that is neither 1 nor that of it.
+        ShapeError: the axes do not match those of the operand, or a size is neither 1 nor that of the result.
 
     >>> import gtrace as gt
     >>> gt.lax.broadcast_in_dim(gt.array([1, 2]), (2, 2), (0,))
@@ -167,16 +167,16 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Array:
-    """Return the array with elements added around it and between its elements, or taken away at its ends.
+    """Return the array with elements added around it and between its elements, or removed at its ends.
 
     Args:
         operand: an array.
         padding_value: a number or 0-d array.
-        padding_config: (low, high, interior) for each axis: elements added before, after, and between each two.
-            Negative numbers of the first two take elements away, after the others were added.
+        padding_config: (low, high, interior) for each axis: elements added before, after, and between elements.
+            Negative low and high remove elements, after the others were added.
 
     Raises:
-        ShapeError: not three numbers for each axis, a negative interior, or more taken away than there are.
+        ShapeError: there are not three numbers per axis, an interior is negative, or too many elements are removed.
 
     >>> import gtrace as gt
     >>> gt.lax.pad(gt.array([1., 2., 3.]), 0.0, [(-1, 2, 1)])

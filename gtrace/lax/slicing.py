@@ -1,4 +1,4 @@
-"""Slices with fixed bounds, and slices of fixed sizes whose starts may be computed."""
+"""Slices with fixed bounds, and slices of fixed sizes with computed starts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = [
 def slice(  # noqa: A001 - JAX's name
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Sequence[int] | None = None
 ) -> Array:
-    """Return the elements from `start_indices` up to but without `limit_indices`, every `strides`-th, for each axis.
+    """Return ``operand[start:limit:stride]`` for each axis, with bounds in range.
 
     Raises:
-        ShapeError: bounds that are not one for each axis, or not 0 <= start <= limit <= size, or a stride below 1.
+        ShapeError: there is not one bound per axis, not 0 <= start <= limit <= size, or a stride is below 1.
 
     >>> import gtrace as gt
     >>> gt.lax.slice(gt.arange(6), (1,), (6,), (2,))
@@ -57,7 +57,7 @@ def slice_in_dim(
     """Return ``operand[start_index:limit_index:stride]`` along one axis; bounds are as in Python.
 
     Raises:
-        ShapeError: no such axis, or a stride of 0.
+        ShapeError: there is no such axis, or the stride is 0.
 
     >>> import gtrace as gt
     >>> gt.lax.slice_in_dim(gt.arange(6), 1, -1, 2)
@@ -72,8 +72,8 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     """Return the slice at a fixed index of one axis, which stays with size 1 unless `keepdims` is false.
 
     Raises:
-        BoundsError: the index is outside the axis.
-        ShapeError: no such axis.
+        BoundsError: the index is out of range.
+        ShapeError: there is no such axis.
 
     >>> import gtrace as gt
     >>> gt.lax.index_in_dim(gt.array([1, 2, 3]), -1)
@@ -97,8 +97,8 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
     """Return the starts, counted from the front and moved so that the slice lies inside x.
 
     Raises:
-        ShapeError: not one start and size for each axis, or a size that is larger than the axis.
-        DtypeError: starts that are not integers.
+        ShapeError: there is not one start and size per axis, or a size is larger than the axis.
+        DtypeError: the starts are not integers.
     """
     if isinstance(start_indices, (tuple, list)):
         given = list(start_indices)
@@ -130,7 +130,7 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
 def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Array:
     """Return a slice of fixed size; its starts may be traced.
 
-    A slice that would leave the array is moved inside. Negative starts count from the end.
+    A slice that exceeds the array is moved inside. Negative starts count from the end.
 
     Args:
         operand: an array.
@@ -138,8 +138,8 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
         slice_sizes: Python integers, one for each axis.
 
     Raises:
-        ShapeError: not one start and size for each axis, or a size that is larger than the axis.
-        DtypeError: starts that are not integers.
+        ShapeError: there is not one start and size per axis, or a size is larger than the axis.
+        DtypeError: the starts are not integers.
 
     >>> import gtrace as gt
     >>> gt.lax.dynamic_slice(gt.arange(5), (gt.array(4),), (2,))
@@ -175,7 +175,7 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
 
 @replayable_with_places
 def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
-    """Return the slice at an index of one axis, which may be traced and is moved inside. See `dynamic_slice`.
+    """Return the slice at an index of one axis; the index may be traced, and is moved inside. See `dynamic_slice`.
 
     >>> import gtrace as gt
     >>> gt.lax.dynamic_index_in_dim(gt.arange(5), gt.array(9), keepdims=False)
@@ -187,9 +187,9 @@ def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool
 
 @replayable_with_places
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array:
-    """Return the array with a slice of it replaced; the starts may be traced.
+    """Return the array with a slice replaced; the starts may be traced.
 
-    A slice that would leave the array is moved inside. Negative starts count from the end.
+    A slice that exceeds the array is moved inside. Negative starts count from the end.
 
     Args:
         operand: an array.
@@ -197,8 +197,8 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
         start_indices: an integer scalar for each axis, or a vector of them.
 
     Raises:
-        ShapeError: an update that is larger than the array, or not one start for each axis.
-        DtypeError: starts that are not integers, or a floating update of integers.
+        ShapeError: the update is larger than the array, or there is not one start per axis.
+        DtypeError: the starts are not integers, or a floating update is for integers.
 
     >>> import gtrace as gt
     >>> gt.lax.dynamic_update_slice(gt.zeros(4), gt.ones(2), (gt.array(3),))
@@ -217,7 +217,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
     places = [ops.arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
     if len(moving) == 1 and all(u.shape[k] == x.shape[k] for k in range(x.ndim) if k not in moving):
         return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u, mode="promise_in_bounds")
-    # an open mesh: axis k of the update runs over the places of axis k
+    # an open mesh: axis k of the update runs over the indices of axis k
     mesh = [ops.expand_dims(p, tuple(j for j in range(x.ndim) if j != k)) for k, p in enumerate(places)]
     return x.at[tuple(mesh)].set(u, mode="promise_in_bounds")
 

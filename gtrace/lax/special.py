@@ -36,7 +36,7 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     """Return the bits of an array as numbers of another dtype of the same size. It has no derivative.
 
     Raises:
-        DtypeError: a dtype of another size.
+        DtypeError: the dtype has another size.
 
     >>> import gtrace as gt
     >>> gt.lax.bitcast_convert_type(gt.array([1.0]), gt.int32)
@@ -72,10 +72,10 @@ def shift_right_logical(x: Any, y: Any) -> Array:
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Return floats rounded to what a dtype with fewer bits holds, in their own dtype.
+    """Return floats rounded to the precision of a narrower dtype, in their own dtype.
 
     Raises:
-        DtypeError: bits that are not those of float16, bfloat16, float32 or float64.
+        DtypeError: the bits are not those of float16, bfloat16, float32 or float64.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_precision(gt.array(1.001), 8, 7)
@@ -92,10 +92,10 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
 
 
 def population_count(x: Any) -> Array:
-    """Return how many bits of integers are 1, that of the sign among them.
+    """Return the number of 1 bits of integers, including the sign bit.
 
     Raises:
-        DtypeError: x is no array of integers.
+        DtypeError: x is not an array of integers.
 
     >>> import gtrace as gt
     >>> gt.lax.population_count(gt.array([3, -1], dtype=gt.int32))
@@ -113,10 +113,10 @@ def population_count(x: Any) -> Array:
 
 
 def clz(x: Any) -> Array:
-    """Return how many zeros are before the first one among the bits of integers.
+    """Return the number of leading zero bits of integers.
 
     Raises:
-        DtypeError: x is no array of integers.
+        DtypeError: x is not an array of integers.
 
     >>> import gtrace as gt
     >>> gt.lax.clz(gt.array([1, 255, 0, -1], dtype=gt.int32))
@@ -138,7 +138,7 @@ def mulhi(x: Any, y: Any, /) -> Array:
     """Return the upper half of the bits of the products of integers of up to 32 bits.
 
     Raises:
-        DtypeError: numbers that are no integers, or have 64 bits.
+        DtypeError: the numbers are not integers, or have 64 bits.
 
     >>> import gtrace as gt
     >>> gt.lax.mulhi(gt.array([2**30], dtype=gt.int32), gt.array([8], dtype=gt.int32))

@@ -1,4 +1,4 @@
-"""What windows make of shapes, transposed convolutions, and the patches under a convolution's windows."""
+"""Shapes of results of windows, transposed convolutions, and the patches under a convolution's windows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Shape = Sequence[int]
 def padtype_to_pads(
     in_shape: Shape, window_shape: Shape, window_strides: Shape, padding: str | Pairs
 ) -> list[tuple[int, int]]:
-    """Return the padding before and after each axis that "SAME", "SAME_LOWER" or "VALID" stands for.
+    """Return the padding before and after each axis for "SAME", "SAME_LOWER" or "VALID".
 
     >>> import gtrace as gt
     >>> gt.lax.padtype_to_pads((5, 6), (3, 2), (1, 2), "SAME")
@@ -53,7 +53,7 @@ def reduce_window_shape_tuple(
     base_dilation: Shape | None = None,
     window_dilation: Shape | None = None,
 ) -> tuple[int, ...]:
-    """Return the shape of what `reduce_window` returns.
+    """Return the shape of the result of `reduce_window`.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_window_shape_tuple((6, 6), (2, 3), (2, 1), [(0, 0), (1, 1)])
@@ -104,7 +104,7 @@ def _back(shape: Shape, spec: Shape) -> tuple[int, ...]:
 def conv_general_shape_tuple(
     lhs_shape: Shape, rhs_shape: Shape, window_strides: Shape, padding: str | Pairs, dimension_numbers: Any
 ) -> tuple[int, ...]:
-    """Return the shape of what `conv_general_dilated` returns, without dilation.
+    """Return the shape of the result of `conv_general_dilated`, without dilation.
 
     >>> import gtrace as gt
     >>> gt.lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 4), (2, 2), "VALID", ("NHWC", "HWIO", "NHWC"))
@@ -116,7 +116,7 @@ def conv_general_shape_tuple(
 
 
 def _around_transposed(window: int, stride: int, padding: str) -> tuple[int, int]:
-    """Return what surrounds an axis so that the result is that of the gradient of a convolution with `padding`."""
+    """Return the padding of an axis for which the result is the gradient of a convolution with `padding`."""
     if padding == "SAME":
         whole = window + stride - 2
         before = window - 1 if stride > window - 1 else -(-whole // 2)
@@ -137,7 +137,7 @@ def _transposed_pads(strides: Shape, padding: str | Pairs, windows: Shape) -> Pa
 def conv_transpose_shape_tuple(
     lhs_shape: Shape, rhs_shape: Shape, window_strides: Shape, padding: str | Pairs, dimension_numbers: Any
 ) -> tuple[int, ...]:
-    """Return the shape of what `conv_transpose` returns.
+    """Return the shape of the result of `conv_transpose`.
 
     >>> import gtrace as gt
     >>> gt.lax.conv_transpose_shape_tuple((2, 4, 4, 3), (3, 3, 3, 5), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
@@ -162,17 +162,17 @@ def conv_transpose(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Return a convolution with fractional strides: what the gradient of a convolution computes.
+    """Return a convolution with fractional strides, as in the gradient of a convolution.
 
     Args:
-        strides: zeros between the elements of `lhs`: distances of these, one a spatial axis.
-        padding: "SAME", "VALID", or pairs for the operand so spread.
+        strides: the distance between elements of `lhs` after zeros are inserted, one per spatial axis.
+        padding: "SAME", "VALID", or pairs for the operand with zeros.
         dimension_numbers: see `conv_dimension_numbers`; by default channels are last, and the kernel is HWIO.
         transpose_kernel: flip the kernel and exchange its features, for the exact gradient.
         precision: ignored.
 
     Raises:
-        ShapeError, ArgumentError: operands or descriptions that do not fit.
+        ShapeError, ArgumentError: operands or descriptions do not fit.
 
     >>> import gtrace as gt
     >>> gt.lax.conv_transpose(gt.ones((1, 4, 4, 3)), gt.ones((2, 2, 3, 5)), (2, 2), "SAME").shape
@@ -204,7 +204,7 @@ def conv_general_dilated_patches(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Array:
-    """Return the patches under a convolution's windows, as features: those of one channel beside each other.
+    """Return the patches under a convolution's windows as features, grouped by channel.
 
     Args: those of `conv_general_dilated`; `filter_shape` is the window's.
 

@@ -29,7 +29,7 @@ _TRANSPOSED = {1: convolution.conv_transpose1d, 2: convolution.conv_transpose2d,
 
 
 class ConvDimensionNumbers(NamedTuple):
-    """Where the batch, the features and the spatial axes stand in the operand, the kernel and the result.
+    """The positions of the batch, features and spatial axes in the operand, the kernel and the result.
 
     `lhs_spec` and `out_spec` are (batch, features, *spatial); `rhs_spec` is (features out, features in, *spatial).
     """
@@ -42,10 +42,10 @@ class ConvDimensionNumbers(NamedTuple):
 def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: Any) -> ConvDimensionNumbers:
     """Return the axes that a description such as ``("NHWC", "HWIO", "NHWC")`` names.
 
-    None stands for ``("NCHW", "OIHW", "NCHW")``.
+    None means ``("NCHW", "OIHW", "NCHW")``.
 
     Raises:
-        ArgumentError: letters that do not describe the axes.
+        ArgumentError: the letters do not describe the axes.
 
     >>> import gtrace as gt
     >>> gt.lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
@@ -91,16 +91,16 @@ def conv_general_dilated(
     """Return the cross-correlation of `lhs` with the kernel `rhs`.
 
     Args:
-        padding: (low, high) for each spatial axis, negative to take elements away; or "SAME", "SAME_LOWER", "VALID".
-        lhs_dilation: zeros between the elements of the operand: distances of these, one a spatial axis.
-        rhs_dilation: the same for the kernel.
+        padding: (low, high) for each spatial axis, negative to remove elements; or "SAME", "SAME_LOWER", "VALID".
+        lhs_dilation: the distance between elements of the operand after zeros are inserted, one per spatial axis.
+        rhs_dilation: likewise for the kernel.
         dimension_numbers: see `conv_dimension_numbers`.
         batch_group_count: must be 1.
-        precision: ignored; products are computed in the dtype of the operands.
+        precision: ignored; the dtype of the operands is used.
         preferred_element_type: the dtype of the result.
 
     Raises:
-        ShapeError, ArgumentError: operands or descriptions that do not fit.
+        ShapeError, ArgumentError: operands or descriptions do not fit.
 
     >>> import gtrace as gt
     >>> x, w = gt.ones((1, 5, 5, 2)), gt.ones((3, 3, 2, 4))
@@ -142,10 +142,10 @@ def conv_general_dilated(
 def _transposed(
     x: Array, w: Array, strides: Sequence[int], around: Pairs, spread: Sequence[int], gaps: Sequence[int], groups: int
 ) -> Array | None:
-    """Return a convolution of an operand with zeros between its elements, without making these; None: torch cannot.
+    """Return a convolution of an operand with zeros between its elements, without inserting them; None: torch cannot.
 
-    It is what torch calls a transposed convolution, of the flipped kernel, whose padding counts what is missing of the
-    reach of the kernel before the operand. What is more there than behind the operand is computed and cut off.
+    It is torch's transposed convolution of the flipped kernel. torch's padding counts how far the kernel's reach before
+    the operand is cut. An excess there, compared to the reach after the operand, is computed and cut off.
     """
     if len(spread) not in _TRANSPOSED or set(strides) != {1} or 0 in (*x.shape, *w.shape) or w.shape[0] % groups:
         return None
@@ -249,17 +249,17 @@ def reduce_window(
 ) -> Array:
     """Return the reduction of each window of an array by `computation`, such as ``gt.lax.max`` or ``gt.lax.add``.
 
-    Maxima and sums of floating-point numbers over windows of one or two axes are torch's pooling; the gradient goes to
-    the first of equal maxima, as JAX's does. Otherwise the elements of all windows at one offset are one strided part
-    of the array, and `computation` combines the parts.
+    Maxima and sums of floats over windows of one or two axes use torch's pooling. Its gradient goes to the first of
+    equal maxima, as in JAX. Otherwise the elements of all windows at one offset are a strided part of the array, and
+    `computation` combines these parts.
 
     Args:
-        init_value: a value that `computation` leaves others unchanged with; also what is padded with.
-        window_dimensions: the size of a window along every axis; steps and padding have one entry for each as well.
+        init_value: the neutral element of `computation`; also the padding.
+        window_dimensions: the size of a window along every axis; steps and padding have one entry per axis too.
 
     Raises:
-        ShapeError: entries that do not fit the array.
-        ArgumentError: sizes, strides or dilations below 1, or an unknown padding.
+        ShapeError: entries do not fit the array.
+        ArgumentError: a size, stride or dilation is below 1, or the padding is unknown.
 
     >>> import gtrace as gt
     >>> gt.lax.reduce_window(gt.array([1., 5., 2., 4.]), -gt.numpy.inf, gt.lax.max, (2,), (2,), "VALID")
@@ -298,7 +298,7 @@ def reduce_window(
 def _pooled(
     x: Array, init: Any, computation: Any, sizes: Sequence[int], strides: Sequence[int], gaps: Sequence[int]
 ) -> Array | None:
-    """Return the reduction of each window by torch's pooling; None if it has no such pooling."""
+    """Return the reduction of each window by torch's pooling; None if torch has no such pooling."""
     over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
     if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
         return None

@@ -1,4 +1,4 @@
-"""Activation functions that `gt` itself does not publish. Integers become float32; derivatives stay finite."""
+"""Activation functions that `gt` does not publish. Integers become float32; derivatives stay finite."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SELU_SCALE = 1.0507009873554805
 
 
 def _limited(x: Array, low: float, high: float) -> Array:
-    """Return x limited to [low, high]; unlike that of clip, the derivative at a bound is 0."""
+    """Return x limited to [low, high], with derivative 0 at a bound, unlike clip."""
     return ops.where(x <= low, low, ops.where(x >= high, high, x))
 
 
 def _negative_part(x: Array) -> Array:
-    """Return min(x, 0), for exponentials that must not overflow where they are not selected."""
+    """Return min(x, 0), so that an exponential does not overflow where it is not selected."""
     return ops.where(x > 0, 0.0, x)
 
 
@@ -157,7 +157,7 @@ def prelu(x: Any, weight: Any) -> Array:
 
     Args:
         x: floating array.
-        weight: the slope, a number or an array of one element; or one slope for each channel, which is axis 1 of x.
+        weight: the slope: a number, an array of one element, or one slope per channel, which is axis 1 of x.
 
     Raises:
         ShapeError: the weight has another shape.
@@ -215,14 +215,14 @@ softsign = soft_sign
 
 @replayable
 def squareplus(x: Any, b: Any = 4.0) -> Array:
-    """Return (x + sqrt(x ** 2 + b)) / 2 (Barron, 2021), without the loss of digits where x is negative.
+    """Return (x + sqrt(x ** 2 + b)) / 2 (Barron, 2021), without cancellation for negative x.
 
     >>> import gtrace as gt
     >>> gt.nn.squareplus(gt.array([0., 1.5]))
     Array([1., 2.], dtype=float32)
     """
     x, b = promote_arrays("squareplus", x, b, floating=True)
-    wide = widened(x)  # its square overflows 16 bits soon
+    wide = widened(x)  # its square soon overflows 16 bits
     positive = wide > 0
     larger = (ops.sqrt(ops.square(wide) + b) + ops.where(positive, wide, -wide)) * 0.5
     # the product of the two roots of y ** 2 - x * y = b / 4 gives the smaller one
@@ -267,7 +267,7 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Array:
 
 @replayable
 def softshrink(x: Any, lambd: float = 0.5) -> Array:
-    """Return x moved towards 0 by lambd, and 0 where |x| <= lambd.
+    """Return x moved towards 0 by lambd; 0 where |x| <= lambd.
 
     >>> import gtrace as gt
     >>> gt.nn.softshrink(gt.array([-1., 0.25, 2.]))

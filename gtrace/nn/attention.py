@@ -1,4 +1,4 @@
-"""Dot-product attention, in the layouts of JAX and of torch, composed of products and a softmax."""
+"""Dot-product attention in the layouts of JAX and torch, composed of matmuls and a softmax."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_mask(name: str, mask: Any) -> Array:
     """Return a mask: boolean, or floating, which is added to scores.
 
     Raises:
-        DtypeError: integers, of which 0 would leave nothing out.
+        DtypeError: the mask has integers, whose 0 would mask nothing.
     """
     x = lift(name, mask)
     if not (x.aval.floating or x.aval.dtype is torch.bool):
@@ -62,15 +62,15 @@ def _attend(
     rate: float = 0.0,
     draws: Any = None,
 ) -> Array:
-    """Return the attention for heads before positions: (..., heads, queries, depth), and fewer heads for the keys.
+    """Return attention with heads before positions: (..., heads, queries, depth); keys may have fewer heads.
 
-    `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). Without any key, a query's result is 0.
-    Weights are dropped at `rate`, by the key `draws`.
+    `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). If a mask hides every key of a query, its
+    result is 0. Weights are dropped at `rate`, by the key `draws`.
     """
     earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
-    # the queries of a group of heads, one after the other, share the keys and values: nothing is repeated
+    # the queries of a group of heads, one after the other, share keys and values, so nothing is repeated
     rows = ops.reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
     factor = 1.0 / math.sqrt(depth) if scale is None else scale
     scores = ops.reshape(widened(ops.matmul(rows * factor, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
@@ -78,7 +78,7 @@ def _attend(
         scores = scores + _fit(name, "bias", bias, scores.shape)
         mask = _both(mask, scores != -math.inf)
     if mask is None:
-        # a causal mask leaves each query a key: softmax needs no care for those without
+        # a causal mask leaves each query a key, so softmax needs no care for fully masked queries
         weights = ops.softmax(scores if earlier is None else ops.where(earlier, scores, -math.inf))
     else:
         _fit(name, "mask", mask, scores.shape)
@@ -89,10 +89,10 @@ def _attend(
 
 
 def _check(name: str, query: Array, key: Array, value: Array, heads: int, length: int, grouped: bool) -> None:
-    """Refuse operands that do not fit; `heads` and `length` are the axes of those.
+    """Raise for operands that do not fit; `heads` and `length` are the axes of heads and positions.
 
     Raises:
-        ShapeError: with the operands.
+        ShapeError: names the operands.
     """
     got = f"{query.aval!r}, {key.aval!r} and {value.aval!r}"
     if not query.ndim == key.ndim == value.ndim or query.ndim < 3:
@@ -128,24 +128,24 @@ def dot_product_attention(
     key_value_seq_lengths: Any = None,
     local_window_size: Any = None,
 ) -> Array:
-    """Return softmax(query @ key * scale + bias) @ value, by head (Vaswani et al., 2017), as jax.nn.
+    """Return softmax(query @ key * scale + bias) @ value by head (Vaswani et al., 2017), as jax.nn.
 
-    The result of a query for which no key is left is 0, as in torch. (JAX without a kernel gives the mean of all
-    values.) Scores of 16-bit floats are computed in float32.
+    If a mask hides every key of a query, its result is 0, as in torch. JAX without a kernel returns the mean of all
+    values. Scores of 16-bit floats are computed in float32.
 
     Args:
-        query: floating, (batch, queries, heads, depth); the batch may be absent from all operands.
-        key: (batch, keys, key heads, depth); the key heads divide the heads, and consecutive heads share one.
+        query: floating, (batch, queries, heads, depth); all operands may lack the batch.
+        key: (batch, keys, key heads, depth). Key heads divide the heads; consecutive heads share one.
         value: (batch, keys, key heads, value depth).
         bias: added to the scores; broadcasts to (batch, heads, queries, keys).
-        mask: boolean, true for the keys that take part; broadcasts likewise.
-        scale: of the scores; None: 1 / sqrt(depth).
-        is_causal: a query at place i takes part with the keys at places up to i.
-        query_seq_lengths, key_value_seq_lengths: integers, (batch,); what comes after is left out, or 0 in the result.
-        local_window_size: how far keys may be before and after a query: an int, or a pair of them.
+        mask: boolean, true for visible keys; broadcasts likewise.
+        scale: a factor of the scores; None: 1 / sqrt(depth).
+        is_causal: a query at position i sees the keys at positions up to i.
+        query_seq_lengths, key_value_seq_lengths: integers, (batch,). Later keys are hidden, and later results are 0.
+        local_window_size: how far visible keys may be before and after a query: an int, or a pair.
 
     Raises:
-        ShapeError: shapes that do not fit.
+        ShapeError: shapes do not fit.
 
     >>> import gtrace as gt
     >>> q, k = gt.zeros((1, 2, 4, 8)), gt.zeros((1, 2, 2, 8))
@@ -200,23 +200,23 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Return softmax(query @ key.mT * scale + attn_mask) @ value, as torch.nn.functional.
 
-    The result of a query for which no key is left is 0. Scores of 16-bit floats are computed in float32.
+    If a mask hides every key of a query, its result is 0. Scores of 16-bit floats are computed in float32.
 
     Args:
         query: floating, (..., heads, queries, depth).
         key: (..., heads, keys, depth).
         value: (..., heads, keys, value depth).
-        attn_mask: boolean, true for the keys that take part; or floating, added to the scores. It broadcasts to
+        attn_mask: boolean, true for visible keys; or floating, added to the scores. It broadcasts to
             (..., heads, queries, keys).
-        is_causal: a query at place i takes part with the keys at places up to i.
-        scale: of the scores; None: 1 / sqrt(depth).
-        enable_gqa: whether key and value may have fewer heads, which divide those of the query.
+        is_causal: a query at position i sees the keys at positions up to i.
+        scale: a factor of the scores; None: 1 / sqrt(depth).
+        enable_gqa: key and value may have fewer heads, whose number divides that of the query.
         dropout_p: the probability that a weight of the softmax is dropped, in [0, 1].
-        dropout_key: a key for that, used up.
+        dropout_key: a key for dropout, used up.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: a `dropout_p` outside [0, 1], or above 0 without a key.
+        ShapeError: shapes do not fit.
+        ArgumentError: `dropout_p` is outside [0, 1], or above 0 without a key.
 
     >>> import gtrace as gt
     >>> x = gt.zeros((1, 2, 3, 4))
@@ -242,20 +242,20 @@ def scaled_dot_product_attention(
 
 @replayable
 def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, interleaved: bool = False) -> Array:
-    """Return x with pairs of its numbers turned by angles that grow with the position (Su et al., 2021).
+    """Return x with pairs of its numbers rotated by angles that grow with the position (Su et al., 2021).
 
-    Pair i of an array of depth d, at position p, is turned by p / base ** (2 i / d). So the product of a query and a
+    Pair i of an array of depth d, at position p, is rotated by p / base ** (2 i / d). So the product of a query and a
     key depends on the distance of their positions. Angles are computed in float32, or in float64 for such x.
 
     Args:
-        x: floating, (..., length, depth), of even depth.
+        x: floating, (..., length, depth), with even depth.
         positions: integers, (length,), or broadcasting to (..., length); None: 0, 1, 2, ...
-        base: of the angles.
-        interleaved: pairs are neighbours, as in the paper; otherwise numbers i and i + depth / 2, as in most published
-            weights.
+        base: the base of the angles.
+        interleaved: pairs are neighbours, as in the paper. Otherwise they are numbers i and i + depth / 2, as in most
+            published weights.
 
     Raises:
-        ShapeError: fewer than two axes, or an odd depth.
+        ShapeError: there are fewer than two axes, or the depth is odd.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.rotary_embedding(gt.array([[1., 0.], [1., 0.]])), 4)

@@ -31,10 +31,10 @@ def _class_axis(name: str, x: Array, axis: Any) -> int:
 
 
 def _class_weights(name: str, weight: Any, x: Array, axis: int) -> Array | None:
-    """Return a weight for each class, one dimension.
+    """Return a one-dimensional array with a weight for each class.
 
     Raises:
-        ShapeError: another shape.
+        ShapeError: it has another shape.
     """
     if weight is None:
         return None
@@ -46,7 +46,7 @@ def _class_weights(name: str, weight: Any, x: Array, axis: int) -> Array | None:
 
 
 def _spread(weights: Array, x: Array, axis: int) -> Array:
-    """Return the weights lined up with the classes of x."""
+    """Return the weights broadcast along the class axis of x."""
     return ops.reshape(weights, tuple(n if k == axis else 1 for k, n in enumerate(x.shape)))
 
 
@@ -63,7 +63,7 @@ def _nll(
     """Return the negative log-probabilities of the targets, mixed with those of all classes by `smoothing`.
 
     Raises:
-        ShapeError: targets of another shape.
+        ShapeError: the targets have another shape.
     """
     check_reduction(name, reduction)
     expected = log_probs.shape[:axis] + log_probs.shape[axis + 1 :]
@@ -71,7 +71,7 @@ def _nll(
         got = f"{targets.aval!r} for {log_probs.aval!r} with classes on axis {axis}"
         raise ShapeError(message(name, f"integer targets of shape {expected}", got, "Check the shapes, or pass axis=."))
     ignored = targets == as_int(name, "ignore_index", ignore_index)
-    # not take_along_axis, which counts negative places from the end: -1 would be the last class
+    # not take_along_axis, which counts negative indices from the end: -1 would be the last class
     known = ops.where(ignored, 0, targets)
     values = -ops.squeeze(bind(gather_op, (log_probs, ops.expand_dims(known, axis)), (axis,)), axis)
     share = None if weights is None else ops.take(weights, known, 0, mode="promise_in_bounds")
@@ -102,17 +102,17 @@ def cross_entropy(
 
     Args:
         logits: floating, (batch, classes, ...), or (classes,).
-        targets: integers, of the shape of the logits without `axis`; or probabilities, floating and of that shape.
-        weight: a factor for each class. The mean of integer targets is over the weights of the targets.
-        ignore_index: an integer target that does not count. If none counts, the mean is NaN, as in torch.
+        targets: integers, with the shape of the logits without `axis`; or floating probabilities with their shape.
+        weight: a factor for each class. The mean of integer targets is weighted by the targets' factors.
+        ignore_index: an integer target to ignore. If all are ignored, the mean is NaN, as in torch.
         reduction: "mean", "sum" or "none".
         label_smoothing: the share of a uniform distribution in the targets, in [0, 1].
-        axis: of the classes.
+        axis: the axis of the classes.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: an unknown reduction, or a smoothing outside [0, 1].
-        ExecutionError: when run, if an integer target is no class.
+        ShapeError: shapes do not fit.
+        ArgumentError: the reduction is unknown, or the smoothing outside [0, 1].
+        ExecutionError: (at the run) an integer target is not a class.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.cross_entropy(gt.array([[0., 0.], [1e4, -1e4]]), gt.array([0, 1]), reduction="none"), 4)
@@ -150,17 +150,17 @@ def nll_loss(
 
     Args:
         log_probs: floating, (batch, classes, ...), or (classes,), as from `log_softmax`.
-        targets: integers, of that shape without `axis`.
-        weight: a factor for each class. The mean is over the weights of the targets.
-        ignore_index: a target that does not count. If none counts, the mean is NaN, as in torch.
+        targets: integers, with that shape without `axis`.
+        weight: a factor for each class. The mean is weighted by the targets' factors.
+        ignore_index: a target to ignore. If all are ignored, the mean is NaN, as in torch.
         reduction: "mean", "sum" or "none".
-        axis: of the classes.
+        axis: the axis of the classes.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        DtypeError: targets that are not integers.
-        ArgumentError: an unknown reduction.
-        ExecutionError: when run, if a target is no class.
+        ShapeError: shapes do not fit.
+        DtypeError: the targets are not integers.
+        ArgumentError: the reduction is unknown.
+        ExecutionError: (at the run) a target is not a class.
 
     >>> import gtrace as gt
     >>> gt.nn.nll_loss(gt.array([[-1., -2.], [-3., -4.]]), gt.array([0, 1]))
@@ -179,8 +179,8 @@ def nll_loss(
 def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction: str = "mean") -> Array:
     """Return -targets * log(probs) - (1 - targets) * log(1 - probs).
 
-    A logarithm is at least -100, and has derivative 0 where it is limited: a probability of exactly 0 or 1 does not
-    learn. `binary_cross_entropy_with_logits` has no such limits.
+    A logarithm is at least -100, with derivative 0 at this limit. So a probability of exactly 0 or 1 has no gradient.
+    `binary_cross_entropy_with_logits` has no such limit.
 
     Args:
         probs: in [0, 1].
@@ -188,8 +188,8 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
         weight: a factor for each element, which broadcasts.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: an unknown reduction.
+        ShapeError: shapes do not fit.
+        ArgumentError: the reduction is unknown.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.binary_cross_entropy(gt.array([0.5, 0.0]), gt.array([1., 1.]), reduction="none"), 4)
@@ -207,7 +207,7 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
 def binary_cross_entropy_with_logits(
     logits: Any, targets: Any, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> Array:
-    """Return the cross entropy between sigmoid(logits) and the targets, without overflow or loss of digits.
+    """Return the cross entropy between sigmoid(logits) and the targets, without overflow or cancellation.
 
     Args:
         logits: floating array.
@@ -216,8 +216,8 @@ def binary_cross_entropy_with_logits(
         pos_weight: a factor for the positive part of the targets, which broadcasts.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: an unknown reduction.
+        ShapeError: shapes do not fit.
+        ArgumentError: the reduction is unknown.
 
     >>> import gtrace as gt
     >>> x = gt.array([0., 1e4])
@@ -226,7 +226,7 @@ def binary_cross_entropy_with_logits(
     """
     name = "binary_cross_entropy_with_logits"
     x, y = like_shapes(name, logits, targets)
-    # two softplus functions instead of one and a difference, which would lose the small losses
+    # two softplus functions instead of one and a difference, which would cancel for small losses
     positive = _weighted(name, y * ops.softplus(-x), pos_weight)
     return reduced(name, _weighted(name, positive + (1.0 - y) * ops.softplus(x), weight), reduction)
 
@@ -255,13 +255,13 @@ def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bo
 
     Args:
         log_probs: logarithms of the predicted probabilities.
-        targets: probabilities, or with `log_target` their logarithms.
+        targets: probabilities; with `log_target`, their logarithms.
         reduction: "mean" (over all elements), "batchmean" (the sum over the size of axis 0, which is the divergence),
             "sum" or "none".
 
     Raises:
-        ShapeError: shapes that differ.
-        ArgumentError: an unknown reduction.
+        ShapeError: shapes differ.
+        ArgumentError: the reduction is unknown.
 
     >>> import gtrace as gt
     >>> p = gt.array([[0.5, 0.5]])

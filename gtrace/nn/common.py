@@ -1,4 +1,4 @@
-"""What the functions of several families need: floating operands, equal shapes, norms and reductions of losses."""
+"""Shared helpers: floating operands, equal shapes, norms and reductions of losses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import real_scalar
 
 HALVES = (torch.float16, torch.bfloat16)
-"""Dtypes in which sums lose too much: statistics are computed in float32."""
+"""Dtypes that are too narrow for sums: statistics are computed in float32."""
 
 
 def floating(name: str, x: Any) -> Array:
@@ -23,15 +23,15 @@ def floating(name: str, x: Any) -> Array:
 
 
 def widened(x: Array) -> Array:
-    """Return x, in float32 if its dtype has 16 bits."""
+    """Return x; in float32 if its dtype has 16 bits."""
     return cast(x, torch.float32) if x.aval.dtype in HALVES else x
 
 
 def like_shapes(name: str, *operands: Any) -> list[Array]:
-    """Return a loss's floating operands in their common dtype, 16-bit ones in float32; 0-d ones fit any shape.
+    """Return the floating operands of a loss in their common dtype, at least float32; 0-d operands fit any shape.
 
     Raises:
-        ShapeError: shapes that differ. Broadcasting would hide mistakes, as of (n, 1) beside (n,).
+        ShapeError: shapes differ. Broadcasting would hide mistakes, such as (n, 1) beside (n,).
     """
     arrays = promote_arrays(name, *operands, floating=True)
     if len({x.shape for x in arrays if x.shape}) > 1:
@@ -41,10 +41,10 @@ def like_shapes(name: str, *operands: Any) -> list[Array]:
 
 
 def check_reduction(name: str, reduction: Any, allowed: tuple[str, ...] = ("none", "mean", "sum")) -> None:
-    """Refuse an unknown reduction.
+    """Raise for an unknown reduction.
 
     Raises:
-        ArgumentError: it is not among those allowed.
+        ArgumentError: it is not allowed.
     """
     if reduction not in allowed:
         expected = f"a reduction among {', '.join(map(repr, allowed))}"
@@ -52,10 +52,10 @@ def check_reduction(name: str, reduction: Any, allowed: tuple[str, ...] = ("none
 
 
 def reduced(name: str, values: Array, reduction: str) -> Array:
-    """Return the losses themselves, or their mean or sum.
+    """Return the losses, their mean or their sum.
 
     Raises:
-        ArgumentError: another reduction.
+        ArgumentError: the reduction is unknown.
     """
     check_reduction(name, reduction)
     return values if reduction == "none" else ops.mean(values) if reduction == "mean" else ops.sum(values)
@@ -65,7 +65,7 @@ def check_number(name: str, what: str, value: Any, low: float, high: float = mat
     """Return a Python number in [low, high].
 
     Raises:
-        ArgumentError: it is no number, or outside.
+        ArgumentError: it is not a number in this range.
     """
     number = real_scalar(value)
     if number is None or not low <= number <= high:
@@ -75,7 +75,7 @@ def check_number(name: str, what: str, value: Any, low: float, high: float = mat
 
 
 def vector_norm(name: str, x: Array, p: Any, axis: int, keepdims: bool = False) -> Array:
-    """Return the p-norm over `axis`. Its derivative is 0 where the vector is.
+    """Return the p-norm over `axis`, with derivative 0 at zero vectors.
 
     Raises:
         ArgumentError: p is not a number above 0.

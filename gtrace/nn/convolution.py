@@ -1,6 +1,6 @@
 """Convolutions, pooling and resampling, with torch's layout: batch, channels, then one to three spatial axes.
 
-The functions are torch's, and so are their derivatives.
+The functions and their derivatives are those of torch.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Array([[[[13., 15.]]]], dtype=float32)
 >>> gt.nn.adaptive_max_pool3d(gt.arange(8.).reshape(1, 1, 2, 2, 2), 1)
 Array([[[[[7.]]]]], dtype=float32)
 """
-"""Of the functions that are made for several numbers of axes."""
+"""Examples of the functions for one, two and three spatial axes."""
 
 
 def _sizes(value: Any) -> Any:
@@ -82,7 +82,7 @@ def _sizes(value: Any) -> Any:
 
 
 def _arrays(name: str, *operands: Any) -> list[Array | None]:
-    """Return floating operands in one dtype; None stays."""
+    """Return floating operands in one dtype; None is unchanged."""
     given = promote_arrays(name, *[x for x in operands if x is not None], floating=True)
     rest = iter(given)
     return [None if x is None else next(rest) for x in operands]
@@ -104,14 +104,14 @@ def conv(
         x: (batch, channels, *spatial), or without the batch.
         weight: (features, channels // groups, *window).
         bias: (features,).
-        padding: zeros on both sides of each spatial axis, "valid" (none) or "same" (as many as keep the size).
+        padding: zeros on both sides of each spatial axis, "valid" (none) or "same" (the size stays).
 
     Returns:
         (batch, features, *spatial).
 
     Raises:
-        ShapeError: a weight without one to three spatial axes.
-        ArgumentError: shapes that do not fit.
+        ShapeError: the weight does not have one to three spatial axes.
+        ArgumentError: shapes do not fit.
 
     >>> import gtrace as gt
     >>> gt.nn.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), padding="same")
@@ -302,7 +302,7 @@ def interpolate(
 def grid_sample(
     x: Any, grid: Any, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool = False
 ) -> Array:
-    """Return x (batch, channels, height, width) at the places of `grid` (batch, h, w, 2), which are in [-1, 1].
+    """Sample x (batch, channels, height, width) at the coordinates `grid` (batch, h, w, 2), which are in [-1, 1].
 
     >>> import gtrace as gt
     >>> gt.nn.grid_sample(gt.ones((1, 1, 2, 2)), gt.zeros((1, 1, 1, 2)))
@@ -313,7 +313,7 @@ def grid_sample(
 
 
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Array:
-    """Return the grid for `grid_sample` of affine maps (batch, 2, 3), for results of `size`.
+    """Return the grid for `grid_sample` for affine maps (batch, 2, 3) and results of `size`.
 
     >>> import gtrace as gt
     >>> gt.nn.affine_grid(gt.array([[[1., 0., 0.], [0., 1., 0.]]]), (1, 1, 1, 1))
@@ -356,7 +356,7 @@ def unfold(x: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, 
 def fold(
     x: Any, output_size: Sizes, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1
 ) -> Array:
-    """Return the transpose of `unfold`: columns added up where their windows overlap.
+    """Return the transpose of `unfold`: columns are added where their windows overlap.
 
     >>> import gtrace as gt
     >>> gt.nn.fold(gt.ones((1, 4, 4)), 3, 2)[0, 0, 1]

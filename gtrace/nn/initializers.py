@@ -28,11 +28,11 @@ __all__ = [
 ]  # fmt: skip
 
 Initializer = Callable[..., Array]
-"""(key, shape, dtype=None) -> Array; without a dtype, that of the initializer, or float32."""
+"""(key, shape, dtype=None) -> Array. The default dtype is the initializer's, or float32."""
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """Return zeros; the key is not used.
+    """Return zeros; the key is unused.
 
     >>> import gtrace as gt
     >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
@@ -42,7 +42,7 @@ def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
 
 
 def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
-    """Return ones; the key is not used.
+    """Return ones; the key is unused.
 
     >>> import gtrace as gt
     >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
@@ -53,7 +53,7 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
 
 @constructor
 def constant(value: Any, dtype: Any = None) -> Initializer:
-    """Return an initializer that fills an array with a value, a number or an array that broadcasts.
+    """Return an initializer that fills an array with a number, or an array that broadcasts.
 
     >>> import gtrace as gt
     >>> gt.nn.initializers.constant(2.0)(gt.random.key(0), (2,))
@@ -70,7 +70,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 
 @constructor
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Return an initializer that draws evenly from [0, scale).
+    """Return an initializer that samples uniformly from [0, scale).
 
     >>> import gtrace as gt
     >>> gt.nn.initializers.uniform(1.0)(gt.random.key(0), (2,))
@@ -86,7 +86,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 @constructor
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """Return an initializer that draws from the normal distribution with mean 0.
+    """Return an initializer that samples from the normal distribution with mean 0.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.initializers.normal(1.0)(gt.random.key(0), (2,)), 4)
@@ -102,7 +102,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 
 @constructor
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
-    """Return an initializer that draws standard normal numbers inside (lower, upper), times stddev.
+    """Return an initializer that samples standard normal numbers inside (lower, upper), times stddev.
 
     >>> import gtrace as gt
     >>> bool((abs(gt.nn.initializers.truncated_normal(1.0)(gt.random.key(0), (50,))) < 2.0).all())
@@ -131,21 +131,21 @@ def variance_scaling(
     batch_axis: int | Sequence[int] = (),
     dtype: Any = None,
 ) -> Initializer:
-    """Return an initializer whose numbers have mean 0 and variance scale / n.
+    """Return an initializer with mean 0 and variance scale / n.
 
-    n is the number of inputs of a unit (`mode` "fan_in"), of its outputs ("fan_out"), or their mean ("fan_avg"). Axes
-    that are none of those named count as a receptive field, and multiply both.
+    n is the number of inputs of a unit (`mode` "fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"). Other axes
+    are the receptive field, which multiplies both numbers.
 
     Args:
         scale: at least 0.
         mode: "fan_in", "fan_out" or "fan_avg".
         distribution: "truncated_normal", "normal" or "uniform".
         in_axis, out_axis, batch_axis: an axis of the weights, or several.
-        dtype: floating; the default of the initializer.
+        dtype: the initializer's default, floating.
 
     Raises:
-        ArgumentError: an unknown mode or distribution, or a negative scale.
-        ShapeError: when called, for a shape that lacks the axes, or has fewer than two.
+        ArgumentError: the mode or distribution is unknown, or the scale is negative.
+        ShapeError: (when called) the shape lacks the axes, or has fewer than two.
 
     >>> import gtrace as gt
     >>> init = gt.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
@@ -219,14 +219,14 @@ he_normal = kaiming_normal = _named("he_normal", 2.0, "fan_in", "truncated_norma
 
 @constructor
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Return an initializer that draws orthogonal matrices, times scale (Saxe et al., 2014).
+    """Return an initializer that samples orthogonal matrices, times scale (Saxe et al., 2014).
 
     Args:
-        column_axis: of the weights; it holds the columns, and all other axes together the rows. The fewer of them are
+        column_axis: the axis of the columns; all other axes together are the rows. The fewer of the two are
             orthonormal.
 
     Raises (when called):
-        ShapeError: a shape of fewer than two axes.
+        ShapeError: the shape has fewer than two axes.
 
     >>> import gtrace as gt
     >>> w = gt.nn.initializers.orthogonal(2.0)(gt.random.key(0), (3, 2))
@@ -253,12 +253,12 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
 
 @constructor
 def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:
-    """Return an initializer of convolutions, (*window, in, out), that keep norms (Xiao et al., 2018).
+    """Return an initializer of norm-preserving convolutions, (*window, in, out) (Xiao et al., 2018).
 
     The weights are zeros, except for an `orthogonal` matrix in the middle of the window.
 
     Raises (when called):
-        ShapeError: a shape without one to three axes for the window, or fewer outputs than inputs.
+        ShapeError: the window does not have one to three axes, or there are fewer outputs than inputs.
 
     >>> import gtrace as gt
     >>> w = gt.nn.initializers.delta_orthogonal()(gt.random.key(0), (3, 2, 4))

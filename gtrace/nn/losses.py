@@ -1,7 +1,7 @@
-"""Losses of numbers: squared and absolute errors, likelihoods, distances and margins.
+"""Regression losses: squared and absolute errors, likelihoods, distances and margins.
 
-Each takes ``reduction="mean"``, ``"sum"`` or ``"none"``. Operands have one shape: broadcasting would hide mistakes.
-Losses of 16-bit floats are computed, and returned, in float32.
+Each takes ``reduction="mean"``, ``"sum"`` or ``"none"``. Operands must have one shape, because broadcasting would hide
+mistakes. Losses of 16-bit floats are computed and returned in float32.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _huber(x: Array, y: Array, delta: float) -> Array:
 
 @replayable
 def huber_loss(predictions: Any, targets: Any, reduction: str = "mean", delta: float = 1.0) -> Array:
-    """Return half the squared differences up to delta, and delta * (|difference| - delta / 2) beyond.
+    """Return half the squared difference up to delta, and delta * (|difference| - delta / 2) beyond.
 
     Raises:
         ShapeError: shapes that differ.
@@ -116,17 +116,17 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Array:
-    """Return the negative log-likelihood of counts, without the term that depends on the targets alone.
+    """Return the negative log-likelihood of counts, without the term that depends only on the targets.
 
     Args:
-        predictions: the rate, or with `log_input` its logarithm.
+        predictions: the rate; with `log_input`, its logarithm.
         targets: the counts.
-        full: add Stirling's approximation of log(targets!), where the count is above 1.
-        eps: added to the rate before its logarithm is taken.
+        full: add Stirling's approximation of log(targets!), for counts above 1.
+        eps: added to the rate before the logarithm.
 
     Raises:
-        ShapeError: shapes that differ.
-        ArgumentError: an unknown reduction.
+        ShapeError: shapes differ.
+        ArgumentError: the reduction is unknown.
 
     >>> import gtrace as gt
     >>> gt.nn.poisson_nll_loss(gt.array([0., 0.]), gt.array([1., 3.]))
@@ -150,14 +150,14 @@ def gaussian_nll_loss(
 
     Args:
         predictions: the means.
-        targets: the values observed.
-        var: the variances, of the shape of the means or one that broadcasts to it; or one for each vector of the last
-            axis, without that axis. The value is at least eps; the derivative takes no notice of that bound.
+        targets: the observed values.
+        var: the variances, which broadcast to the means; or one for each vector of the last axis, without that axis.
+            They are at least eps; the derivative ignores this bound.
         full: add log(2 * pi) / 2.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: an unknown reduction.
+        ShapeError: shapes do not fit.
+        ArgumentError: the reduction is unknown.
 
     >>> import gtrace as gt
     >>> gt.nn.gaussian_nll_loss(gt.array([1., 2.]), gt.array([1., 4.]), gt.ones(2))
@@ -181,10 +181,10 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     """Return the cosines of the angles between vectors along `axis`; the arrays broadcast.
 
     Args:
-        eps: the least length that a vector counts with.
+        eps: the lower bound of the vectors' lengths.
 
     Raises:
-        ShapeError: no such axis, or shapes that do not broadcast.
+        ShapeError: there is no such axis, or shapes do not broadcast.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.cosine_similarity(gt.array([[1., 0.]]), gt.array([[1., 1.]])), 4)
@@ -205,7 +205,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
     Raises:
         ArgumentError: p is not a number above 0.
-        ShapeError: shapes that do not broadcast, or arrays without dimensions.
+        ShapeError: shapes do not broadcast, or an array is 0-d.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.pairwise_distance(gt.array([[0., 0.]]), gt.array([[3., 4.]])), 4)
@@ -255,7 +255,7 @@ def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, re
 
 @replayable
 def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, reduction: str = "mean") -> Array:
-    """Return max(0, margin - targets * (x1 - x2)): a target of 1 wants x1 to be larger, -1 wants x2 to be.
+    """Return max(0, margin - targets * (x1 - x2)): for target 1, x1 should be larger, for -1, x2.
 
     Raises:
         ShapeError: shapes that differ.
@@ -291,7 +291,7 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
     if not x.ndim or label.shape != x.shape[:-1]:
         got = f"{label.aval!r} for {x.aval!r}"
         raise ShapeError(message("cosine_embedding_loss", "one target for each vector", got, "Check the shapes."))
-    tiny = 1e-12  # as torch: under the root, so that zeros have a cosine
+    tiny = 1e-12  # as in torch: under the root, so that zeros have a cosine
     lengths = (ops.sum(ops.square(x), -1) + tiny) * (ops.sum(ops.square(y), -1) + tiny)
     cosine = ops.sum(x * y, -1) * ops.rsqrt(lengths)
     values = ops.where(label == 1, 1.0 - cosine, ops.where(label == -1, ops.relu(cosine - margin), 0.0))
@@ -313,7 +313,7 @@ def triplet_margin_loss(
 
     Args:
         anchor, positive, negative: vectors, (..., features).
-        swap: take d(positive, negative) for the last distance where that is smaller (Balntas et al., 2016).
+        swap: use d(positive, negative) as the last distance where it is smaller (Balntas et al., 2016).
 
     Raises:
         ShapeError: shapes that differ.
@@ -342,12 +342,12 @@ def multi_margin_loss(
         predictions: floating, (..., classes).
         targets: integers, (...).
         p: 1 or 2.
-        weight: a factor for each class, that of the target counts.
+        weight: a factor for each class; that of the target applies.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: another p, or an unknown reduction.
-        DtypeError: targets that are not integers.
+        ShapeError: shapes do not fit.
+        ArgumentError: p is invalid, or the reduction is unknown.
+        DtypeError: the targets are not integers.
 
     >>> import gtrace as gt
     >>> gt.nn.multi_margin_loss(gt.array([[0., 1., 3.]]), gt.array([2]), margin=4.0)
@@ -368,6 +368,6 @@ def multi_margin_loss(
             got = f"{factors.aval!r} for {x.aval!r}"
             raise ShapeError(message("multi_margin_loss", "a weight for each class", got, "Check the sizes."))
         values = values * ops.expand_dims(ops.take(factors, label, 0), -1)
-    # the target's own term is a constant, which is left out
+    # the target's own term is a constant, and omitted
     others = ops.where(ops.one_hot(label, x.shape[-1], torch.bool), 0.0, values)
     return reduced("multi_margin_loss", ops.sum(others, -1) / float(x.shape[-1]), reduction)

@@ -47,7 +47,7 @@ def _scaled(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...],
 
 
 def _trailing(name: str, x: Array, normalized_shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape of the last axes of x, which is that given, and the axes."""
+    """Return the shape of the last axes of x, which must be the given one, and these axes."""
     shape = as_shape(name, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         got = f"{shape} for {x.aval!r}"
@@ -66,7 +66,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
         eps: added to the variance.
 
     Raises:
-        ShapeError: sizes that do not fit x.
+        ShapeError: the sizes do not fit x.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.layer_norm(gt.array([[1., 3.], [5., 9.]]), 2), 4)
@@ -81,7 +81,7 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
 
 @replayable
 def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Array:
-    """Return x over the root of its mean square over the last axes, times weight (Zhang and Sennrich, 2019).
+    """Return x divided by the root of its mean square over the last axes, times weight (Zhang and Sennrich, 2019).
 
     Args:
         x: floating array; integers become float32.
@@ -90,7 +90,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
         eps: added to the mean square; None: the machine epsilon of the dtype of x.
 
     Raises:
-        ShapeError: sizes that do not fit x.
+        ShapeError: the sizes do not fit x.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.rms_norm(gt.array([3., 4.]), 2), 4)
@@ -105,7 +105,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
 
 
 def _channels(name: str, x: Array, least: int) -> tuple[int, ...]:
-    """Return the shape that lines channels up with axis 1 of x.
+    """Return the shape that broadcasts channels along axis 1 of x.
 
     Raises:
         ShapeError: x has fewer than `least` axes.
@@ -121,12 +121,12 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
 
     Args:
         x: floating, (batch, channels, ...).
-        num_groups: how many groups of equal size the channels are cut into.
+        num_groups: the number of equal groups of channels.
         weight, bias: one number for each channel.
         eps: added to the variance.
 
     Raises:
-        ShapeError: the channels do not divide into groups, or other sizes do not fit.
+        ShapeError: the groups do not divide the channels, or other sizes do not fit.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.group_norm(gt.array([[1., 3., 5., 9.]]), 2), 4)
@@ -169,7 +169,7 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
 
 
 def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-    """Return the number of channels, the shape that lines them up with x, and the other axes."""
+    """Return the number of channels, the shape that broadcasts them along x, and the other axes."""
     place = normalize_axis(name, axis, x.ndim)
     others = tuple(k for k in range(x.ndim) if k != place)
     return x.shape[place], tuple(1 if k in others else n for k, n in enumerate(x.shape)), others
@@ -179,16 +179,16 @@ def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...
 def batch_norm(
     x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, axis: int = 1
 ) -> Array:
-    """Return (x - mean) / sqrt(var + eps) * weight + bias by channel, for statistics that are known.
+    """Return (x - mean) / sqrt(var + eps) * weight + bias by channel, for known statistics.
 
     Args:
         x: floating, with channels on `axis`.
         mean, var, weight, bias: one number for each channel.
         eps: added to the variance.
-        axis: of the channels.
+        axis: the axis of the channels.
 
     Raises:
-        ShapeError: sizes that do not fit.
+        ShapeError: sizes do not fit.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.batch_norm(gt.array([[1.], [3.]]), gt.array([2.]), gt.array([1.])), 4)
@@ -228,10 +228,10 @@ def batch_norm_train(
         weight, bias: one number for each channel.
         momentum: the share of this batch.
         eps: added to the variance.
-        axis: of the channels.
+        axis: the axis of the channels.
 
     Raises:
-        ShapeError: sizes that do not fit, or a single value for each channel.
+        ShapeError: sizes do not fit, or there is a single value for each channel.
 
     >>> import gtrace as gt
     >>> out, mean, var = gt.nn.batch_norm_train(gt.array([[1.], [3.]]), gt.zeros(1), gt.ones(1))
@@ -260,14 +260,14 @@ def batch_norm_train(
 def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
     """Return x / (k + alpha * s) ** beta, where s is the mean square of `size` neighbouring channels.
 
-    Channels outside count as zeros (Krizhevsky et al., 2012).
+    Channels out of range count as zeros (Krizhevsky et al., 2012).
 
     Args:
         x: floating, (batch, channels, ...).
-        size: how many channels.
+        size: the number of channels.
 
     Raises:
-        ShapeError: fewer than three axes, or a size below 1.
+        ShapeError: there are fewer than three axes, or the size is below 1.
 
     >>> import gtrace as gt
     >>> gt.nn.local_response_norm(gt.ones((1, 2, 1)), 2, alpha=2.0, beta=1.0)
@@ -289,10 +289,10 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
 
 @replayable
 def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Array:
-    """Return x divided by its p-norms over `axis`, or by `eps` where those are smaller.
+    """Return x divided by its p-norms over `axis`, or by `eps` where these are smaller.
 
     Raises:
-        ShapeError: no such axis.
+        ShapeError: there is no such axis.
         ArgumentError: p is not a number above 0.
 
     >>> import gtrace as gt

@@ -1,4 +1,4 @@
-"""Dropout, and embeddings."""
+"""Dropout and embeddings."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ __all__ = ["alpha_dropout", "dropout", "embedding"]
 
 
 def _key_beside(name: str, x: Array, key: Any) -> Any:
-    """Return a key on the device of the array that it is for."""
+    """Return a key on the device of its array."""
     if key is None:
         raise ArgumentError(message(name, "a key", "None", "Pass key=gt.random.key(seed), or training=False."))
     return key_beside(name, key, x)
 
 
 def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broadcast_axes: Any = ()) -> Array:
-    """Return x with elements set to 0 at random, and the others divided by 1 - rate (Srivastava et al., 2014).
+    """Return x with random elements set to 0, and the others divided by 1 - rate (Srivastava et al., 2014).
 
     Args:
         x: floating array; integers become float32.
         rate: the probability that an element is dropped, a number in [0, 1].
-        key: a key, used up; not needed if nothing is dropped.
-        training: if False, x is returned.
-        broadcast_axes: axes along which all elements are dropped or kept together.
+        key: a key, used up; optional if nothing is dropped.
+        training: if False, x is returned unchanged.
+        broadcast_axes: axes along which elements are dropped or kept together.
 
     Raises:
-        ArgumentError: a rate outside [0, 1], or no key.
-        ShapeError: no such axis.
+        ArgumentError: the rate is outside [0, 1], or the key is missing.
+        ShapeError: there is no such axis.
 
     >>> import gtrace as gt
     >>> gt.nn.dropout(gt.ones(6), 0.5, gt.random.key(0))
@@ -55,22 +55,22 @@ def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broa
     return ops.where(keep, x / (1.0 - rate), 0.0)
 
 
-_SATURATION = -1.7580993408473766  # where selu ends for very negative arguments
+_SATURATION = -1.7580993408473766  # the limit of selu for very negative arguments
 
 
 def alpha_dropout(x: Any, rate: float, key: Any = None, *, training: bool = True) -> Array:
-    """Return x with elements set to the limit of selu at random, scaled so that mean and variance stay.
+    """Return x with random elements set to the limit of selu, scaled so that mean and variance stay.
 
     For use after `selu` (Klambauer et al., 2017).
 
     Args:
         x: floating array; integers become float32.
         rate: the probability that an element is dropped, a number in [0, 1].
-        key: a key, used up; not needed if nothing is dropped.
-        training: if False, x is returned.
+        key: a key, used up; optional if nothing is dropped.
+        training: if False, x is returned unchanged.
 
     Raises:
-        ArgumentError: a rate outside [0, 1], or no key.
+        ArgumentError: the rate is outside [0, 1], or the key is missing.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.alpha_dropout(gt.ones(3), 0.5, gt.random.key(0)), 4)
@@ -92,14 +92,14 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
     """Return the rows of `table` at `indices`, of shape ``indices.shape + table.shape[1:]``.
 
     Args:
-        indices: integers; negative ones count from the end, and one that is no row means the nearest row.
+        indices: integers; negative ones count from the end, and out-of-range ones mean the nearest row.
         table: the rows, at least one dimension.
-        padding_idx: a row that gets no derivative.
+        padding_idx: a row without a derivative.
 
     Raises:
-        ShapeError: a table without dimensions, or a `padding_idx` that is no row.
-        BoundsError: a table without rows.
-        DtypeError: indices that are not integers.
+        ShapeError: the table has no dimensions, or `padding_idx` is not a row.
+        BoundsError: the table has no rows.
+        DtypeError: the indices are not integers.
 
     >>> import gtrace as gt
     >>> gt.nn.embedding(gt.array([1, 0]), gt.array([[1., 2.], [3., 4.]]))
@@ -118,7 +118,7 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
     row %= count
     padding = (places == row) | (places == row - count)
     if row == 0:
-        padding |= places < -count  # such places mean the first row
+        padding |= places < -count  # such indices mean the first row
     if row == count - 1:
         padding |= places >= count
     padding = ops.expand_dims(padding, tuple(range(places.ndim, places.ndim + table.ndim - 1)))

@@ -1,4 +1,4 @@
-"""The loss of sequences whose alignment with their labels is not known."""
+"""The loss of sequences whose alignment with their labels is unknown."""
 
 from __future__ import annotations
 
@@ -29,27 +29,26 @@ def ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Array:
-    """Return -log of the probability of label sequences, summed over their alignments with the steps (Graves et al.,
-    2006).
+    """Return -log of the probability of label sequences, summed over their alignments with the steps.
 
-    Derivatives are those by the logarithms given. torch's count on these being results of ``log_softmax``, and differ
-    by what its derivative takes away; derivatives by the operand of ``log_softmax`` are the same.
+    Source: Graves et al., 2006. Derivatives are with respect to the given logarithms. torch assumes that
+    ``log_softmax`` computed them, and omits a part of the derivative. Derivatives by its operand are the same.
 
     Args:
-        log_probs: logarithms of the probabilities of the classes at each step, (T, N, C), or (T, C) for one sequence.
+        log_probs: log probabilities of the classes at each step, (T, N, C), or (T, C) for one sequence.
         targets: classes other than `blank`, (N, S), or those of all sequences one after the other, (sum of
             `target_lengths`,); (S,) for one sequence.
-        input_lengths: how many steps count, integers (N,), or () for one sequence; those above T count as T.
-        target_lengths: how many labels count, likewise. Lengths that are a list, not an Array, save work for targets
-            one after the other: the longest is then known.
-        blank: the class that stands for no label.
+        input_lengths: the numbers of valid steps, integers (N,), or () for one sequence; numbers above T count as T.
+        target_lengths: the numbers of valid labels, likewise. For concatenated targets, pass a list instead of an
+            Array: the longest length is then known, which saves work.
+        blank: the class that means no label.
         reduction: "none"; "sum"; or "mean", of the losses divided by the lengths of their targets.
-        zero_infinity: return 0, with the derivative 0, for sequences too short for their labels, instead of infinity.
+        zero_infinity: for sequences too short for their labels, return 0 with derivative 0, instead of infinity.
 
     Raises:
-        ShapeError: shapes that do not fit.
-        ArgumentError: no such blank, or an unknown reduction.
-        DtypeError: labels or lengths that are not integers.
+        ShapeError: shapes do not fit.
+        ArgumentError: there is no such blank, or the reduction is unknown.
+        DtypeError: labels or lengths are not integers.
 
     >>> import gtrace as gt
     >>> steps = gt.nn.log_softmax(gt.zeros((2, 1, 2)), -1)
@@ -78,7 +77,7 @@ def ctc_loss(
     states = ops.concat([ops.reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
     width = states.shape[1]
     scores = ops.take_along_axis(wide, ops.broadcast_to(ops.expand_dims(states, 0), (steps, size, width)), 2)
-    # a blank may be left out between labels that differ
+    # a blank may be left out between different labels
     leaps = ops.logical_and(ops.not_equal(states, none), ops.not_equal(states, _shifted(states, 2, none)))
     start = ops.where(ops.equal(ops.arange(width, device=x.device), 0), 0.0, -math.inf)
     start = ops.broadcast_to(cast(start, wide.aval.dtype), (size, width))

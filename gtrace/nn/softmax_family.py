@@ -1,4 +1,4 @@
-"""Functions beside softmax: softmin, a relaxed draw of categories, and standardized values."""
+"""Functions related to softmax: softmin, relaxed samples of categories, and standardization."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def softmin(x: Any, axis: Any = -1) -> Array:
 
 @replayable
 def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, axis: int = -1) -> Array:
-    """Return softmax((logits + g) / tau) for Gumbel noise g: a relaxed draw of a category (Jang et al., 2016).
+    """Return softmax((logits + g) / tau) for Gumbel noise g: a relaxed sample of a category (Jang et al., 2016).
 
     Args:
         logits: floating array of unnormalized log-probabilities.
         key: a key, used up.
-        tau: temperature, above 0; the smaller, the closer to one-hot.
+        tau: temperature, above 0; a small one gives almost one-hot vectors.
         hard: return a one-hot vector, with the derivative of the relaxed one.
-        axis: of the categories.
+        axis: the axis of the categories.
 
     Raises:
-        ShapeError: no such axis.
-        ArgumentError, DtypeError, KeyReuseError: no key, or one that was used.
+        ShapeError: there is no such axis.
+        ArgumentError, DtypeError, KeyReuseError: the key is missing, invalid or already used.
 
     >>> import gtrace as gt
     >>> gt.nn.gumbel_softmax(gt.array([0., 50., 0.]), gt.random.key(0), hard=True)
@@ -61,16 +61,16 @@ def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, ax
 def standardize(
     x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: float = 1e-5, where: Any = None
 ) -> Array:
-    """Return (x - mean) / sqrt(variance + epsilon), with the mean and the variance of x over `axis` unless given.
+    """Return (x - mean) / sqrt(variance + epsilon), with the mean and variance of x over `axis` unless given.
 
     Args:
         x: floating array; integers become float32.
         axis: an axis, several, or None for all.
-        mean, variance: arrays that broadcast to x; the variance is about the mean used.
-        where: which elements the mean and the variance are taken over, a boolean array that broadcasts to x.
+        mean, variance: arrays that broadcast to x; the computed variance is about this mean.
+        where: a mask that broadcasts to x; mean and variance ignore other elements.
 
     Raises:
-        ShapeError: no such axis, or shapes that do not broadcast.
+        ShapeError: there is no such axis, or shapes do not broadcast.
 
     >>> import gtrace as gt
     >>> gt.round(gt.nn.standardize(gt.array([1., 3.])), 4)

@@ -30,7 +30,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Apply:
-    """The function of a module; made by `from_module`.
+    """The function of a torch module; `from_module` makes it.
 
     Attributes:
         state: the module's buffers, such as running statistics, by name.
@@ -47,7 +47,7 @@ class Apply:
         return f"<apply of {type(self._module).__name__}>"
 
     def __reduce__(self) -> Any:
-        return Apply, (self._module, self.state)  # a copy traces for itself
+        return Apply, (self._module, self.state)  # a copy traces anew
 
     def __call__(
         self,
@@ -62,18 +62,18 @@ class Apply:
 
         Args:
             params: its parameters by name.
-            args, kwargs: of its ``forward``, with Arrays in the place of tensors.
-            state: its buffers; None: those that it had.
-            key: for dropout and whatever else draws random numbers.
-            train: whether it trains, as after ``module.train()``, or is evaluated.
+            args, kwargs: the arguments of its ``forward``, with Arrays in place of tensors.
+            state: its buffers; None: its original ones.
+            key: for dropout and other random operations.
+            train: whether it is in training mode, as after ``module.train()``.
 
         Returns:
-            What ``forward`` returns; with `state`, a pair of that and the new state.
+            The result of ``forward``; with `state`, a pair of that and the new state.
 
         Raises:
-            ArgumentError: names that do not fit, a module that draws without a `key`, writes to its buffers without
-                a `state`, or draws while it looks at values.
-            ConcretizationError: it looks at values within `gtrace.jit` or `gtrace.vmap`.
+            ArgumentError: names do not fit. Or the module samples without a `key` or while it reads values, or writes
+                to its buffers without a `state`.
+            ConcretizationError: it reads values inside `gtrace.jit` or `gtrace.vmap`.
         """
         name = type(self._module).__name__
         params = self._checked(name, "params", params, self._names[0])
@@ -91,19 +91,19 @@ class Apply:
         return out if state is None else (out, new_state)
 
     def state_dict(self, params: State, state: State | None = None) -> dict[str, Any]:
-        """Return parameters and buffers as the module's own ``state_dict``, which ``load_state_dict`` takes strictly.
+        """Return parameters and buffers as the module's own ``state_dict``, for a strict ``load_state_dict``.
 
-        Tied weights are there under each of their names, and buffers that are not persistent are left out.
+        Tied weights appear under each of their names, and buffers that are not persistent are left out.
 
         Args:
             params: by name, as `from_module` returns them.
-            state: buffers by name; None: those that the module had.
+            state: buffers by name; None: the module's original ones.
 
         Returns:
-            Tensors with memory of their own, by name.
+            Tensors with their own memory, by name.
 
         Raises:
-            ArgumentError: names that do not fit.
+            ArgumentError: names do not fit.
         """
         name = type(self._module).__name__
         arrays = self._checked(name, "params", params, self._names[0])
@@ -124,9 +124,9 @@ class Apply:
     def _trace(
         self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None, values: bool
     ) -> Recorded:
-        """Trace the module as a function that returns its result and its buffers afterwards."""
+        """Trace the module as a function that returns its result and its new buffers."""
 
-        module = _copied(self._module)  # what it keeps in Python, as tables of masks, is of this trace alone
+        module = _copied(self._module)  # Python state, such as tables of masks, belongs to this trace
 
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
             out = torch.func.functional_call(module, {**params, **buffers}, args, kwargs, tie_weights=True)
@@ -150,7 +150,7 @@ class Apply:
 
     @staticmethod
     def _check_undrawn(call: Call, recorded: Recorded) -> None:
-        """Refuse a module that looked at values and draws: what it looked at followed from other draws."""
+        """Raise for a module that reads values and samples: the values would depend on other samples."""
         graph = recorded.derived.graph
         key = graph.inputs[len(call.arrays)]
         if any(key in node.ins for node in graph.nodes):
@@ -161,7 +161,7 @@ class Apply:
 
     @staticmethod
     def _check_pure(name: str, recorded: Recorded, params: list[str], buffers: list[str]) -> None:
-        """Refuse a call without a state of a module that writes to its buffers."""
+        """Raise for a call without a state if the module writes to its buffers."""
         graph = recorded.derived.graph
         new = graph.outputs[len(graph.outputs) - len(buffers) :]
         old = graph.inputs[len(params) : len(params) + len(buffers)]
@@ -174,7 +174,7 @@ class Apply:
 
 
 class _Draw:
-    """Draws what random operators of torch give, each with a key of its own that follows from one key."""
+    """Samples for torch's random operators, each with its own key derived from one key."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -200,7 +200,7 @@ class _Draw:
             low, high = _with_defaults(args)
             return uniform(own, a.shape, a.dtype, low, high)
         if name in ("normal", "normal_functional"):
-            # what torch.normal(mean, std) is given comes first; normal_ has what it writes to before that
+            # torch.normal(mean, std) has these as first arguments; normal_ has the written tensor before them
             mean, std = _with_defaults(args if name == "normal_functional" else [None, *args])
             return normal(own, a.shape, a.dtype) * std + mean
         if name == "exponential":
@@ -226,7 +226,7 @@ _OF_PARAMETERS = {
     "_standard_gamma": gamma,
     "_sample_dirichlet": lambda key, weights, shape: dirichlet(key, weights, shape[:-1]),
 }
-"""Operators that draw with a tensor of parameters: (key, parameters, shape of the result) -> what they give."""
+"""Operators that sample with a tensor of parameters: (key, parameters, shape of the result) -> sample."""
 
 _INTEGERS = {
     "aten.randint.default": slice(0, 1),
@@ -234,7 +234,7 @@ _INTEGERS = {
     "aten.randint_like.default": slice(1, 2),
     "aten.randint_like.low_dtype": slice(1, 3),
 }
-"""Operators that draw integers: where their bounds are among their arguments."""
+"""Operators that sample integers: the positions of their bounds among the arguments."""
 
 
 def _with_defaults(args: list[Any]) -> tuple[Any, Any]:
@@ -245,22 +245,22 @@ def _with_defaults(args: list[Any]) -> tuple[Any, Any]:
 def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     """Return the parameters of a torch module as a dict of Arrays, and the module as a function of them.
 
-    What the module computes is recorded like any other operation, so gradients, `vmap`, `jit` and hot paths work
-    through it. The module is copied, and shares no memory with the Arrays; it is traced once for each kind of
-    arguments, in training and in evaluation. One that looks at values, as to route tokens to experts, is traced at each
-    call, and not within `jit` or `vmap`.
+    The module's operations are recorded like any others, so gradients, `vmap`, `jit` and hot paths work through it. The
+    module is copied, and shares no memory with the Arrays. It is traced once for each kind of arguments, in training
+    and in evaluation. A module that reads values, for example to route tokens to experts, is traced at each call, and
+    not inside `jit` or `vmap`.
 
     Args:
-        module: pure, but for its buffers and for random numbers.
-        example: arguments of its ``forward``, to trace it with now and not at its first call.
+        module: pure, except for its buffers and random numbers.
+        example: arguments of its ``forward``, to trace it now instead of at its first call.
 
     Returns:
         ``params, apply``. ``apply(params, *args, state=None, key=None, train=False, **kwargs)`` calls the module;
         ``apply.state`` has its buffers. With ``state=`` it returns the output and the new state.
-        ``apply.state_dict(params, state)`` is the way back to the module.
+        ``apply.state_dict(params, state)`` converts back.
 
     Raises:
-        ArgumentError: `module` is no module, one of TorchScript, has parameters without a shape yet, or hooks on
+        ArgumentError: `module` is not a module, is a TorchScript module, has parameters without a shape, or hooks on
             gradients.
 
     >>> import torch, gtrace as gt
@@ -282,16 +282,16 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
 
 
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy that has the flag of training to itself, and the tensors of the module, which it never uses."""
+    """Return a copy with its own training flag. It shares the module's tensors, but never uses them."""
     shared: dict[int, Any] = {id(x): x for x in (*module.parameters(), *module.buffers())}
-    # what it computed and keeps, as weights of torch.nn.utils.weight_norm, can be copied without its history alone
+    # derived tensors, such as weights of torch.nn.utils.weight_norm, can only be copied without their history
     kept = (x for part in module.modules() for x in vars(part).values())
     shared |= {id(x): x.detach().clone() for x in kept if isinstance(x, torch.Tensor) and not x.is_leaf}
     return copy.deepcopy(module, shared)
 
 
 def _check_traceable(module: torch.nn.Module) -> None:
-    """Refuse a module of which something would be left out or cannot be traced."""
+    """Raise for a module with parts that cannot be traced."""
     name = type(module).__name__
     if isinstance(module, torch.jit.ScriptModule):
         fix = "Pass the module that it was scripted from, or its weights: gt.tree.map(gt.array, module.state_dict())."

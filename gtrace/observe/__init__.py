@@ -1,1 +1,1 @@
-"""Observers: logs of what happened, and the ledger of what it cost. They listen to the bus; nothing depends on them."""
+"""Observers: logs, timelines, profiles and the ledger of costs. They listen to the bus; nothing depends on them."""

@@ -1,4 +1,4 @@
-"""Timelines as Chrome traces: JSON in the Trace Event Format, which Perfetto and chrome://tracing show."""
+"""Timelines as Chrome traces: JSON in the Trace Event Format, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gtrace.observe.timeline import Span, Timeline, summary
 
 
 def chrome_trace(timeline: Timeline) -> dict[str, Any]:
-    """Return a timeline as the object of a Chrome trace. Times are in microseconds, as the format has them."""
+    """Return a timeline as a Chrome trace object. Times are in microseconds, as the format requires."""
     events: list[dict[str, Any]] = []
     pids = [process.pid or number + 1 for number, process in enumerate(timeline.processes)]
     for number, process in enumerate(timeline.processes):
@@ -33,7 +33,7 @@ def chrome_trace(timeline: Timeline) -> dict[str, Any]:
         assert span.swap is not None
         shared = {"name": "swap", "cat": "swap", "id": number}
         (pid, tid), (to_pid, to_tid) = places[id(span)], places[id(span.swap)]
-        # an arrow begins and ends at the slice that its time lies in
+        # an arrow begins and ends at the slice that contains its time
         events.append(
             {"ph": "s", **shared, "pid": pid, "tid": tid, "ts": round((_us(span.start) + _us(span.end)) / 2, 3)}
         )

@@ -1,4 +1,4 @@
-"""The compile log: one line on stderr for each thing the compiler did, while ``config.debug_compile`` is 1 or 2."""
+"""The compile log: one line on stderr for each event of the compiler, while ``config.debug_compile`` is 1 or 2."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gtrace.core.base.events import (
 from gtrace.core.ir.signature import short
 
 MAX_NAMES = 12
-"""Operations of a hot sequence that are named; a longer one ends in the number of the others."""
+"""How many operations of a hot sequence are named; the others are counted."""
 
 
 def describe(event: Event, level: int) -> str:
-    """Return what the log says of `event`, without the mark; a traceback at level 2 makes it several lines.
+    """Return the log's text for `event`, without the mark. At level 2 a traceback adds lines.
 
     >>> describe(CompileStarted("abc123def456", 9), 1)
     'Compiling sequence abc123def456 (9 ops)'
@@ -61,14 +61,14 @@ def describe(event: Event, level: int) -> str:
 
 
 class CompileLog:
-    """Subscribes to the bus while the settings ask for it."""
+    """Subscribes to the bus while the settings enable it."""
 
     def __init__(self) -> None:
         self._level = 0
         self._stop: Callable[[], None] | None = None
 
     def configure(self, settings: Config) -> None:
-        """Start, stop or change the level, as `settings` say."""
+        """Start, stop or change the level, by `settings`."""
         self._level = settings.debug_compile
         if self._level and self._stop is None:
             kinds = (Detected, Recompiling, CompileStarted, CompileFinished, CompileFailed, Judged, Loaded)
@@ -78,7 +78,7 @@ class CompileLog:
             self._stop = None
 
     def _write(self, event: Event) -> None:
-        # one write, so that lines of several threads do not mix; whatever stderr is at this moment
+        # one write, so that lines of several threads do not mix; to the current stderr
         sys.stderr.write(f"[COMPILE] {describe(event, self._level)}\n")
         sys.stderr.flush()
 

@@ -1,7 +1,7 @@
-"""A program's graph as a picture: operations as nodes, values as edges, regions as boxes; SVG that stands for itself.
+"""Draws a program's graph as a self-contained SVG: operations as nodes, values as edges, regions as boxes.
 
-Boxes stand below one another in the order in which they run. Inside a box, an operation is below those whose results it
-takes. A node, an edge and a box say more when the pointer is on them.
+Boxes stand below one another in running order. Inside a box, an operation is below those whose results it uses. Nodes,
+edges and boxes have hints for the pointer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import attrs
 from gtrace.observe.html import Raw
 
 MAX_NODES = 60
-"""Nodes of a box; with more of them it is folded."""
+"""The maximal number of nodes of a box; a larger one is folded."""
 
 MAX_BOXES = 40
-"""Boxes that a long program is folded into, at most."""
+"""The maximal number of boxes into which a long program is folded."""
 
-_LETTER = 6.4  # width of one, at 11 px
+_LETTER = 6.4  # the width of a letter at 11 px
 _HEIGHT, _GAP, _BETWEEN, _WIDEST = 32, 12, 22, 1100
 _MARGIN, _TITLE = 12, 20
 
@@ -29,11 +29,11 @@ class Figure:
     """A node.
 
     Attributes:
-        lines: what is written in it: one line or two.
-        hint: what is shown when the pointer is on it.
-        ins, outs: the values it takes and gives.
+        lines: its text: one line or two.
+        hint: the text at the pointer.
+        ins, outs: the values that it reads and returns.
         kind: its class in the style sheet, such as "input".
-        link: the id of the element of the page that shows what it holds; empty: there is none.
+        link: the id of the page element with its content; empty if there is none.
     """
 
     lines: tuple[str, ...]
@@ -50,13 +50,13 @@ class Figure:
 
 @attrs.frozen
 class Box:
-    """A region: what runs as one call.
+    """A region that runs as one call.
 
     Attributes:
-        title: above its nodes.
-        hint: what is shown when the pointer is on the title.
+        title: the text above its nodes.
+        hint: the text when the pointer is on the title.
         kind: its class in the style sheet: a tier.
-        shapes: its nodes; one, if it is folded.
+        shapes: its nodes; a folded box has one.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Box:
 
 @attrs.frozen
 class _Placed:
-    """A node and where it is: its left and upper end."""
+    """A node and its left upper corner."""
 
     shape: Figure
     left: float
@@ -82,7 +82,7 @@ def draw(boxes: Sequence[Box], texts: Mapping[int, str]) -> Raw:
     """Return the picture.
 
     Args:
-        texts: what each value is, for its edges.
+        texts: the text of each value, for its edges.
     """
     rows = [_rows(box.shapes) for box in boxes]
     inner = [max([_width(row) for row in found], default=0.0) for found in rows]
@@ -116,7 +116,7 @@ def _width(row: Sequence[Figure]) -> float:
 
 
 def _rows(shapes: Sequence[Figure]) -> list[list[Figure]]:
-    """Return the rows of nodes, from the top: each below those whose values it takes, near the middle of these."""
+    """Return the rows of nodes from the top: each node is below its operands, near their middle."""
     depth: dict[int, int] = {}
     layers: dict[int, list[Figure]] = {}
     made = [shape for shape in shapes if shape.ins or shape.kind != "input"]
@@ -181,10 +181,10 @@ def _edge(source: _Placed, target: _Placed, value: int, texts: Mapping[int, str]
 
 
 def stretches(lines: Iterable[str]) -> list[range]:
-    """Return the stretches that a long program is folded into, as places of operations: those of one line together.
+    """Return the segments into which a long program is folded, as ranges of operations from the same line.
 
     Args:
-        lines: the user's, of each operation.
+        lines: the user's line of each operation.
 
     >>> stretches(["a:1", "a:1", "b:2"])
     [range(0, 2), range(2, 3)]

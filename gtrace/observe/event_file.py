@@ -1,4 +1,4 @@
-"""Files that events are written to: listening to the bus as long as a path is set."""
+"""Event files: they listen to the bus while a path is set."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class EventFile:
     """Subscribes to the bus while it has a path.
 
     Args:
-        write: writes an event. It opens the file, so that nothing is written before the first event.
-        kinds: the events that it takes.
+        write: writes an event. It opens the file, so nothing is written before the first event.
+        kinds: the event classes to write.
 
     Attributes:
-        lock: held to write, and to begin and end. It is re-entrant: a signal handler may emit while a line is written.
-        path: where to write; None: nowhere.
-        file: the open file; None: not opened yet.
+        lock: held while writing, starting and stopping. It is re-entrant, because a signal handler may emit meanwhile.
+        path: the path of the file; None: none.
+        file: the open file; None if it is not open yet.
     """
 
     def __init__(self, write: Callable[[Any], None], *kinds: type[Event]) -> None:
@@ -36,7 +36,7 @@ class EventFile:
         return self._stop is not None
 
     def move(self, path: str | None) -> None:
-        """Write to another file from now on, or to none."""
+        """Continue in another file, or in none."""
         with self.lock:
             self.close()
             self.path = path

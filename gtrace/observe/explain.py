@@ -1,4 +1,4 @@
-"""``gt.explain``: one program's ledger, the nearest other program, and the fields in which they differ."""
+"""``gt.explain``: a program's ledger, the most similar program, and the fields in which the two differ."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from gtrace.observe.stats import snapshot
 __all__ = ["explain"]
 
 MAX_DIFFERENCES = 8
-"""Fields listed."""
+"""The number of listed fields."""
 
 
 @attrs.frozen
 class Explanation:
-    """Why a program is what it is. Printing it gives the text.
+    """The explanation of a program. Printing it gives the text.
 
     Attributes:
         program: its ledger, as in `gt.stats`.
         nearest: the ledger of the program that differs in the fewest fields; None if there is no other.
         differences: these fields, from the nearest program to this one.
-        text: the program, printed.
-        programs: those that run, with their graphs: one, or all those of a jitted function.
-        code: what compiled a short one; of each loop that was timed as native code and interpreted, which is faster.
+        text: the printed program.
+        programs: the programs that run, with their graphs: one, or all those of a jitted function.
+        code: the compiler of a short program, and the faster form of each loop that was timed in both.
     """
 
     program: ProgramStats
@@ -57,7 +57,7 @@ class Explanation:
             lines.append(f"  its compiled program takes any {', any '.join(p.open_sizes)}")
         if p.compile_seconds:
             even = "never" if p.break_even_calls is None else f"after {p.break_even_calls} calls"
-            # without interpreted calls there is nothing to say: the verdict says that
+            # without interpreted calls there is nothing to say, as the verdict states
             pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
             lines.append(f"  compiling took {duration_text(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
@@ -74,10 +74,10 @@ class Explanation:
     def to_html(self, profile: Profile | None = None) -> str:
         """Return a page of the programs: their graphs by regions, tiers, times, and the line of each operation.
 
-        It needs nothing beside it, no network either.
+        It is self-contained and needs no network.
 
         Args:
-            profile: what `gt.profile` measured; its times stand beside operations and regions.
+            profile: a result of `gt.profile`, whose times are shown for operations and regions.
         """
         title = f"gtrace program {short(self.program.signature)}"
         return explanation_page.page_of(title, str(self), self.programs, profile)
@@ -91,14 +91,14 @@ def _calls(program: ProgramStats) -> str:
 
 
 def explain(what: str | Callable[..., Any]) -> Explanation:
-    """Return what is known of a program, and what keeps it from being the nearest other one.
+    """Return the explanation of a program, with its differences from the most similar one.
 
     Args:
-        what: a signature as `gt.stats` and the logs show it, or as many of its first digits as no other has; or a
-            jitted function, of which the latest program is explained.
+        what: a signature from `gt.stats` or the logs, or enough of its first digits to be unique. Or a jitted function,
+            whose latest program is explained.
 
     Raises:
-        ArgumentError: no such program, or several.
+        ArgumentError: no program, or more than one, matches.
 
     >>> import gtrace as gt
     >>> with gt.config(auto_compile=False):
@@ -176,7 +176,7 @@ def _code(program: Program) -> tuple[str, ...]:
 
 
 def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, tuple[str, ...]]:
-    """Return the program that differs in the fewest fields, the more often called one of two, and these fields."""
+    """Return the program that differs in the fewest fields, with more calls if equal, and these fields."""
     best: tuple[tuple[int, int], Program, tuple[str, ...]] | None = None
     family = [p for p in others if p.signature.structural == program.signature.structural]
     for other in family or others:

@@ -1,4 +1,4 @@
-"""The page of an explanation: programs as pictures and tables of operations, by the calls that run them."""
+"""The page of an explanation: pictures of programs, and tables of operations for the calls that run them."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from gtrace.observe.profile import Profile, Timing
 from gtrace.observe.program_stats import ProgramStats
 
 MAX_OPEN = 200
-"""Operations of a program that are shown at once; a longer one is folded."""
+"""The number of operations up to which a program is unfolded."""
 
 MAX_LINES = 12
-"""Lines that a region shows when the pointer is on it."""
+"""The number of lines in the hint of a region."""
 
 MAX_LETTERS = 28
-"""Of the type of a result in a picture."""
+"""The maximal number of letters of a result's type in a picture."""
 
 Times = Mapping[object, Timing]
 
 
 @attrs.frozen(eq=False)
 class ExplainedProgram:
-    """A program that runs.
+    """A program with its graph and calls.
 
     Attributes:
         program: its ledger.
         graph: its canonical graph.
-        regions: the calls that run its compiled form; none for a program that is interpreted.
+        regions: the calls of its compiled form; none for an interpreted program.
     """
 
     program: ProgramStats
@@ -50,15 +50,15 @@ def page_of(title: str, text: str, parts: Sequence[ExplainedProgram], profile: P
     """Return the page of an explanation.
 
     Args:
-        text: the explanation in words.
-        parts: the programs that it shows.
-        profile: what was measured of them.
+        text: the explanation as text.
+        parts: the programs to show.
+        profile: their measured times.
     """
     return html.page(title, *_body(text, parts, profile))
 
 
 def fragment_of(text: str, parts: Sequence[ExplainedProgram]) -> str:
-    """Return what a notebook shows of an explanation."""
+    """Return an explanation as a notebook shows it."""
     return html.fragment(*_body(text, parts, None))
 
 
@@ -116,16 +116,16 @@ def _part(part: ExplainedProgram, profile: Profile | None) -> html.Raw:
 
 @attrs.frozen
 class _Region:
-    """A call of a compiled program, or a stretch of a long one that is a call as a whole.
+    """A call of a compiled program, or a segment of a long program that is one call.
 
     Attributes:
-        name: what it is, in words.
-        kind: how it runs: "compiled", "native", "interpreted" and so on.
-        took: the seconds of a call, in words; empty: not measured.
-        nodes: its operations, with the values that they have in the whole program.
-        ins, outs: the values it takes from outside, and gives.
-        id: of its element in the page.
-        opened: whether its table is shown at once.
+        name: its description.
+        kind: its way of running: "compiled", "native", "interpreted" and so on.
+        took: the text of the seconds of a call; empty if not measured.
+        nodes: its operations, with their values in the whole program.
+        ins, outs: the values that it reads and returns.
+        id: the id of its page element.
+        opened: whether its table is unfolded.
     """
 
     name: str
@@ -147,21 +147,21 @@ class _Region:
 
     @property
     def hint(self) -> str:
-        """What is shown when the pointer is on it: its operations by name, and their lines."""
+        """The hint: the names and lines of its operations."""
         lines = list(dict.fromkeys(node.location or "unknown" for node in self.nodes))
         more = f"\nand {len(lines) - MAX_LINES} more lines" if len(lines) > MAX_LINES else ""
         return "\n".join([self.title, _summary_of(self.nodes, len(self.nodes)), *lines[:MAX_LINES]]) + more
 
 
 def _summary_of(nodes: Sequence[Node], most: int = 2) -> str:
-    """Return the names of operations, the most frequent first, with how often they come."""
+    """Return the names and counts of operations, the most frequent first."""
     found = collections.Counter(node.op.name for node in nodes).most_common()
     names = [f"{name} {count}" if count > 1 else name for name, count in found]
     return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
 
 
 def _picture(part: ExplainedProgram, regions: Sequence[_Region], times: Times) -> tuple[html.Raw, list[html.Raw]]:
-    """Return the picture of a program, and what stands below it: the tables of its regions, or of its stretches."""
+    """Return the picture of a program, and the tables of its regions or segments below it."""
     graph, tier = part.graph, part.program.tier
     texts = {value: repr(a) for value, a in graph.value_avals().items()}
     legend = _legend(sorted({tier, *(region.kind for region in regions)}))
@@ -195,11 +195,11 @@ def _legend(kinds: Sequence[str]) -> html.Raw:
 def _shapes(
     nodes: Sequence[Node], graph: Graph, times: Times, returned: Sequence[int], given: Sequence[int] = ()
 ) -> tuple[Figure, ...]:
-    """Return the nodes of operations, and of the inputs of the program that they take.
+    """Return the nodes of operations, and of the program inputs that they use.
 
     Args:
-        returned: the values that are marked.
-        given: those that a region gives.
+        returned: the values to mark.
+        given: the values that a region returns.
     """
     kinds = dict(zip(graph.inputs, graph.avals, strict=True))
     taken = dict.fromkeys(value for node in nodes for value in node.values() if value in kinds)
@@ -210,7 +210,7 @@ def _shapes(
         hint = f"{print_node(node)}\n{node.location or 'unknown line'}{took and chr(10) + took.strip() + ' a call'}"
         kind = "operation returned" if node.out in returned else "operation"
         lines = node.op.name, f"{_brief(node.instr.aval)}{took}"
-        # of a loop that runs from Python, what follows takes the results one by one
+        # a loop that runs from Python has projections of its results
         outs = (node.out, *given) if len(nodes) == 1 else (node.out,)
         shapes.append(Figure(lines, hint, tuple(node.values()), outs, kind))
     return tuple(shapes)
@@ -222,9 +222,9 @@ def _brief(a: object) -> str:
 
 
 def _stretches(part: ExplainedProgram, times: Times) -> list[_Region]:
-    """Return the stretches that a long program is folded into."""
+    """Return the segments into which a long program is folded."""
     nodes = part.graph.nodes
-    used: dict[int, int] = {}  # by value: the last place where it is used
+    used: dict[int, int] = {}  # the last use of each value
     for place, node in enumerate(nodes):
         used |= dict.fromkeys(node.values(), place)
     used |= dict.fromkeys(part.graph.outputs, len(nodes))
@@ -242,7 +242,7 @@ def _stretches(part: ExplainedProgram, times: Times) -> list[_Region]:
 
 
 def _inside(region: _Region, graph: Graph, times: Times) -> html.Raw:
-    """Return the table of a region, folded, with its picture if it is not too large."""
+    """Return the folded table of a region, with its picture if that is small enough."""
     ends = f" takes {_values(region.ins)}; gives {_values(region.outs)}"
     took = f", {region.took} a call" if region.took else ""
     title = html.tag("span", html.tag("b", region.name), took, html.tag("span", ends, class_="line"))
@@ -255,7 +255,7 @@ def _inside(region: _Region, graph: Graph, times: Times) -> html.Raw:
 
 
 def _times(profile: Profile | None, program: ProgramStats) -> Times:
-    """Return what a profile measured of a program, by value for operations and by name and line for regions."""
+    """Return the profile's times of a program, by value for operations and by name and line for regions."""
     if profile is None:
         return {}
     own = [t for t in (*profile.operations, *profile.regions) if t.signature == program.signature]
@@ -263,9 +263,9 @@ def _times(profile: Profile | None, program: ProgramStats) -> Times:
 
 
 def _regions(part: ExplainedProgram, times: Times) -> Iterator[_Region]:
-    """Yield the calls of a compiled program: what each is, what it took, and its operations.
+    """Yield the calls of a compiled program with their descriptions, times and operations.
 
-    Values that are passed between calls have the numbers that they have in the whole program; others have further ones.
+    Values passed between calls keep their numbers from the whole program; others get new numbers.
     """
     fresh = itertools.count(1 + max(part.graph.value_avals(), default=-1))
     for k, call in enumerate(part.regions):
@@ -316,7 +316,7 @@ def _body_of(graph: Graph) -> html.Raw:
 
 
 def _folded(title: object, inside: html.Raw, opened: bool, name: str = "") -> html.Raw:
-    # the name is inside: a browser opens what holds the target of a link
+    # the name is inside: a browser opens the element that contains a link's target
     inside = html.tag("div", inside, id=name) if name else inside
     attributes = {"open": "open"} if opened else {}
     return html.tag("details", html.tag("summary", title), inside, **attributes)

@@ -1,4 +1,4 @@
-"""Pieces of HTML, with everything from outside escaped, for notebooks and for pages that need no network."""
+"""HTML elements with all outside text escaped, for notebooks and for pages without a network."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ STYLE = """
 
 
 class Raw(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
 
 def escape(value: object) -> str:
-    """Return a value as HTML: text is escaped, and `Raw` stays as it is.
+    """Return a value as HTML: text is escaped, `Raw` is unchanged.
 
     >>> escape("a < b"), escape(Raw("<b>a</b>"))
     ('a &lt; b', '<b>a</b>')
@@ -47,7 +47,7 @@ def escape(value: object) -> str:
 
 
 def tag(name: str, *inside: object, **attributes: str) -> Raw:
-    """Return an element; ``class_`` stands for ``class``.
+    """Return an element; ``class_`` means ``class``.
 
     >>> tag("td", "a & b", class_="number")
     '<td class="number">a &amp; b</td>'
@@ -65,11 +65,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], numbers: Seque
 
 
 def fragment(*inside: object) -> str:
-    """Return what a notebook shows in the place of a value."""
+    """Return HTML that a notebook shows for a value."""
     return tag("div", tag("style", Raw(STYLE)), *inside, class_="gtrace")
 
 
 def page(title: str, *inside: object) -> str:
-    """Return a page that stands for itself."""
+    """Return a self-contained page."""
     head = tag("head", Raw('<meta charset="utf-8">'), tag("title", title))
     return "<!DOCTYPE html>\n" + tag("html", head, tag("body", Raw(fragment(*inside))), lang="en")

@@ -57,8 +57,8 @@ def line(number: int, event: Event) -> str:
 class InstructionLog:
     """Subscribes to the bus while the settings name a file.
 
-    The file is opened at the first event, in append mode: turning the log off and on again, or running a second
-    process with the same settings, destroys nothing. Lines are numbered over the whole process.
+    The file is opened at the first event, in append mode. So turning the log off and on, or running a second process
+    with the same settings, loses nothing. Lines are numbered over the whole process.
     """
 
     def __init__(self) -> None:
@@ -66,10 +66,10 @@ class InstructionLog:
         self._target = EventFile(self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran)
 
     def configure(self, settings: Config) -> None:
-        """Start, stop or move to another file, as `settings` say.
+        """Start, stop or move to another file, by `settings`.
 
         Raises:
-            ConfigError: no file can be written at that path.
+            ConfigError: the file cannot be written.
         """
         path = settings.instruction_log
         if path is not None:
@@ -96,9 +96,9 @@ class InstructionLog:
             try:
                 target.file.write(line(self._count, event) + "\n")
             except OSError as error:
-                # the program's results matter more than the log of them
+                # the program's results matter more than their log
                 file, target.file = target.file, None
-                with contextlib.suppress(OSError):  # closing writes again what could not be written
+                with contextlib.suppress(OSError):  # closing tries to write the rest again
                     file.close()
                 self.close()
                 warnings.warn(f"the instruction log {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
@@ -131,6 +131,6 @@ def _unwritable(path: str, reason: str) -> ConfigError:
 log = InstructionLog()
 """The log of this process."""
 
-# registered before any handler of the user's program, so it runs after them
+# registered before all handlers of the user's program, so it runs after them
 atexit.register(log.close)
 config.watch(log.configure)

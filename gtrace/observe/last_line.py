@@ -1,7 +1,7 @@
-"""The last line of a terminal, drawn again in place; what the program prints stands above it.
+"""The last line of a terminal, redrawn in place below the program's output.
 
-The live displays of rich write what the program prints to their own file. With the standard error on a terminal and the
-standard output in a file, the file would lack it. Here each text goes where the program sent it, unchanged.
+The live displays of rich write the program's output to their own file. If stderr is a terminal and stdout a file, that
+file would lack the output. Here each text goes unchanged to where the program sent it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, TextIO
 from gtrace.core.base.locks import new_lock
 
 STATUS, BAR = 0, 1
-"""What may be shown; of two, the one that stands later here."""
+"""The kinds of content; the last kind here is shown if there are several."""
 
 
 class LastLine:
-    """The last line of a terminal. Nothing is written where the file is none, or cannot be drawn again."""
+    """The last line of a terminal. If the file is not a terminal, or cannot be redrawn, nothing is written."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -29,13 +29,13 @@ class LastLine:
         self._shown: dict[int, Any] = {}
         self._console: Any = None
         self._drawn = False
-        self._at_start = True  # what comes next begins a line, as far as is known
+        self._at_start = True  # whether the next text begins a line, as far as known
         self._proxies: list[tuple[str, _Above]] = []
 
     @property
     def closed(self) -> bool:
         """Whether nothing can be written any more."""
-        return getattr(self._file, "closed", False)  # a file of the program's own may lack what it does not need
+        return getattr(self._file, "closed", False)  # the program's own file object may lack the attribute
 
     @property
     def usable(self) -> bool:
@@ -47,11 +47,11 @@ class LastLine:
 
     @property
     def width(self) -> int:
-        """Columns for what is shown."""
-        return int(self._rich().width) - 1  # a full line would begin the next one
+        """The number of usable columns."""
+        return int(self._rich().width) - 1  # a full line would wrap
 
     def show(self, kind: int, what: Any) -> None:
-        """Show something that rich prints, in place of what was shown of this kind."""
+        """Show content that rich prints; it replaces earlier content of this kind."""
         with self._lock:
             if not self.usable:
                 return
@@ -60,10 +60,10 @@ class LastLine:
             self._draw()
 
     def clear(self, kind: int, *, keep: bool = False) -> None:
-        """Show this no more.
+        """Stop showing this kind.
 
         Args:
-            keep: leave it on the terminal, and go on below.
+            keep: leave it on the terminal, and continue below.
         """
         with self._lock:
             if self._shown.pop(kind, None) is None:
@@ -77,11 +77,11 @@ class LastLine:
             self.erase()
             proxies, self._proxies = self._proxies, []
             for name, proxy in proxies:
-                if getattr(sys, name) is proxy:  # else the program has put something in its place
+                if getattr(sys, name) is proxy:  # otherwise the program has replaced it
                     setattr(sys, name, proxy.stream)
 
     def erase(self) -> None:
-        """Take the line away until it is drawn again."""
+        """Remove the line until it is drawn again."""
         with self._lock:
             if self._drawn:
                 control = importlib.import_module("rich.control").Control
@@ -91,7 +91,7 @@ class LastLine:
                 self._drawn = False
 
     def forked(self) -> None:
-        """Leave the line to the parent, as in a process that was forked."""
+        """Leave the line to the parent of this forked process."""
         for name, proxy in self._proxies:
             if getattr(sys, name) is proxy:
                 setattr(sys, name, proxy.stream)
@@ -99,12 +99,12 @@ class LastLine:
 
     def _rich(self) -> Any:
         if self._console is None:
-            # rich is imported by those who see something
+            # only those who show something import rich
             self._console = importlib.import_module("rich.console").Console(file=self._file)
         return self._console
 
     def _intercept(self) -> None:
-        """Stand between the program and its streams that end on this terminal."""
+        """Intercept the program's streams that end on this terminal."""
         if not self._proxies:
             for name in ("stdout", "stderr"):
                 stream = getattr(sys, name)
@@ -114,7 +114,7 @@ class LastLine:
                     self._proxies.append((name, proxy))
 
     def _draw(self) -> None:
-        # the program may have printed the beginning of a line, which must not be written over
+        # the program may have printed the beginning of a line, which must not be overwritten
         if self._shown and self._at_start:
             console = self._rich()
             options = console.options.update(width=self.width, height=1)
@@ -125,7 +125,7 @@ class LastLine:
             self._drawn = True
 
     def written(self, proxy: _Above, text: str) -> int:
-        """Write what the program prints above the line."""
+        """Write the program's text above the line."""
         with self._lock:
             self.erase()
             count = proxy.stream.write(text)
@@ -137,10 +137,10 @@ class LastLine:
 
 
 class _Above:
-    """A stream of the program, of which the text stands above the line.
+    """A stream of the program whose text appears above the line.
 
     Attributes:
-        stream: the program's own.
+        stream: the original stream.
     """
 
     def __init__(self, stream: TextIO, line: LastLine) -> None:
@@ -162,21 +162,21 @@ def _inner(file: Any) -> Any:
 
 
 def _terminal(file: TextIO) -> Hashable:
-    """Return what two files have in common if they end on one terminal, and otherwise no two."""
+    """Return a key that two files share exactly if they end on one terminal."""
     if file.isatty():
         try:
             return "terminal", os.fstat(file.fileno()).st_rdev
-        except (AttributeError, OSError):  # a terminal of the program's own, without a file descriptor
+        except (AttributeError, OSError):  # a program's own terminal without a file descriptor
             pass
     return id(file)
 
 
 _lines: weakref.WeakValueDictionary[Hashable, LastLine] = weakref.WeakValueDictionary()
-"""By the terminal: several that show something on one share its line."""
+"""By terminal: all content for one terminal shares its line."""
 
 
 def line_of(file: TextIO) -> LastLine:
-    """Return the line of the terminal on which a file ends."""
+    """Return the line of the terminal that a file writes to."""
     own = _inner(file)
     terminal = _terminal(own)
     line = _lines.get(terminal)
@@ -190,5 +190,5 @@ def _forked() -> None:
         line.forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on every system
+if hasattr(os, "register_at_fork"):  # some systems lack it
     os.register_at_fork(after_in_child=_forked)

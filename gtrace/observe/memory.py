@@ -1,4 +1,4 @@
-"""``gt.memory()``, what Arrays hold now; and ``gt.peak_memory``, what a function will hold while it is interpreted."""
+"""``gt.memory()``: the current memory of Arrays; ``gt.peak_memory``: a function's memory when interpreted."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from gtrace.observe import html
 __all__ = ["memory", "peak_memory"]
 
 MAX_ROWS = 20
-"""Lines printed."""
+"""The number of printed lines."""
 
 
-# -- what there is now
+# -- current memory
 
 
 @attrs.frozen
 class LiveMemory:
-    """What the Arrays that one line made hold.
+    """The memory of the Arrays that one line made.
 
     Attributes:
-        line: the user's; empty: unknown.
-        nbytes: of their values. Arrays that share memory count once.
-        arrays: how many they are.
-        kinds: their types, with how many there are of each.
+        line: the user's line; empty if unknown.
+        nbytes: bytes of their values. Arrays that share memory count once.
+        arrays: the number of Arrays.
+        kinds: the number of Arrays of each type.
     """
 
     line: str
@@ -54,11 +54,11 @@ class LiveMemory:
 
 
 class Memory(list[LiveMemory]):
-    """What lines hold, the most first. It prints, and shows in notebooks, as a table.
+    """The memory by line, largest first. It prints as a table, also in notebooks.
 
     Attributes:
-        pending: Arrays that have no value yet, and so no memory.
-        kept: bytes of values that no Array has any more, and pending operations need.
+        pending: Arrays without a value, and so without memory.
+        kept: bytes of values that only pending operations need.
     """
 
     def __init__(self, lines: Sequence[LiveMemory], pending: int, kept: int = 0) -> None:
@@ -106,9 +106,9 @@ def _cells(row: LiveMemory) -> tuple[str, str, str, str]:
 
 
 def memory() -> Memory:
-    """Return the bytes that Arrays of this process hold, by the user's line that made them.
+    """Return the bytes of this process's Arrays, by the user's line that made them.
 
-    Lines come from Python's `tracemalloc`, and are known of Arrays made while that traces enough frames:
+    Lines come from Python's `tracemalloc`. They are known for Arrays made while it traces enough frames:
     ``tracemalloc.start(25)``, or ``PYTHONTRACEMALLOC=25``.
 
     >>> import gtrace as gt, tracemalloc
@@ -128,7 +128,7 @@ def memory() -> Memory:
             traces.append(x)
         if type(x) is not Array:
             continue
-        tensor = getattr(x, "_buf", None)  # it may be half made, by another thread
+        tensor = getattr(x, "_buf", None)  # another thread may not have finished making it
         if tensor is None:
             pending += type(getattr(x, "_trace", None)) is not Donation
             continue
@@ -153,19 +153,19 @@ def _line(x: Array) -> str:
     return ""
 
 
-# -- what there will be
+# -- predicted memory
 
 
 @attrs.frozen
 class PeakMemory:
-    """What a function will hold while it is interpreted.
+    """The predicted memory of a function when interpreted.
 
     Attributes:
-        inputs: bytes of its arguments, and of Arrays from outside that it uses.
+        inputs: bytes of its arguments, and of outside Arrays that it uses.
         outputs: bytes of its results.
-        peak: the most bytes that are live at one time, inputs included.
-        operation: what is computed then.
-        line: the user's line of that operation; empty: unknown.
+        peak: the most bytes that are live at once, including inputs.
+        operation: the operation that runs at the peak.
+        line: the user's line of that operation; empty if unknown.
     """
 
     inputs: int
@@ -183,18 +183,18 @@ class PeakMemory:
 
 
 def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
-    """Return the most memory that `f` will hold for arguments like these, without running it.
+    """Predict the peak memory of `f` for these arguments, without running it.
 
-    The calls of the interpreter are made in their order on tensors without data, so that values are dropped after
-    their last use and memory is used again as in a run. What a library needs inside one call is not seen. The compiled
-    form of a program needs less, as a rule.
+    The interpreter's calls are made in order on tensors without data. Values are dropped after their last use, and
+    memory is reused, as in a run. Temporary memory inside a library call is not counted. A compiled program usually
+    needs less.
 
     Args:
         args, kwargs: pytrees of arrays, numbers or `gt.ShapeDtypeStruct`.
 
     Raises:
-        ArgumentError: a program of several processes; see `gt.sharding.plan`.
-        ConcretizationError: `f` looks at a value.
+        ArgumentError: the program runs on several processes; see `gt.sharding.plan`.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> x = gt.ShapeDtypeStruct((1024, 1024), "float32")
@@ -227,8 +227,8 @@ class _Meter:
     """Counts the bytes of storages of tensors without data, as they are made and freed.
 
     Attributes:
-        live: bytes.
-        peak: the most that were live; `operation` and `line`: then.
+        live: the current bytes.
+        peak: the most bytes so far, with the `operation` and `line` at that time.
     """
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class _Meter:
                 self.note(0)
 
     def note(self, more: int) -> None:
-        """Remember the peak, if there is one with so many more bytes."""
+        """Update the peak for this many additional bytes."""
         if self.live + more > self.peak:
             self.peak = self.live + more
             if self._node is not None:
@@ -266,10 +266,10 @@ class _Meter:
         return out
 
     def mode(self) -> Any:
-        """Return a mode in which every tensor that torch makes is counted."""
+        """Return a mode that counts every tensor that torch makes."""
         meter = self
 
-        class Counting(DISPATCH_MODE.get()):  # type: ignore[misc]  # looked up when it is needed
+        class Counting(DISPATCH_MODE.get()):  # type: ignore[misc]  # looked up at first use
             def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
                 out = function(*args, **(kwargs or {}))
                 for x in out if isinstance(out, (tuple, list)) else (out,):
@@ -279,7 +279,7 @@ class _Meter:
         return Counting()
 
     def run(self, route: Route | Parts) -> TensorFunction:
-        """Return what the engine does to run a route, with interpreters whose memory is counted."""
+        """Return a function that runs a route as the engine does, with interpreters whose memory is counted."""
         if isinstance(route, Parts):
             calls = route.calls
             assert isinstance(calls, CallSequence)  # other calls have shardings
@@ -305,7 +305,7 @@ class _Meter:
         return interpreter(graph, self._around)
 
     def _around(self, node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
-        # of a loop or a branch: the most that one run of a body holds
+        # for a loop or branch, the peak of one run of a body
         inside = max((_body_bytes(sub.graph) for sub in subgraphs(node.params)), default=0)
 
         def call(*operands: torch.Tensor) -> Any:
@@ -319,7 +319,7 @@ class _Meter:
             except UnsupportedTorchError:
                 raise
             except (RuntimeError, NotImplementedError):
-                return self._results(node)  # it needs values
+                return self._results(node)  # the function reads values
 
         return call
 
@@ -329,7 +329,7 @@ class _Meter:
 
 
 def _body_bytes(graph: Graph) -> int:
-    """Return the most bytes that a body holds beside its inputs."""
+    """Return the peak bytes of a body beside its inputs."""
     return _body_peak(graph) - sum(a.nbytes for a in graph.avals)
 
 

@@ -1,4 +1,4 @@
-"""Timelines as a page: one file of HTML that a browser shows without a network, to zoom, pan and point at."""
+"""Timelines as a page: one HTML file that works without a network, with zoom, pan and hints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gtrace.observe.timeline import Timeline, summary
 
 
 def timeline_page(timelines: Sequence[Timeline]) -> str:
-    """Return the page of runs, below one another with one time axis."""
+    """Return the page of runs, one below the other, with one time axis."""
     data = {
         "colours": SPAN_COLOURS,
         "operationColours": OPERATION_COLOURS,
         "runs": [_run(timeline) for timeline in timelines],
     }
-    # inside a script element, the text must not contain what ends it, or what begins a comment
+    # text inside a script element must not contain its end tag, or the start of a comment
     text = json.dumps(data).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
     template = resources.files("gtrace.observe").joinpath("timeline.html").read_text(encoding="utf-8")
     before, mark, after = template.partition("__DATA__")

@@ -1,4 +1,4 @@
-"""Timelines as pictures, by matplotlib, which the extra ``gtrace[plot]`` brings."""
+"""Timelines as pictures by matplotlib, which the extra ``gtrace[plot]`` installs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPAN_COLOURS = {
     "load": "#8c6bb1",
     "collective": "#2f4b7c",
 }
-"""By the kind of a span."""
+"""Colours of kinds of spans."""
 
 OPERATION_COLOURS = {
     "product": "#c0392b",
@@ -30,16 +30,16 @@ OPERATION_COLOURS = {
     "collective": "#2f4b7c",
     "other": "#5d6d7e",
 }
-"""By the kind of an operation."""
+"""Colours of kinds of operations."""
 
 WIDTH, LANE = 14.0, 0.5
-"""Inches: of the picture, and of a lane."""
+"""In inches: the width of the picture, and the height of a lane."""
 
 LEFT, RIGHT, ABOVE, BELOW, LEGEND = 1.75, 0.2, 0.6, 0.45, 0.6
-"""Inches: what is left free beside, above (title and names of swaps) and below a panel, and for the legend."""
+"""In inches: margins beside, above (title and names of swaps) and below a panel, and for the legend."""
 
 COLUMNS = 2400
-"""Spans of one kind that are closer than the width of the time axis over this are drawn as one."""
+"""Spans of one kind that are closer than the width of the time axis divided by this are drawn as one."""
 
 _LETTER = 0.0062
 """The width of a letter, as a fraction of the time axis."""
@@ -59,10 +59,10 @@ def matplotlib_module(name: str) -> ModuleType:
 
 
 def draw(timelines: Sequence[Timeline], path: str | Path) -> None:
-    """Draw runs below one another, with one time axis, to a file of the type that its suffix says.
+    """Draw runs one below the other, with one time axis, to a file whose suffix sets its type.
 
     Raises:
-        ArgumentError: matplotlib is not installed, or has no such type.
+        ArgumentError: matplotlib is not installed, or does not support the type.
     """
     figure = matplotlib_module("figure").Figure()
     known = figure.canvas.get_supported_filetypes()
@@ -107,13 +107,13 @@ def _lane(axes: Any, lane: Lane, row: int, end: float) -> None:
             continue
         bars = _merged([(s.start, s.end) for s in lane.spans if s.kind == kind], end / COLUMNS)
         height = 0.42 if kind == "collective" else 0.72
-        # the edge keeps what is shorter than a pixel visible
+        # the edge keeps parts shorter than a pixel visible
         axes.broken_barh(
             bars, (row - height / 2, height), facecolors=colour, edgecolors=colour, linewidth=0.4, zorder=2
         )
     for number, (kind, colour) in enumerate(OPERATION_COLOURS.items()):
         times = [operation.at for s in lane.spans for operation in s.operations if operation.kind == kind]
-        # each kind at its own height, so that none hides another where they are dense
+        # each kind has its own height, so that none hides another where they are dense
         y = row - 0.33 + 0.66 * number / len(OPERATION_COLOURS)
         bars = _merged([(at, at) for at in times], end / COLUMNS)
         axes.broken_barh(bars, (y, 0.66 / len(OPERATION_COLOURS)), facecolors=colour, edgecolors=colour,
@@ -131,7 +131,7 @@ def _lane(axes: Any, lane: Lane, row: int, end: float) -> None:
 
 
 def _merged(parts: list[tuple[float, float]], least: float) -> list[tuple[float, float]]:
-    """Return (start, width) of parts, those that are closer than `least` put together."""
+    """Return (start, width) of parts, after merging those that are closer than `least`."""
     joined: list[list[float]] = []
     for start, end in sorted(parts):
         if joined and start - joined[-1][1] < least:
@@ -142,7 +142,7 @@ def _merged(parts: list[tuple[float, float]], least: float) -> list[tuple[float,
 
 
 def _compiled_stretches(axes: Any, timeline: Timeline, end: float) -> None:
-    """Mark from when to when compiled programs ran, with a line above their lane."""
+    """Mark the times of compiled programs by a line above their lane."""
     for row, lane in enumerate(timeline.lanes):
         runs = [(s.start, s.end) for s in lane.spans if s.kind == "run compiled"]
         parts = _merged(runs, end / 100)
@@ -151,7 +151,7 @@ def _compiled_stretches(axes: Any, timeline: Timeline, end: float) -> None:
 
 
 def _swaps(axes: Any, timeline: Timeline, end: float) -> None:
-    """Draw an arrow from each compile to the first run of what it made; names stand above, as far as there is room."""
+    """Draw an arrow from each compile to the first run of its program, with names above if there is room."""
     rows = {id(span): row for row, lane in enumerate(timeline.lanes) for span in lane.spans}
     made = sorted((span for span in timeline.spans if span.swap is not None), key=_swapped_at)
     free = -1.0

@@ -1,4 +1,4 @@
-"""``gt.profile()``: where a stretch of a program spends its time, operation by operation and region by region."""
+"""``gt.profile()``: the time of each operation and each region of a program."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from gtrace.observe import html
 __all__ = ["profile"]
 
 MAX_ROWS = 30
-"""Rows of each kind that are printed."""
+"""The number of printed rows of each kind."""
 
 SHARES = ("products", "memory", "overhead", "compiling", "python")
 
 
 @attrs.define
 class Timing:
-    """What an operation of an interpreted program, or a region of a compiled one, took.
+    """The time of an operation of an interpreted program, or of a region of a compiled one.
 
     Attributes:
-        name: of the operation; or what the region is, in words.
-        signature: of the program.
-        line: the user's; empty: unknown.
-        calls: how often it ran.
-        seconds: in all calls.
-        product: whether it is a product of matrices or the like.
+        name: the operation's name, or the region's description.
+        signature: the program's signature.
+        line: the user's line; empty if unknown.
+        calls: the number of runs.
+        seconds: the time of all calls.
+        product: whether it is a matmul or a similar product.
         place: its value in the canonical graph; None for a region.
     """
 
@@ -72,13 +72,13 @@ def _is_product(node: Node) -> bool:
 
 
 class Profile:
-    """What `profile` measured; complete at the end of the block. It prints, and shows in notebooks, as tables.
+    """The results of `profile`, complete at the end of the block. It prints as tables, also in notebooks.
 
     Attributes:
-        operations: of interpreted programs, the costliest first.
-        regions: of compiled programs, the costliest first.
-        seconds: of the block.
-        recorded: operations that were recorded.
+        operations: operations of interpreted programs, most expensive first.
+        regions: regions of compiled programs, most expensive first.
+        seconds: the time of the block.
+        recorded: the number of recorded operations.
     """
 
     def __init__(self) -> None:
@@ -99,12 +99,12 @@ class Profile:
 
     @property
     def operations(self) -> list[Timing]:
-        """The operations of interpreted programs, the costliest first."""
+        """The operations of interpreted programs, most expensive first."""
         return self._sorted(lambda timing: timing.place is not None)
 
     @property
     def regions(self) -> list[Timing]:
-        """The regions of compiled programs, the costliest first."""
+        """The regions of compiled programs, most expensive first."""
         return self._sorted(lambda timing: timing.place is None)
 
     def _sorted(self, chosen: Callable[[Timing], bool]) -> list[Timing]:
@@ -112,12 +112,12 @@ class Profile:
 
     @property
     def shares(self) -> dict[str, float]:
-        """What the time of the block went to, as fractions of it.
+        """The parts of the block's time, as fractions.
 
-        `products`: products of matrices and the like; in compiled programs as long as they take interpreted. `memory`:
-        all other operations, which take as long as their memory does. `overhead`: what runs programs around their
-        operations, and canonicalizing new ones. `compiling`: compiling here, and waiting for the worker. `python`: the
-        rest, which includes recording. With several threads, all but `python` may add up to more than 1.
+        `products`: matmuls and similar operations; in compiled programs, their interpreted times. `memory`: all other
+        operations, whose time goes to reading and writing memory. `overhead`: running programs around their operations,
+        and canonicalizing new ones. `compiling`: compiling here, and waiting for the worker. `python`: the rest,
+        including recording. With several threads, the other parts may add up to more than 1.
         """
         products = sum(timing.seconds for timing in self.operations if timing.product)
         inside = sum(timing.seconds for timing in self._timings.values())
@@ -228,7 +228,7 @@ class Profile:
             timing.seconds += seconds
 
     def _measure_products(self, program: Program) -> None:
-        """Find what the products of a compiled program take, by interpreting it once on zeros."""
+        """Measure the products of a compiled program by interpreting it once on zeros."""
         signature, graph = program.signature.exact, program.graph
         known = [t for t in self.operations if t.signature == signature]
         if known:
@@ -243,7 +243,7 @@ class Profile:
                 inside.clear()
                 run([torch.zeros(a.shape, dtype=a.dtype, device=a.device) for a in graph.avals])
         except GtraceError:
-            return  # it does not take zeros: unknown
+            return  # it does not accept zeros, so the times are unknown
         self._products[signature] = sum(inside)
 
     # -- showing
@@ -288,7 +288,7 @@ def _cells(timing: Timing) -> tuple[str, ...]:
 
 
 def _union(parts: Iterable[tuple[float, float]]) -> float:
-    """Return the length of what intervals cover together.
+    """Return the total length that intervals cover.
 
     >>> _union([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)])
     4.0
@@ -301,13 +301,13 @@ def _union(parts: Iterable[tuple[float, float]]) -> float:
 
 
 def profile() -> Profile:
-    """Return a context in which the operations of interpreted, and the regions of compiled programs are timed.
+    """Return a context that times the operations of interpreted programs and the regions of compiled ones.
 
-    Programs that are recorded inside it know the user's line of each operation. It slows programs by some microseconds
-    for each operation; on a GPU it waits for each. It holds for all threads.
+    Programs recorded inside it know the user's line of each operation. It slows each operation by some microseconds; on
+    a GPU it waits for each. It applies to all threads.
 
     Raises:
-        ArgumentError: (when entered) inside another profile, or a second time.
+        ArgumentError: (when entered) it is entered twice, or inside another profile.
 
     >>> import gtrace as gt
     >>> with gt.config(auto_compile=False), gt.profile() as p:

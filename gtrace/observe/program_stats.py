@@ -1,4 +1,4 @@
-"""Records of what programs have cost and saved."""
+"""Records of the costs and savings of programs."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ class ProgramStats:
     """The ledger of one program. Times are in seconds.
 
     Attributes:
-        signature: exact signature, 32 digits, of which tables and logs show 12. Inputs of other strides, or another
-            backend, compile on their own and have a record of their own.
-        structural: the signature with sizes and scalars left open.
+        signature: exact signature, 32 digits; tables and logs show 12. Inputs with other strides, or another backend,
+            have their own compiled code and record.
+        structural: the signature without sizes and scalars.
         ops: names of the operations, in canonical order.
-        tier: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower).
-        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: runs, by how they ran.
-        compile_seconds: spent in the compiler.
-        expected_compile_seconds: what compiling should cost, judged by the compiles so far.
-        break_even_calls: compiled calls that pay for the compile; None if it never ran both ways, or if compiling
-            does not make it faster.
-        saved_seconds: interpreted minus compiled time of the compiled calls, the compile itself not counted; None if it
-            was never interpreted.
-        reason: why it is "failed" or "demoted", or stays "interpreted" whatever it costs; else empty.
-        open_sizes: the sizes that its compiled program leaves open, such as "input 0 dim 0"; it is shared by all
-            programs of the structure that differ in these.
+        tier: "interpreted", "compiled", "failed" (the compiler failed) or "demoted" (compiled, but slower).
+        interpreted_calls, interpreted_seconds, compiled_calls, compiled_seconds: runs of each kind.
+        compile_seconds: time spent in the compiler.
+        expected_compile_seconds: the expected compile time, from earlier compiles.
+        break_even_calls: compiled calls that pay for the compile; None if it never ran both ways, or compiling does not
+            make it faster.
+        saved_seconds: interpreted minus compiled time of the compiled calls, without the compile; None if it was never
+            interpreted.
+        reason: why it is "failed" or "demoted", or always stays "interpreted"; otherwise empty.
+        open_sizes: the sizes that its compiled code leaves open, such as "input 0 dim 0". All programs of the structure
+            that differ only there share the code.
         compiling: whether the worker is compiling it.
-        library_share: the fraction of its interpreted time that libraries take for matrix products and the like, which
-            compiling cannot shorten; None: not measured yet, or there are none.
-        origin: who compiled it: "process" (this one), "worker" or "cache" (an earlier run); empty: nobody.
-        verdict: all that in words.
+        library_share: the fraction of its interpreted time in library calls such as matmuls, which compiling cannot
+            shorten; None if there are none, or they were not measured yet.
+        origin: where it was compiled: "process" (this one), "worker" or "cache" (an earlier run); empty if nowhere.
+        verdict: a summary in words.
     """
 
     signature: str
@@ -53,12 +53,12 @@ class ProgramStats:
 
     @property
     def calls(self) -> int:
-        """Runs of the program, interpreted or compiled."""
+        """The number of runs, interpreted or compiled."""
         return self.interpreted_calls + self.compiled_calls
 
     @property
     def total_seconds(self) -> float:
-        """Time spent on the program: interpreting, running compiled, and compiling."""
+        """Time spent on the program: interpreted runs, compiled runs, and compiling."""
         return self.interpreted_seconds + self.compiled_seconds + self.compile_seconds
 
 
@@ -67,12 +67,12 @@ class Totals:
     """Sums over all programs. Times are in seconds.
 
     Attributes:
-        programs: how many there are.
+        programs: the number of programs.
         calls: runs, interpreted or compiled.
-        compiles: programs that the compiler finished, in this process or in its worker.
-        loaded: programs that were found compiled on disk.
-        as_recorded: runs of programs of new sizes, which are in no program's ledger.
-        saved_seconds: what the compiled calls saved, the compiles not counted, where it is known.
+        compiles: compilations that ended in this process or its worker.
+        loaded: compiled programs that were found on disk.
+        as_recorded: runs of new sizes without preparation, which no ledger counts.
+        saved_seconds: known savings of compiled calls, without the compiles.
     """
 
     programs: int

@@ -1,4 +1,4 @@
-"""What a terminal shows while compilers work: how much of what somebody waits for is done."""
+"""The progress line of a terminal while compilers work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gtrace.core.ir.signature import short
 from gtrace.observe.last_line import STATUS, LastLine, line_of
 
 SHOW_AFTER = 1.0
-"""Seconds of waiting before the line is shown."""
+"""Seconds of waiting before the line appears."""
 
 TURN = 0.1
-"""Seconds between two pictures of the spinner."""
+"""Seconds between two frames of the spinner."""
 
 
 class ProgressLine:
-    """The last line of the terminal: what is waited for, else what is compiled, else what a command says of itself.
+    """The last line of the terminal. It shows what a call waits for, else what compiles, else a command's status.
 
-    It is shown while there is one of them.
+    It is visible while there is one of them.
     """
 
     def __init__(self) -> None:
@@ -36,11 +36,11 @@ class ProgressLine:
         self._lock = new_lock()
 
     def show_waits(self) -> Callable[[], None]:
-        """Show how much is done of what a call waits for; returns the function that ends that."""
+        """Show the progress of waiting calls; return a function that stops this."""
         return bus.subscribe(self._waiting, Awaiting)
 
     def show_compiles(self) -> Callable[[], None]:
-        """Show every compile; returns the function that ends that."""
+        """Show every compile; return a function that stops this."""
         stops = [
             bus.subscribe(self._started, CompileStarted),
             bus.subscribe(self._ended, CompileFinished, CompileFailed),
@@ -54,13 +54,13 @@ class ProgressLine:
         return stop
 
     def show_command(self, text: str) -> None:
-        """Show what a command is doing; an empty text ends that."""
+        """Show a command's status; an empty text ends that."""
         with self._lock:
             self._command = text
             self._draw()
 
     def forked(self) -> None:
-        """Show nothing, as in a process that was forked: the threads that draw are the parent's."""
+        """Show nothing in this forked process, because the drawing threads belong to the parent."""
         self._line = self._spinner = self._timer = None
         self._awaited = self._compiled = self._command = ""
 
@@ -114,9 +114,9 @@ class ProgressLine:
 
 
 line = ProgressLine()
-"""The line of this process. Waits are shown if the standard error is a terminal."""
+"""The line of this process. It shows waits if stderr is a terminal."""
 
 if sys.stderr is not None and sys.stderr.isatty():
     line.show_waits()
-if hasattr(os, "register_at_fork"):  # not on every system
+if hasattr(os, "register_at_fork"):  # some systems lack it
     os.register_at_fork(after_in_child=line.forked)

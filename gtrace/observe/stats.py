@@ -1,4 +1,4 @@
-"""``gt.stats()``: what each program has cost and saved so far, and a verdict in plain English."""
+"""``gt.stats()``: the costs and savings of each program so far, with a verdict in plain English."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["stats"]
 
 
 class Stats(list[ProgramStats]):
-    """A list of `ProgramStats`, the costliest first, with their `totals`. It prints as a table, also in notebooks."""
+    """A list of `ProgramStats`, most expensive first, with their `totals`. It prints as a table, also in notebooks."""
 
     def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0, as_recorded: int = 0) -> None:
         super().__init__(programs)
@@ -27,7 +27,7 @@ class Stats(list[ProgramStats]):
         self._as_recorded = as_recorded
 
     def __str__(self) -> str:
-        # rich is imported by those who see something
+        # only those who print a table import rich
         text: str = importlib.import_module("gtrace.observe.table").as_text(self, self.totals)
         return text
 
@@ -58,7 +58,7 @@ class Stats(list[ProgramStats]):
 
 
 def stats() -> Stats:
-    """Return the ledger of every program this process has met, sorted by the time spent on each.
+    """Return the ledger of every program in this process, sorted by the time spent on each.
 
     >>> import gtrace as gt
     >>> with gt.config(auto_compile=False):
@@ -77,7 +77,7 @@ def collect(source: Engine) -> Stats:
 
 
 def snapshot(program: Program, source: Engine) -> ProgramStats:
-    """Return the ledger of one program as it is now, with the verdict that today's settings give."""
+    """Return the current ledger of one program, with the verdict under the current settings."""
     settings = config.current
     policy = policies.Policy(settings.auto_compile, settings.compile, settings.hot_threshold, settings.min_seq)
     ledger = ProgramStats(
@@ -99,7 +99,7 @@ def snapshot(program: Program, source: Engine) -> ProgramStats:
 
 
 def verdict(program: ProgramStats, policy: policies.Policy) -> str:
-    """Say in plain English whether compiling `program` pays under the settings in `policy`."""
+    """Return in plain English whether compiling `program` pays under the settings in `policy`."""
     if program.tier in ("failed", "demoted"):
         return f"{program.tier}: {program.reason}"
     if program.reason:

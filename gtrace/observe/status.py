@@ -1,6 +1,6 @@
-"""What this process is doing, for ``gtrace top``: a socket that its owner alone can open, in a folder of his own.
+"""The status of this process for ``gtrace top``: a socket in a private folder of its user.
 
-A thread waits at the socket and works only when somebody asks. The folder has a socket for each program, PID.sock.
+A thread waits at the socket and works only on request. The folder has a socket PID.sock for each program.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from gtrace.core.runtime.worker.client import worker
 from gtrace.observe.stats import snapshot
 
 SHOWN = 20
-"""Programs that are told of."""
+"""The number of reported programs."""
 
 PAUSE = 0.05
-"""Seconds after an answer before the next one, at least: whoever asks without end costs the program little."""
+"""The minimal seconds between two answers, so that endless requests cost the program little."""
 
 
 LONGEST = 80
-"""Letters of the folder: the path of a socket has 107 at most."""
+"""The maximal length of the folder's path; the path of a socket has at most 107 letters."""
 
 
 def folders() -> list[Path]:
-    """Return where sockets of the user's programs may be; this process has its own in the first.
+    """Return folders for the sockets of the user's programs; the first holds that of this process.
 
-    Another program may have another environment: one that cron has started has no runtime folder.
+    Other programs may have another environment: one started by cron has no runtime folder.
 
     Raises:
-        OSError: there are no such sockets.
+        OSError: the system has no such sockets.
     """
     if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
         raise OSError("this system has no Unix sockets")
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    # after `su`, it names a folder of the other user
+    # after `su`, the variable names another user's folder
     paths = [Path(runtime, "gtrace")] if runtime and os.access(runtime, os.W_OK) else []
     paths += [Path(parent, f"gtrace-{os.getuid()}") for parent in (os.environ.get("TMPDIR") or "/tmp", "/tmp")]
     return list(dict.fromkeys(path for path in paths if len(str(path)) <= LONGEST))
 
 
 def is_private(path: Path) -> bool:
-    """Whether a folder is there and belongs to the user alone."""
+    """Whether a folder exists and belongs to the user alone."""
     try:
         found = path.lstat()
     except OSError:
@@ -72,7 +72,7 @@ def folder() -> Path:
     """Return the folder of this process's socket.
 
     Raises:
-        OSError: it cannot be made, or somebody else has it.
+        OSError: it cannot be made, or belongs to somebody else.
     """
     path = folders()[0]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def folder() -> Path:
 
 
 def status() -> dict[str, Any]:
-    """Return what this process is doing. Times are in seconds; `programs` has the `SHOWN` that took most."""
+    """Return the status of this process. Times are in seconds; `programs` holds the `SHOWN` most expensive ones."""
     programs = list(engine.programs.values())
     most = heapq.nlargest(SHOWN, programs, key=lambda program: program.ledger.seconds)
     return {
@@ -120,18 +120,18 @@ def _worker() -> str:
 
 
 def _memory() -> int:
-    """Return the bytes of memory of this process; where the system does not say, the most that it had."""
+    """Return the current memory of this process in bytes; the peak if the system does not tell."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        resource = importlib.import_module("resource")  # not on every system
+        resource = importlib.import_module("resource")  # some systems lack it
         most: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
 
 
 class StatusServer:
-    """Answers while the settings say so."""
+    """Answers requests while the settings enable it."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -139,7 +139,7 @@ class StatusServer:
         self._path: Path | None = None
 
     def configure(self, settings: Config) -> None:
-        """Start or stop, as `settings` say. A program that cannot be watched runs all the same, after a warning."""
+        """Start or stop, by `settings`. If the socket fails, the program runs on after a warning."""
         with self._lock:
             if settings.status and self._socket is None:
                 try:
@@ -152,7 +152,7 @@ class StatusServer:
 
     def _open(self) -> None:
         path = folder() / f"{os.getpid()}.sock"
-        path.unlink(missing_ok=True)  # of a process that had this number
+        path.unlink(missing_ok=True)  # left by an earlier process with this number
         made = socket.socket(socket.AF_UNIX)
         try:
             made.bind(str(path))
@@ -177,7 +177,7 @@ class StatusServer:
             path.unlink(missing_ok=True)
 
     def forked(self) -> None:
-        """Leave the socket to the parent, as in a process that was forked: that is the program that people watch."""
+        """Leave the socket to the parent of this forked process, which is the program that people watch."""
         made, self._socket, self._path = self._socket, None, None
         if made is not None:
             made.close()
@@ -188,16 +188,16 @@ class StatusServer:
                 connection, _ = listening.accept()
             except OSError:  # it was closed
                 return
-            with connection, contextlib.suppress(OSError):  # who asked may be gone
+            with connection, contextlib.suppress(OSError):  # the client may be gone
                 connection.settimeout(2.0)
                 connection.sendall(json.dumps(status()).encode())
             time.sleep(PAUSE)
 
 
 server = StatusServer()
-"""The one of this process."""
+"""The server of this process."""
 
 config.watch(server.configure)
 atexit.register(server.close)
-if hasattr(os, "register_at_fork"):  # not on every system
+if hasattr(os, "register_at_fork"):  # some systems lack it
     os.register_at_fork(after_in_child=server.forked)

@@ -1,4 +1,4 @@
-"""``gt.stats()`` as a table: in a terminal by rich, which is imported when there is something to print; as HTML."""
+"""``gt.stats()`` as a table: by rich in a terminal, or as HTML. rich is imported at the first print."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from gtrace.observe import html
 from gtrace.observe.program_stats import ProgramStats, Totals
 
 MAX_ROWS = 20
-"""Programs shown; the line below the table counts the others."""
+"""The number of shown programs; a line below the table counts the others."""
 
 COLUMNS = ("signature", "ops", "calls", "tier", "interpreted", "compiled", "compiling", "saved", "verdict")
 NUMBERS = ("ops", "calls", "interpreted", "compiled", "compiling", "saved")
-"""Columns that are aligned to the right."""
+"""The right-aligned columns."""
 
 GIVE_WAY = ("compiling", "interpreted", "ops", "compiled", "saved", "signature", "verdict")
-"""Columns that are left out, one after another, where there is little room."""
+"""The columns that are dropped in turn if there is little room."""
 
 TIERS = {"compiled": "green", "failed": "red", "demoted": "yellow", "compiling": "cyan"}
 """The colours of tiers."""
 
 
 class _Console(Console):
-    """A console that leaves a closed pipe to its caller, in place of ending the program."""
+    """A console that reports a closed pipe to its caller, instead of ending the program."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 class FittingTable:
-    """A table with the columns for which there is room. The last column gets what is left.
+    """A table that drops columns if there is little room. The last column gets the remaining width.
 
     Args:
         columns: their names.
-        rows: texts; those of the last column say themselves what happens where they are too long.
-        numbers: the columns that are aligned to the right.
-        give_way: the columns that are left out, one after another, where there is little room; empty ones first.
-        least: letters of the last column at least.
-        options: of rich's table.
+        rows: texts; those of the last column define their own overflow.
+        numbers: the right-aligned columns.
+        give_way: the columns to drop in turn; empty ones go first.
+        least: the minimal width of the last column.
+        options: options of rich's table.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ def render(stats: Sequence[ProgramStats]) -> FittingTable:
     rows = []
     for program in _shown(stats)[:MAX_ROWS]:
         *plain, verdict = _cells(program)
-        # text, not markup: a compiler's message may hold square brackets
+        # text, not markup: a compiler's message may contain square brackets
         plain[COLUMNS.index("tier")] = Text(program.tier, style=TIERS.get(program.tier, ""))
         rows.append((*plain, Text(printable(verdict), overflow="fold")))
     return FittingTable(COLUMNS, rows, NUMBERS, GIVE_WAY, 14)
@@ -127,7 +127,7 @@ def as_html(stats: Sequence[ProgramStats], totals: Totals) -> str:
 
 
 def write(stats: Sequence[ProgramStats], totals: Totals, file: TextIO) -> None:
-    """Write the table to `file`: in colour on a terminal, else as plain text of whatever width it needs."""
+    """Write the table to `file`: in colour on a terminal, else as plain text of any width."""
     terminal = file.isatty()
     plain = {} if terminal else {"color_system": None, "width": 200}
     _write(stats, totals, _Console(file=file, force_terminal=terminal, **plain))  # type: ignore[arg-type]

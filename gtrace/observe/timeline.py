@@ -1,8 +1,8 @@
-"""Timelines: instruction logs read back as spans in lanes, for pictures, pages and Chrome traces.
+"""Timelines: instruction logs parsed into spans and lanes, for pictures, pages and Chrome traces.
 
-Lanes are the threads, which record and canonicalize; the worker, which compiles; and the shards, which run programs.
-The logs of ``gtrace trace`` have durations, threads and lines. Those of `GT_INSTRUCTION_LOG` have milliseconds only:
-there, a run begins at the line before it.
+Lanes are threads, which record and canonicalize, the worker, which compiles, and shards, which run programs. Logs of
+``gtrace trace`` have durations, threads and lines. Logs of `GT_INSTRUCTION_LOG` have only milliseconds: there, a run
+begins at the line before it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _DETAILS = re.compile(
 )
 _FIELD = re.compile(r"(\w+)=(\S+)")
 _START = {"pid": r"\d{1,20}", "rank": r"\d{1,20}", "wall": r"\d{1,15}(\.\d+)?", "run": r"\S+"}
-"""What the first line of a log of `gtrace trace` has, and how it looks."""
+"""The mark and the pattern of the first line of a `gtrace trace` log."""
 
 GAP = 2e-3
-"""Seconds without a recorded operation after which another span of recording begins."""
+"""Seconds without a recorded operation that end a span of recording."""
 
 LEAST = 1e-6
-"""Seconds of a span at least: the resolution of the logs."""
+"""The minimal length of a span: the resolution of the logs."""
 
 SPANS = ("record", "canonicalize", "run interpreted", "run compiled", "compile", "load", "collective")
 """The kinds of spans."""
@@ -62,7 +62,7 @@ def kind_of(operation: str) -> str:
 
 @attrs.frozen
 class Operation:
-    """An operation that was recorded.
+    """A recorded operation.
 
     Attributes:
         at: seconds since the start of the run.
@@ -80,16 +80,16 @@ class Operation:
 
 @attrs.define(eq=False)
 class Span:
-    """Something that took time.
+    """An event with a duration.
 
     Attributes:
         kind: one of `SPANS`.
         start, end: seconds since the start of the run.
-        line: the user's; empty: unknown.
-        sequence: the beginning of the program's signature; empty: it is about none.
-        details: the rest, in words.
-        operations: for a recording: what was recorded.
-        swap: for a compile or a load: the first run of what it made; None: there was none.
+        line: the user's line; empty if unknown.
+        sequence: the first digits of the program's signature; empty if there is no program.
+        details: other information, as text.
+        operations: for a recording, the recorded operations.
+        swap: for a compile or load, the first run of its program; None if there was none.
     """
 
     kind: str
@@ -107,17 +107,17 @@ class Span:
 
     @property
     def name(self) -> str:
-        """What it is called in a picture."""
+        """Its name in a picture."""
         return f"{self.kind} {self.sequence}".strip()
 
 
 @attrs.define(eq=False)
 class Lane:
-    """Where the spans of one thread, worker or shard are. They do not overlap, or lie within one another.
+    """The spans of one thread, worker or shard. They are disjoint or nested.
 
     Attributes:
-        process: the number of the process in the run, from 0.
-        name: what it is called.
+        process: the index of the process in the run.
+        name: its name.
     """
 
     process: int
@@ -130,8 +130,8 @@ class Process:
     """A process of a run.
 
     Attributes:
-        pid: its number; 0: unknown.
-        rank: which of those it is that share the work.
+        pid: its process id; 0 if unknown.
+        rank: its rank among the processes that share the work.
     """
 
     pid: int
@@ -144,9 +144,9 @@ class Timeline:
     """A run.
 
     Attributes:
-        name: of the run.
-        processes: those that it had.
-        lanes: in the order in which they are shown.
+        name: the name of the run.
+        processes: its processes.
+        lanes: its lanes in display order.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Timeline:
     lanes: list[Lane]
 
     def title(self, lane: Lane) -> str:
-        """Return what a lane is called beside those of other processes."""
+        """Return the name of a lane among those of other processes."""
         if len(self.processes) == 1:
             return lane.name
         process = self.processes[lane.process]
@@ -175,7 +175,7 @@ class Timeline:
 
 @attrs.frozen
 class Row:
-    """One line of a log, taken apart."""
+    """One parsed line of a log."""
 
     at: float
     number: int
@@ -193,7 +193,7 @@ class Row:
 
 
 def parse_row(text: str) -> Row | None:
-    """Return one line of a log; None if it is none, as the last one of a process that was killed.
+    """Parse one line of a log; None if it is incomplete, as the last line of a killed process may be.
 
     >>> parse_row("  3.801s | #0152 | RUN      | SHARD 0  | graph    | sequence=abc123def456 (COMPILED)").command
     'graph'
@@ -202,7 +202,7 @@ def parse_row(text: str) -> Row | None:
     if found is None:
         return None
     details = _DETAILS.fullmatch(found["details"])
-    assert details is not None  # every part may be missing
+    assert details is not None  # every group of the pattern is optional
     return Row(
         float(found["at"]),
         int(found["number"]),
@@ -217,18 +217,17 @@ def parse_row(text: str) -> Row | None:
 
 
 def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
-    """Return the runs whose logs are given, in the order of their first logs.
+    """Return the runs in these logs, in the order of their first logs.
 
-    Logs of the processes of one run are put together. A file of `GT_INSTRUCTION_LOG`, to which several runs were
-    appended, gives several.
+    Logs of one run's processes are merged. A `GT_INSTRUCTION_LOG` file may contain several runs.
 
     Raises:
-        ArgumentError: a file that is no instruction log.
+        ArgumentError: a file is not an instruction log.
         OSError: a file cannot be read.
     """
     runs: dict[tuple[Path, str], list[tuple[float, list[Row], Process]]] = {}
     names: dict[tuple[Path, str], str] = {}
-    for path, given in {Path(path).absolute(): path for path in paths}.items():  # one that is given twice is read once
+    for path, given in {Path(path).absolute(): path for path in paths}.items():  # a repeated path is read once
         text = Path(given).read_text(encoding="utf-8", errors="replace")
         rows = [row for row in map(parse_row, text.splitlines()) if row is not None]
         if not rows:
@@ -247,7 +246,7 @@ def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
                     raise ArgumentError(message("visualize", "an instruction log", got, "Trace the program again."))
             process = Process(int(fields["pid"]), int(fields["rank"]), script)
             run = path.parent, fields["run"]
-            # a file that was renamed, such as to before.log, gives its own name
+            # a renamed file, such as before.log, sets the name
             names[run] = fields["run"] if path.stem.startswith(fields["run"]) else path.stem
             runs.setdefault(run, []).append((float(fields["wall"]), rows, process))
             continue
@@ -269,7 +268,7 @@ def _timeline(name: str, logs: list[tuple[float, list[Row], Process]]) -> Timeli
 
 
 class _Reader:
-    """Reads the log of one process."""
+    """Parses the log of one process."""
 
     def __init__(self, number: int, process: Process, offset: float) -> None:
         self._number, self._process, self._offset = number, process, offset
@@ -283,7 +282,7 @@ class _Reader:
         self._worker_free = 0.0
 
     def read(self, rows: Sequence[Row]) -> list[Lane]:
-        """Return the lanes of the process: its threads, its worker, its shard."""
+        """Return the lanes of the process: its threads, worker and shard."""
         before = rows[0].at
         for row in rows:
             at = row.at + self._offset
@@ -331,13 +330,13 @@ class _Reader:
         span.operations.append(Operation(row.command, at, row.line))
 
     def _compiled(self, row: Row, sequence: str, start: float, end: float) -> None:
-        # after a failure for open sizes, the same program is compiled for its own
+        # after a failure for open sizes, the same program compiles for its own sizes
         began, at = self._compiling.pop(sequence, (self._began.get(sequence, row), start))
         self._began[sequence] = began
         background = began.fields.get("in", "worker") == "worker"
         details = "failed" if row.command == "Failed" else ""
         if background:
-            # the worker compiles one program at a time, in the order in which it was asked
+            # the worker compiles one program at a time, in the order of requests
             at = max(at, self._worker_free)
             self._worker_free = end
         span = Span("compile", at, end, began.line, sequence, details)
@@ -374,7 +373,7 @@ class _Reader:
 
 
 def _nest(spans: list[Span]) -> None:
-    """Sort spans by their starts, and cut each to the one that it lies in: times are taken with an error of some us."""
+    """Sort spans by start, and clip each to its enclosing span: times have errors of some us."""
     for span in spans:
         span.end = max(span.end, span.start + LEAST)
     spans.sort(key=lambda span: (span.start, -span.end))
@@ -393,7 +392,7 @@ def _nest(spans: list[Span]) -> None:
 
 
 def summary(operations: Iterable[Operation]) -> str:
-    """Return the names of operations with how often they occur, the most frequent first.
+    """Return the names and counts of operations, the most frequent first.
 
     >>> summary([Operation("mul", 0.0, ""), Operation("add", 0.1, ""), Operation("mul", 0.2, "")])
     'mul 2, add 1'

@@ -1,8 +1,9 @@
-"""The log of ``gtrace trace``: the instruction log with microseconds, durations, threads and lines, a file a process.
+"""The log of ``gtrace trace``: the instruction log with microseconds, durations, threads and lines.
 
   0.104731s | #0012 | RUN      | SHARD 0  | graph    | sequence=abc12 (COMPILED) took=0.000412s thread=1 at a.py:3
 
-The first process of a run writes to PREFIX.log, any other one to PREFIX.PID.log. The first line says whose a log is.
+Each process has a file: the first process of a run writes to PREFIX.log, others to PREFIX.PID.log. The first line
+identifies the process.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ KINDS = (
 
 
 def detailed_columns(event: Event) -> tuple[str, str, str, str]:
-    """Return event, component, command and details of one line, without what all lines have in common.
+    """Return event, component, command and details of one line, without the parts that all lines share.
 
     >>> detailed_columns(Loaded("abc123def456", 0.5))
     ('LOAD', 'CLIENT', 'artifact', 'sequence=abc123def456')
@@ -74,15 +75,15 @@ class TraceLog:
         self._target.file = None
         self._count = 0
         self._end = 0.0
-        # the system gives the number of a thread that has ended to another one
+        # the system reuses the number of an ended thread
         self._own = threading.local()
         self._others = 0
 
     def configure(self, settings: Config) -> None:
-        """Start, stop or move to other files, as `settings` say.
+        """Start, stop or move to other files, by `settings`.
 
         Raises:
-            ConfigError: the folder is not there, or cannot be written to.
+            ConfigError: the folder is missing or not writable.
         """
         prefix = None if settings.trace is None else os.path.abspath(settings.trace)
         self._seconds = settings.trace_seconds
@@ -101,8 +102,8 @@ class TraceLog:
         self._target.close()
 
     def forked(self) -> None:
-        """Write to a file of its own from now on, as in a process that was forked."""
-        self._begin()  # nothing is buffered that two processes could write
+        """Continue in a separate file in this forked process."""
+        self._begin()  # no buffered text could be written by both processes
 
     def _write(self, event: Event) -> None:
         location = "" if isinstance(event, (CompileFinished, CompileFailed)) else user_location()
@@ -124,7 +125,7 @@ class TraceLog:
                     details += f" at {location}"
                 self._line(event.at, kind, component, command, details)
             except OSError as error:
-                # the program's results matter more than the log of them
+                # the program's results matter more than their log
                 self.close()
                 warnings.warn(f"the trace {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
 
@@ -137,7 +138,7 @@ class TraceLog:
         file.write(f"{head} | {details}\n".encode(errors="replace"))
 
     def _thread(self, at: float) -> int:
-        """Return the number of the thread that runs, and write its name when it is first met."""
+        """Return the number of the current thread; the first time, write its name."""
         number: int | None = getattr(self._own, "number", None)
         if number is None:
             main = threading.current_thread() is threading.main_thread()
@@ -147,10 +148,10 @@ class TraceLog:
         return number
 
     def _open(self, prefix: str, at: float) -> None:
-        # not buffered: what is written when the process is killed is complete
+        # unbuffered, so that a killed process leaves complete lines
         try:
             self._target.file = FileIO(f"{prefix}.log", "x")
-        except FileExistsError:  # another process of the run has it
+        except FileExistsError:  # another process of the run uses it
             self._target.file = FileIO(f"{prefix}.{os.getpid()}.log", "a")
         self._end = at + self._seconds
         wall = time.time() - (time.perf_counter() - START)
@@ -165,5 +166,5 @@ log = TraceLog()
 
 config.watch(log.configure)
 atexit.register(log.close)
-if hasattr(os, "register_at_fork"):  # not on every system
+if hasattr(os, "register_at_fork"):  # some systems lack it
     os.register_at_fork(after_in_child=log.forked)

@@ -1,4 +1,4 @@
-"""``gt.progress``: what a training loop is doing, without disturbing it."""
+"""``gt.progress``: shows the state of a training loop without disturbing it."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["progress"]
 T = TypeVar("T")
 
 MAX_STEPS = 1000
-"""Steps that `Progress.step` remembers, to run them again; beyond it the values are looked at."""
+"""The number of steps that `Progress.step` keeps for a rerun; beyond it the values are read."""
 
 WIDEST, NARROWEST = 40, 8
-"""Columns of the bar; it is left out where there is no room for it."""
+"""The width of the bar, which is dropped if there is no room."""
 
 
 @attrs.define(eq=False)
 class _Chain:
-    """Steps of one function, each of which takes the state that the one before has returned.
+    """Consecutive steps of one function, each of which takes the state that the one before returned.
 
     Attributes:
-        start: the first state. Its Arrays are others than the caller's, which a step may give away.
-        newest: what the last step has returned.
+        start: the first state, in separate Arrays, because a step may donate the caller's.
+        newest: the result of the last step.
     """
 
     function: Callable[..., Any]
@@ -46,7 +46,7 @@ class _Chain:
     newest: Any
 
     def leads_to(self, function: Callable[..., Any], state: Any) -> bool:
-        """Whether `state` is what the last step has returned, and `function` the same."""
+        """Whether `state` is the result of the last step, and `function` the same."""
         if function is not self.function:
             return False
         if state is self.newest:
@@ -64,7 +64,7 @@ def _kept(leaf: Any) -> Any:
 
 
 class Progress(Generic[T]):
-    """Iterates over (number, item) pairs and shows how far that is; made by `progress`."""
+    """Iterates over (number, item) pairs and shows the progress; `progress` makes it."""
 
     def __init__(
         self, items: Iterable[T], start: int, total: int | None, label: str, interval: float, file: TextIO | None
@@ -93,10 +93,10 @@ class Progress(Generic[T]):
             self._close()
 
     def log(self, **values: Any) -> None:
-        """Give the newest values, such as the loss. They are looked at when they are shown, and not before.
+        """Set the newest values, such as the loss. They are read only when they are shown.
 
         Raises:
-            ArgumentError: a value is not one number.
+            ArgumentError: a value is not a single number.
         """
         for name, value in values.items():
             shape = tuple(getattr(value, "shape", ()))
@@ -107,12 +107,12 @@ class Progress(Generic[T]):
         self._values.update(values)
 
     def step(self, function: Callable[..., Any], state: Any, *batch: Any) -> Any:
-        """Return ``function(state, *batch)``, and remember enough to find out where a NaN comes from.
+        """Return ``function(state, *batch)``, and keep enough to find the origin of a NaN.
 
-        Several functions may take turns, and their states may be changed between.
+        Several functions may alternate, and their states may change in between.
 
         Args:
-            function: a pure function, of which the result, or the first of a tuple of results, is the next state.
+            function: a pure function. Its result, or the first of a tuple of results, is the next state.
         """
         chain = next((one for one in reversed(self._chains) if one.leads_to(function, state)), None)
         if chain is None:
@@ -126,14 +126,14 @@ class Progress(Generic[T]):
         return result
 
     def look(self) -> None:
-        """Look at the values given last, and show them.
+        """Read the newest values, and show them.
 
         Raises:
-            NonFiniteError: one of them is NaN or infinite.
+            NonFiniteError: a value is NaN or infinite.
         """
         arrays = [x for x in self._values.values() if type(x) is Array]
         if arrays:
-            evaluate(arrays)  # together: they are of one program
+            evaluate(arrays)  # together, because they belong to one program
         self._shown = {name: float(value) for name, value in self._values.items()}
         for name, value in self._shown.items():
             if not math.isfinite(value):
@@ -144,7 +144,7 @@ class Progress(Generic[T]):
 
     @property
     def text(self) -> str:
-        """What is shown beside the bar: steps a second, the values, and the tier of the program that takes longest."""
+        """The text beside the bar: steps a second, the values, and the tier of the most expensive program."""
         seconds = max(time.perf_counter() - self._began, 1e-9)
         parts = [f"{(self._number - self._first) / seconds:.3g} steps/s"]
         parts += [f"{name} {value:.4g}" for name, value in self._shown.items()]
@@ -159,7 +159,7 @@ class Progress(Generic[T]):
         return f"{self._number}" if self._total is None else f"{self._number}/{self._total}"
 
     def _stop(self, name: str, value: float) -> None:
-        """Raise, with the operation that made the first NaN if the steps since the last look can be run again."""
+        """Raise; name the operation that made the first NaN if the steps since the last read can run again."""
         steps = len(self._steps)
         fix = "Call the step as bar.step(function, state, batch) to see where it comes from."
         if steps:
@@ -186,8 +186,8 @@ class Progress(Generic[T]):
             self._line.show(BAR, self._row(self._line.width))
 
     def _row(self, width: int) -> Any:
-        """Return what rich prints: label, bar, count and text; without the bar where there is little room for it."""
-        # rich is imported by those who see something
+        """Return the row for rich: label, bar, count and text; without the bar if there is little room."""
+        # only those who show something import rich
         made = importlib.import_module("rich.text").Text
         label, words = made(self._label), made(f"{self._count} {self.text}")
         room = width - label.cell_len - words.cell_len - 2
@@ -207,7 +207,7 @@ class Progress(Generic[T]):
             if self._line is not None:
                 self._line.clear(BAR)
             return
-        # after a break or an error nothing is computed for the sake of a line
+        # after a break or an error, compute nothing for this line
         values = {k: v for k, v in self._values.items() if type(v) is not Array or value_of(v) is not None}
         self._shown |= {name: float(value) for name, value in values.items()}
         if self._line is not None and self._line.usable:
@@ -228,20 +228,20 @@ def progress(
 ) -> Progress[T]:
     """Return an iterator over (number, item) pairs that shows a bar on the terminal.
 
-    The bar shows the values given to ``.log``, steps a second, and whether the program that takes longest is compiled.
-    It looks at values only when it is drawn, so a loop that looks at none stays asynchronous between. At each look a
-    NaN or an infinity stops the loop; with ``.step`` the error names the operation and the line it comes from. Where
-    the output is no terminal, one line is printed at the end.
+    The bar shows the values given to ``.log``, steps a second, and whether the most expensive program is compiled.
+    It reads values only when it is drawn, so a loop that reads none stays asynchronous in between. If it reads a NaN or
+    an infinity, it stops the loop; with ``.step`` the error names the operation and its line. If the output is not a
+    terminal, one line is printed at the end.
 
     Args:
         start: the number of the first item, such as the step of a checkpoint.
-        total: the number after the last item; None: as many as `items` says that it has.
-        label: what stands before the bar.
-        interval: seconds between two looks.
-        file: None: the standard error.
+        total: the number after the last item; None: the length of `items`, if known.
+        label: the text before the bar.
+        interval: seconds between two reads.
+        file: None: stderr.
 
     Raises:
-        ArgumentError: `items` is not iterable, or `interval` negative.
+        ArgumentError: `items` is not iterable, or `interval` is negative.
         NonFiniteError: (while iterating) a value given to ``.log`` is not finite.
 
     >>> import gtrace as gt, io

@@ -1,4 +1,4 @@
-"""Gradients of several batches for one update."""
+"""Gradient accumulation: one update for several batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MultiStepsState(NamedTuple):
     Attributes:
         mini_step: int32, batches since the last update.
         gradient_step: int32, updates so far.
-        inner_opt_state: of the optimizer.
+        inner_opt_state: the state of the optimizer.
         acc_grads: the mean or sum of gradients since the last update.
     """
 
@@ -34,7 +34,7 @@ class MultiStepsState(NamedTuple):
 
 
 class MultiSteps:
-    """An optimizer that updates once for several batches, by the mean or sum of their gradients.
+    """An optimizer that updates once for several batches, with the mean or sum of their gradients.
 
     Updates are zeros in between. All steps are the same program, which computes the optimizer's update each time.
 
@@ -55,12 +55,12 @@ class MultiSteps:
         *,
         accumulator_dtype: Any = torch.float32,
     ) -> None:
-        """Take an optimizer.
+        """Wrap an optimizer.
 
         Args:
-            every_k_schedule: how many batches make an update: an int, or a function of the number of updates so far.
-            use_grad_mean: by the mean of gradients, not by their sum.
-            accumulator_dtype: of the mean or sum.
+            every_k_schedule: batches per update: an int, or a function of the number of updates so far.
+            use_grad_mean: use the mean of gradients instead of their sum.
+            accumulator_dtype: the dtype of the mean or sum.
         """
         self._opt, self._mean, self._dtype = opt, use_grad_mean, as_dtype(accumulator_dtype)
         self._every = every_k_schedule if callable(every_k_schedule) else lambda step: every_k_schedule
@@ -73,7 +73,7 @@ class MultiSteps:
     def update(
         self, updates: Updates, state: MultiStepsState, params: Params = None, /
     ) -> tuple[Updates, MultiStepsState]:
-        """Return the optimizer's updates after the last batch, and zeros before; and the new state."""
+        """Return the new state, and the optimizer's updates; they are zeros except after the last batch."""
         every = self._every(state.gradient_step)
 
         def added(g: Array, total: Array) -> Array:
@@ -95,5 +95,5 @@ class MultiSteps:
         return (state.mini_step == 0) & (state.gradient_step > 0)
 
     def gradient_transformation(self) -> GradientTransformation:
-        """Return this as a pair of functions, for `chain`."""
+        """Return the pair of functions for `chain`."""
         return GradientTransformation(self.init, self.update)

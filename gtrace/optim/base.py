@@ -1,4 +1,4 @@
-"""The contract of optimizers, that of optax: two functions, and the trees that go through them."""
+"""The contract of optimizers, which is optax's: two functions, and the trees that they take."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Params = Any
 Updates = Any
 State = Any
 Schedule = Callable[[Any], Any]
-"""From the number of updates so far to a number."""
+"""A function from the number of updates so far to a number."""
 
 
 class Update(Protocol):
@@ -43,9 +43,8 @@ class GradientTransformation(NamedTuple):
     """An optimizer, or a part of one: a pair of pure functions.
 
     Attributes:
-        init: from parameters to the first state.
-        update: from (gradients, state, parameters) to (updates, new state); updates are what `apply_updates` adds. Some
-            do not need the parameters.
+        init: makes the first state, given the parameters.
+        update: maps (gradients, state, parameters) to (updates, new state); `apply_updates` adds updates.
     """
 
     init: Callable[[Params], State]
@@ -56,16 +55,16 @@ class GradientTransformation(NamedTuple):
 
 
 class EmptyState(NamedTuple):
-    """The state of what needs none."""
+    """The state of a transformation without a state."""
 
 
 def empty_state(params: Params) -> EmptyState:
-    """Return the state of what needs none."""
+    """Return the state of a transformation without a state."""
     return EmptyState()
 
 
 def stateless(function: Callable[[Updates, Params], Updates]) -> GradientTransformation:
-    """Return the transformation by a function of updates and parameters."""
+    """Return the transformation that applies a function of updates and parameters."""
     return GradientTransformation(empty_state, lambda updates, state, params=None: (function(updates, params), state))
 
 
@@ -73,7 +72,7 @@ def need_params(name: str, params: Params) -> Params:
     """Return the parameters.
 
     Raises:
-        ArgumentError: there are none.
+        ArgumentError: they are missing.
     """
     if params is None:
         fix = "Call update(grads, state, params)."
@@ -82,10 +81,10 @@ def need_params(name: str, params: Params) -> Params:
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:
-    """Return parameters plus updates, each in the dtype of the parameter. Where an update is None, they stay.
+    """Return parameters plus updates, each in the dtype of the parameter. An update of None leaves its parameter.
 
     Raises:
-        StructureError: pytrees of other structures.
+        StructureError: the pytrees have different structures.
 
     >>> import gtrace as gt
     >>> gt.optim.apply_updates({"w": gt.array(1.0), "n": 3}, {"w": gt.array(-0.25), "n": None})
@@ -102,7 +101,7 @@ def apply_updates(params: Params, updates: Updates) -> Params:
 
 
 def global_norm(updates: Updates) -> Array:
-    """Return the root of the sum of squares of all numbers in a pytree.
+    """Return the square root of the sum of squares of all numbers in a pytree.
 
     >>> import gtrace as gt
     >>> gt.optim.global_norm({"a": gt.array([3.0]), "b": gt.array(4.0)})
@@ -121,10 +120,10 @@ def squared(x: Array) -> Array:
 
 
 def zeros_of(params: Params, dtype: Any = None) -> Any:
-    """Return zeros like the parameters, in another dtype if one is given.
+    """Return zeros like the parameters, in another dtype if given.
 
-    Those of parameters that have a value have one, too, with its strides: as constants of the first step, they would
-    make it another program than the second.
+    If a parameter has a value, its zeros have one too, with the same strides. As constants, they would make the first
+    step another program than the second.
     """
     kind = None if dtype is None else as_dtype(dtype)
 
@@ -140,7 +139,7 @@ def zeros_of(params: Params, dtype: Any = None) -> Any:
 
 
 def cast_all(values: Any, dtype: Any) -> Any:
-    """Return a pytree in a dtype; None: as it is."""
+    """Return a pytree cast to a dtype; None: unchanged."""
     return values if dtype is None else tree.map(lambda x: cast(x, as_dtype(dtype)), values)
 
 
@@ -166,7 +165,7 @@ def without_bias(moments: Any, decay: float, count: Any) -> Any:
 
 
 def first_count(params: Params) -> Array:
-    """Return the number of updates before the first: int32, as optax's, where the first parameter is."""
+    """Return the initial number of updates: int32 as in optax, on the device of the first parameter."""
     devices = [x.aval.device for x in tree.leaves(params) if type(x) is Array]
     place = devices[0] if devices else as_device(None)
     if thread.trace.capture is not None:

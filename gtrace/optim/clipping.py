@@ -15,7 +15,7 @@ __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
 
 @transformation
 def clip(max_delta: Any) -> GradientTransformation:
-    """Return the limitation of each number to [-max_delta, max_delta].
+    """Return a transformation that limits each number to [-max_delta, max_delta].
 
     >>> import gtrace as gt
     >>> gt.optim.clip(1.0).update(gt.array([-3.0, 0.5]), gt.optim.EmptyState())[0]
@@ -26,7 +26,7 @@ def clip(max_delta: Any) -> GradientTransformation:
 
 @transformation
 def clip_by_block_rms(threshold: Any) -> GradientTransformation:
-    """Return the limitation of the root mean square of each array of updates.
+    """Return a transformation that limits the root mean square of each array of updates.
 
     >>> import gtrace as gt
     >>> gt.optim.clip_by_block_rms(1.0).update(gt.array([3.0, -3.0]), gt.optim.EmptyState())[0]
@@ -41,7 +41,7 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformation:
 
 @transformation
 def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
-    """Return the limitation of the norm of all updates together (Pascanu et al., 2012).
+    """Return a transformation that limits the norm of all updates together (Pascanu et al., 2012).
 
     >>> import gtrace as gt
     >>> grads = {"a": gt.array(3.0), "b": gt.array(4.0)}

@@ -1,4 +1,4 @@
-"""Transformations that do nothing, and several in a row."""
+"""The identity, zero, and chains of transformations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["chain", "identity", "set_to_zero"]
 
 @transformation
 def identity() -> GradientTransformation:
-    """Return the transformation that changes nothing.
+    """Return the transformation that leaves updates unchanged.
 
     >>> import gtrace as gt
     >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
@@ -22,7 +22,7 @@ def identity() -> GradientTransformation:
 
 @transformation
 def set_to_zero() -> GradientTransformation:
-    """Return the transformation to zeros: parameters that stay as they are, with `masked`.
+    """Return the transformation to zeros. With `masked`, it freezes parameters.
 
     >>> import gtrace as gt
     >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
@@ -33,7 +33,7 @@ def set_to_zero() -> GradientTransformation:
 
 @transformation
 def chain(*transforms: GradientTransformation) -> GradientTransformation:
-    """Return transformations one after the other; the state is a tuple of theirs.
+    """Return a sequence of transformations; its state is the tuple of their states.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.chain(gt.optim.clip(1.0), gt.optim.scale(-0.5))

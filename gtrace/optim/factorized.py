@@ -1,4 +1,4 @@
-"""Second moments of matrices by rows and columns: the memory of Adafactor."""
+"""Second moments of matrices by rows and columns, which save memory in Adafactor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["FactoredState", "scale_by_factored_rms"]
 
 
 class FactoredState(NamedTuple):
-    """State of `scale_by_factored_rms`: pytrees like the parameters; what is not needed is a single 0.
+    """State of `scale_by_factored_rms`: pytrees like the parameters, with a single 0 for unneeded entries.
 
     Attributes:
         count: int32, the number of updates so far.
         v_row, v_col: moving averages of mean squares over the largest axis, and over the second largest.
-        v: moving averages of squares, of what is not factored.
+        v: moving averages of squares, for arrays that are not factored.
     """
 
     count: Array  # type: ignore[assignment] # optax's name, also of a tuple's method
@@ -51,13 +51,13 @@ def scale_by_factored_rms(
 ) -> GradientTransformation:
     """Return the scaling of Adafactor (Shazeer and Stern, 2018).
 
-    The mean squares of a matrix are estimated from those of its rows and columns, so that the state is small.
+    The mean squares of a matrix are estimated from those of its rows and columns, so the state is small.
 
     Args:
-        factored: whether that is done.
+        factored: whether to factor.
         decay_rate: averages decay by 1 - (step + 1) ** -decay_rate.
-        step_offset: steps of an earlier training that do not count.
-        min_dim_size_to_factor: of arrays with two axes at least as large.
+        step_offset: steps of an earlier training, which do not count.
+        min_dim_size_to_factor: only arrays with two axes of at least this size are factored.
         epsilon: added to squares.
 
     >>> import gtrace as gt

@@ -1,4 +1,4 @@
-"""Transformations of a part of the parameters."""
+"""Transformations of some of the parameters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["MaskedNode", "MaskedState", "masked"]
 
 
 class MaskedNode(NamedTuple):
-    """What stands in a state for a parameter that is left out: a node without leaves."""
+    """Replaces an excluded parameter in a state: a node without leaves."""
 
 
 class MaskedState(NamedTuple):
     """State of `masked`.
 
     Attributes:
-        inner_state: of the transformation, with `MaskedNode` in place of what is left out.
+        inner_state: the state of the transformation, with `MaskedNode` for excluded parameters.
     """
 
     inner_state: Any
@@ -27,11 +27,11 @@ class MaskedState(NamedTuple):
 
 @transformation
 def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
-    """Return a transformation of some updates; the others pass through unchanged.
+    """Return a transformation of selected updates; the others are unchanged.
 
     Args:
-        mask: a pytree of bools whose leaves stand at, or above, those of the parameters; or a function that makes one
-            of parameters or updates.
+        mask: a pytree of bools whose leaves are at or above those of the parameters. Or a function that makes one of
+            parameters or updates.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.masked(gt.optim.scale(10.0), {"w": True, "b": False})

@@ -1,4 +1,4 @@
-"""Transformations by moving averages of gradients and of their squares."""
+"""Transformations that use moving averages of gradients and their squares."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class TraceState(NamedTuple):
 
 @transformation
 def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -> GradientTransformation:
-    """Return momentum: the sum of updates, each step's times `decay` for every step since.
+    """Return momentum: a running sum of updates that is multiplied by `decay` at each step.
 
     Args:
         nesterov: look one step ahead (Nesterov, 1983).
-        accumulator_dtype: of the sum; None: that of the parameters.
+        accumulator_dtype: the dtype of the sum; None: that of the parameters.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.trace(0.5)
@@ -79,7 +79,7 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
 
     Args:
         debias: divide by the sum of the weights.
-        accumulator_dtype: of the average; None: that of the parameters.
+        accumulator_dtype: the dtype of the average; None: that of the parameters.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.ema(0.75)
@@ -129,8 +129,8 @@ def scale_by_adam(
 
     Args:
         b1, b2: decays of the averages of gradients and of their squares.
-        eps, eps_root: added outside and inside of the root.
-        mu_dtype: of the average of gradients; None: that of the parameters.
+        eps, eps_root: added outside and inside the root.
+        mu_dtype: the dtype of the average of gradients; None: that of the parameters.
         nesterov: look one step ahead (Dozat, 2016).
 
     >>> import gtrace as gt
@@ -154,7 +154,7 @@ def scale_by_adam(
 
 
 def ahead(updates: Updates, mu: Any, decay: float, count: Any) -> Any:
-    """Return the mean that the next step would have with these updates again."""
+    """Return the mean after a further step with the same updates."""
     return tree.map(
         lambda m, g: decay * m + (1 - decay) * g,
         without_bias(mu, decay, count + 1),
@@ -181,7 +181,7 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
     Args:
         b1: the share of the momentum in the mean.
         b2: the decay of the momentum.
-        mu_dtype: of the momentum; None: that of the parameters.
+        mu_dtype: the dtype of the momentum; None: that of the parameters.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_lion()
@@ -224,11 +224,11 @@ def scale_by_rms(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """Return the scaling of RMSProp (Tieleman and Hinton, 2012): by the root of a moving average of squares.
+    """Return the scaling of RMSProp (Tieleman and Hinton, 2012), by the root of a moving average of squares.
 
     Args:
-        initial_scale: the average at the start.
-        eps_in_sqrt: add `eps` inside of the root; torch adds it outside.
+        initial_scale: the initial average.
+        eps_in_sqrt: add `eps` inside the root; torch adds it outside.
         bias_correction: divide the average by the sum of its weights.
 
     >>> import gtrace as gt
@@ -269,7 +269,7 @@ def scale_by_stddev(
     eps_in_sqrt: bool = True,
     bias_correction: bool = False,
 ) -> GradientTransformation:
-    """Return the scaling of centered RMSProp (Graves, 2013): by a moving standard deviation. See `scale_by_rms`.
+    """Return the scaling of centered RMSProp (Graves, 2013), by a moving standard deviation. See `scale_by_rms`.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_stddev(decay=0.5)
@@ -285,7 +285,7 @@ def scale_by_stddev(
         mu, nu = moment(updates, state.mu, decay, 1), moment(updates, state.nu, decay, 2)
         count = state.count + 1
         means, squares = (without_bias(x, decay, count) for x in (mu, nu)) if bias_correction else (mu, nu)
-        # rounding can bring a variance below 0
+        # rounding can make a variance negative
         variances = tree.map(lambda m, n: ops.maximum(n - m * m, 0), means, squares)
         out = tree.map(lambda g, variance: _by_root(g, variance, eps, eps_in_sqrt), updates, variances)
         return out, ScaleByRStdDevState(count, mu, nu)

@@ -1,4 +1,4 @@
-"""Muon: momentum whose matrices are made orthogonal."""
+"""Muon: momentum with orthogonalized matrices."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
 
 class MuonDimensionNumbers(NamedTuple):
-    """Which axis of a matrix is summed over where it is used, and which is that of its results.
+    """The axis of a matrix over which its use sums, and the axis of its results.
 
-    Weights of ``x @ w`` are (0, 1), the default and optax's; those of `gt.nn.Linear`, ``x @ w.T``, are (1, 0).
+    Weights of ``x @ w`` are (0, 1), the default and optax's. Weights of `gt.nn.Linear`, ``x @ w.T``, are (1, 0).
     """
 
     reduction_axis: int = 0
@@ -55,7 +55,7 @@ class MuonState(NamedTuple):
 
 
 def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
-    """Return about the nearest orthogonal matrix, by a quintic Newton-Schulz iteration."""
+    """Return an approximation of the nearest orthogonal matrix, by a quintic Newton-Schulz iteration."""
     if x.ndim != 2:
         fix = "Use gt.optim.muon, which leaves other arrays to adamw, or gt.optim.masked."
         raise ShapeError(message("optim.scale_by_muon", "matrices", repr(x.aval), fix))
@@ -79,18 +79,18 @@ def scale_by_muon(
     *,
     nesterov: bool = True,
 ) -> GradientTransformation:
-    """Return the transformation of matrices to about the nearest orthogonal matrix of their momentum (Jordan, 2024).
+    """Return a transformation that replaces matrices by orthogonalized momentum (Jordan, 2024).
 
     Args:
-        ns_coeffs: of the polynomial of the iteration.
-        ns_steps: how often it is applied.
+        ns_coeffs: the coefficients of the iteration's polynomial.
+        ns_steps: the number of iterations.
         beta: the decay of the momentum.
         eps: added to the norm.
-        mu_dtype: of the momentum; None: that of the parameters.
+        mu_dtype: the dtype of the momentum; None: that of the parameters.
         nesterov: look one step ahead.
 
     Raises (update):
-        ShapeError: an update that is no matrix.
+        ShapeError: an update is not a matrix.
 
     >>> import gtrace as gt
     >>> grads = gt.array([[3.0, 0.0], [0.0, 0.1]])
@@ -134,15 +134,15 @@ def muon(
     Args:
         learning_rate: a number or a schedule.
         ns_coeffs, ns_steps, beta, eps, mu_dtype, nesterov: see `scale_by_muon`.
-        weight_decay, weight_decay_mask: of matrices; see `add_decayed_weights`.
-        adam_b1, adam_b2, adam_eps_root, adam_weight_decay: of `adamw`.
-        adam_learning_rate: None: as that of matrices.
-        muon_weight_dimension_numbers: of all matrices; None: ``x @ w``.
-        consistent_rms: scale matrices by this times sqrt(max(inputs, outputs)) (Liu et al., 2025; 0.2 fits learning
-            rates of AdamW); None: by sqrt(max(1, outputs / inputs)).
+        weight_decay, weight_decay_mask: for matrices; see `add_decayed_weights`.
+        adam_b1, adam_b2, adam_eps_root, adam_weight_decay: arguments of `adamw`.
+        adam_learning_rate: None: that of matrices.
+        muon_weight_dimension_numbers: for all matrices; None: ``x @ w``.
+        consistent_rms: scale matrices by this number times sqrt(max(inputs, outputs)) (Liu et al., 2025); 0.2 fits
+            learning rates of AdamW. None: scale by sqrt(max(1, outputs / inputs)).
 
     Raises:
-        ArgumentError: axes that are not those of a matrix.
+        ArgumentError: axes are not those of a matrix.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.muon(0.1)

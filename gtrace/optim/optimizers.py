@@ -1,4 +1,4 @@
-"""Optimizers by their names: chains of transformations, with optax's arguments and defaults."""
+"""Optimizers: chains of transformations with optax's names, arguments and defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["adafactor", "adam", "adamw", "lion", "rmsprop", "sgd"]
 def sgd(
     learning_rate: Any, momentum: float | None = None, nesterov: bool = False, accumulator_dtype: Any = None
 ) -> GradientTransformation:
-    """Return gradient descent, with momentum unless that is None.
+    """Return gradient descent; with momentum, unless that is None.
 
     Args:
         learning_rate: a number or a schedule.
@@ -80,7 +80,7 @@ def adamw(
 
     Args:
         b1, b2, eps, eps_root, mu_dtype, nesterov: see `scale_by_adam`.
-        weight_decay, mask: see `add_decayed_weights`; the decay is times the learning rate. torch's default is 1e-2.
+        weight_decay, mask: see `add_decayed_weights`. The decay is multiplied by the learning rate. torch's is 1e-2.
 
     >>> import gtrace as gt
     >>> params = gt.array([1.0, -1.0])
@@ -136,7 +136,7 @@ def rmsprop(
     Args:
         decay, eps, initial_scale, eps_in_sqrt, bias_correction: see `scale_by_rms`.
         centered: divide by the standard deviation; see `scale_by_stddev`.
-        momentum, nesterov: of the updates; see `trace`.
+        momentum, nesterov: for the updates; see `trace`.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.rmsprop(0.1, decay=0.75)
@@ -173,8 +173,8 @@ def adafactor(
         min_dim_size_to_factor, decay_rate, decay_offset, eps, factored: see `scale_by_factored_rms`.
         multiply_by_parameter_scale: see `scale_by_param_block_rms`.
         clipping_threshold: see `clip_by_block_rms`; None: no limit.
-        momentum, dtype_momentum: of the updates; see `ema`.
-        weight_decay_rate, weight_decay_mask: see `add_decayed_weights`; the decay is not times the learning rate.
+        momentum, dtype_momentum: for the updates; see `ema`.
+        weight_decay_rate, weight_decay_mask: see `add_decayed_weights`. The learning rate does not scale the decay.
 
     >>> import gtrace as gt
     >>> params = gt.array([3.0, 4.0])

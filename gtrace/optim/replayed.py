@@ -1,6 +1,6 @@
-"""Updates that are recorded from a program: what they record follows from the types of their arguments.
+"""Updates that are replayed from a program, because their operations follow from the types of their arguments.
 
-Adam makes fourteen operations of each parameter. Recording them one by one takes a tenth of a small model's step.
+Adam needs fourteen operations for each parameter. Recording them one by one takes a tenth of a small model's step.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from gtrace.core.trace.replayable import Template, weight
 from gtrace.optim.base import GradientTransformation, Params, Schedule, State, Update, Updates
 
 MAX_PROGRAMS = 16
-"""Types of arguments of which an update's program is kept."""
+"""The number of argument types for which an update's program is kept."""
 
 _PLAIN = (type(None), bool, int, float, str, numpy.generic, numpy.dtype, torch.dtype, DType)
 
 
 @attrs.frozen
 class KnownSchedule:
-    """A schedule that is made of numbers only, so that it is known to be pure."""
+    """A schedule made from numbers only, so it is known to be pure."""
 
     function: Schedule
 
@@ -42,15 +42,15 @@ class KnownSchedule:
 
 
 class ReplayedUpdate:
-    """An `update` of a transformation that is made of numbers only, so that it is known to be pure.
+    """An `update` of a transformation made from numbers only, so it is known to be pure.
 
-    It runs for the first two calls with arguments of the same types. The second one keeps its program, which is
-    recorded in one go from then on.
+    It runs for the first two calls with arguments of the same types. The second call keeps its program, which is
+    replayed from then on.
     """
 
     def __init__(self, function: Update) -> None:
         self.function = function
-        # before there is a program: whether there will be one
+        # whether there will be a program, before there is one
         self._programs: BoundedTable[Hashable, Template | bool] = BoundedTable(
             MAX_PROGRAMS, lambda found: weight(found if isinstance(found, Template) else None)
         )
@@ -71,7 +71,7 @@ class ReplayedUpdate:
             self._programs.remember(key, program)
         if program is None:
             results = self.function(updates, state, params)
-            # structures compare the keys of dicts by ==, where 1 is True
+            # structures compare keys of dicts by ==, where 1 is True
             again = _are_arrays(tree.leaves(results)) and not tree.number_keys(structure)
             self._programs.remember(key, again)
             return results
@@ -85,7 +85,7 @@ def _are_arrays(leaves: list[Any]) -> bool:
 
 
 def transformation(function: Callable[..., GradientTransformation]) -> Callable[..., Any]:
-    """Return a function that makes transformations, whose updates are replayed if they are made of numbers only.
+    """Return a function that makes transformations. Their updates are replayed if all arguments are numbers.
 
     For its errors see `constructor`.
     """
@@ -114,14 +114,14 @@ def known_schedule(function: Callable[..., Schedule]) -> Callable[..., Schedule]
 
 
 def updates_of(transforms: Sequence[GradientTransformation]) -> list[Update]:
-    """Return the updates for one to call that is made of them: as they are if all are replayed, with that one."""
+    """Return the updates for a combined transformation to call: unwrapped if it can replay all of them itself."""
     found = [t.update for t in transforms]
     known = [update.function for update in found if isinstance(update, ReplayedUpdate)]
     return known if len(known) == len(found) else found
 
 
 def _is_known(value: Any) -> bool:
-    """Whether an argument is a number or the like, or made of these."""
+    """Whether an argument is a number or a similar constant, or consists of them."""
     if isinstance(value, GradientTransformation):
         return isinstance(value.update, ReplayedUpdate)
     if isinstance(value, (list, tuple)):

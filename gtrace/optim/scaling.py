@@ -1,4 +1,4 @@
-"""Transformations by a factor, and weight decay."""
+"""Transformations that multiply updates, and weight decay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @transformation
 def scale(step_size: Any) -> GradientTransformation:
-    """Return the multiplication of updates by a number.
+    """Return a transformation that multiplies updates by a number.
 
     >>> import gtrace as gt
     >>> gt.optim.scale(-0.5).update(gt.array(3.0), gt.optim.EmptyState())[0]
@@ -53,13 +53,13 @@ class ScaleByScheduleState(NamedTuple):
 
 
 def _times(factor: Any, x: Array) -> Array:
-    """Return factor * x in the dtype of x, where the factor is a number or an array of any dtype."""
+    """Return factor * x in the dtype of x; the factor is a number or an array of any dtype."""
     return x * (cast(factor, x.aval.dtype) if type(factor) is Array else factor)
 
 
 @transformation
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
-    """Return the multiplication of updates by a function of the number of updates so far.
+    """Return a transformation that multiplies updates by a function of the number of updates so far.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_schedule(lambda count: 1.0 + count)
@@ -79,10 +79,10 @@ def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
 
 @transformation
 def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> GradientTransformation:
-    """Return the multiplication by a learning rate, a number or a schedule, negative unless `flip_sign` is False.
+    """Return a transformation that multiplies by a learning rate or schedule, negated unless `flip_sign` is False.
 
     Raises:
-        ArgumentError: a learning rate that is neither, such as parameters, or a number that is negative or NaN.
+        ArgumentError: the learning rate is negative, NaN, or neither a number nor a schedule.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_learning_rate(0.5)
@@ -105,7 +105,7 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 
 @transformation
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
-    """Return the multiplication of each update by the root mean square of its parameter, at least `min_scale`.
+    """Return a transformation that multiplies each update by its parameter's root mean square, at least `min_scale`.
 
     >>> import gtrace as gt
     >>> params = gt.array([3.0, 3.0])
@@ -122,10 +122,10 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
 
 @transformation
 def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTransformation:
-    """Return the addition of the parameters, times a number or a schedule, to their updates.
+    """Return a transformation that adds the parameters, times a number or a schedule, to their updates.
 
     Args:
-        mask: of the parameters that decay; see `masked`.
+        mask: selects the parameters that decay; see `masked`.
 
     >>> import gtrace as gt
     >>> opt = gt.optim.add_decayed_weights(0.1)

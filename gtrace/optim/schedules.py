@@ -37,14 +37,14 @@ def constant_schedule(value: Any) -> Schedule:
 def polynomial_schedule(
     init_value: Any, end_value: Any, power: Any, transition_steps: int, transition_begin: int = 0
 ) -> Schedule:
-    """Return a schedule from one value to another, by a power of the steps that are left.
+    """Return a schedule between two values, by a power of the remaining steps.
 
     Args:
-        transition_steps: how many.
-        transition_begin: the first one.
+        transition_steps: the number of steps.
+        transition_begin: the first step.
 
     Raises:
-        ArgumentError: no steps.
+        ArgumentError: there are no steps.
 
     >>> float(polynomial_schedule(1.0, 0.0, 2, 10)(5))
     0.25
@@ -60,7 +60,7 @@ def polynomial_schedule(
 
 @known_schedule
 def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, transition_begin: int = 0) -> Schedule:
-    """Return a straight line from one value to another: see `polynomial_schedule`.
+    """Return a linear schedule between two values; see `polynomial_schedule`.
 
     >>> float(linear_schedule(1.0, 0.0, 10)(5))
     0.5
@@ -70,10 +70,10 @@ def linear_schedule(init_value: Any, end_value: Any, transition_steps: int, tran
 
 @known_schedule
 def piecewise_constant_schedule(init_value: Any, boundaries_and_scales: Mapping[int, float] | None = None) -> Schedule:
-    """Return a schedule that is multiplied by a number at each of some steps.
+    """Return a schedule that is multiplied by a number at each boundary.
 
     Raises:
-        ArgumentError: a negative scale.
+        ArgumentError: a scale is negative.
 
     >>> float(piecewise_constant_schedule(1.0, {2: 0.5, 4: 0.5})(3))
     0.5
@@ -106,10 +106,10 @@ def exponential_decay(
     Args:
         transition_begin: the first step that counts.
         staircase: round the exponent down.
-        end_value: where the decay stops.
+        end_value: the value at which the decay stops.
 
     Raises:
-        ArgumentError: no steps, or a rate that is not above 0.
+        ArgumentError: there are no steps, or the rate is not above 0.
 
     >>> float(exponential_decay(1.0, 10, 0.25)(5))
     0.5
@@ -128,13 +128,13 @@ def exponential_decay(
 
 @known_schedule
 def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, exponent: Any = 1.0) -> Schedule:
-    """Return half a wave of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
+    """Return half a period of a cosine (Loshchilov and Hutter, 2016), from `init_value` to `alpha` times it.
 
     Args:
-        exponent: of the wave.
+        exponent: the exponent of the cosine.
 
     Raises:
-        ArgumentError: no steps.
+        ArgumentError: there are no steps.
 
     >>> round(float(cosine_decay_schedule(1.0, 10)(5)), 6)
     0.5
@@ -150,10 +150,10 @@ def cosine_decay_schedule(init_value: Any, decay_steps: int, alpha: Any = 0.0, e
 
 @known_schedule
 def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> Schedule:
-    """Return schedules one after the other; each counts from the boundary where it begins.
+    """Return a sequence of schedules; each counts from its own boundary.
 
     Raises:
-        ArgumentError: not one boundary between each two.
+        ArgumentError: the number of boundaries is not one less than that of schedules.
 
     >>> schedule = join_schedules([linear_schedule(0.0, 1.0, 4), constant_schedule(0.5)], [4])
     >>> [float(schedule(count)) for count in (2, 3, 4)]
@@ -178,16 +178,16 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
 def warmup_cosine_decay_schedule(
     init_value: Any, peak_value: Any, warmup_steps: int, decay_steps: int, end_value: Any = 0.0, exponent: Any = 1.0
 ) -> Schedule:
-    """Return a straight line to `peak_value`, then half a wave of a cosine.
+    """Return a linear warmup to `peak_value`, then half a period of a cosine.
 
     Args:
-        warmup_steps: of the line.
-        decay_steps: of both.
-        end_value: after all steps.
-        exponent: of the wave.
+        warmup_steps: the steps of the warmup.
+        decay_steps: the steps of both.
+        end_value: the value after all steps.
+        exponent: the exponent of the cosine.
 
     Raises:
-        ArgumentError: no steps of one of them.
+        ArgumentError: one of them has no steps.
 
     >>> round(float(warmup_cosine_decay_schedule(0.0, 1.0, 10, 30)(20)), 6)
     0.5

@@ -1,4 +1,4 @@
-"""Random draws as functions of a key: threefry-2x32, with the bits that jax.random gives for the same key."""
+"""Random samples as functions of a key: threefry-2x32, with the same bits as jax.random for the same key."""
 
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.random.continuous import *

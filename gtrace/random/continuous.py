@@ -1,4 +1,4 @@
-"""Draws of floating numbers."""
+"""Samples of continuous distributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def float_dtype(name: str, dtype: Any) -> torch.dtype:
 
 
 def draw_unit(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    """Return numbers in [0, 1): exact multiples of the spacing of floats in [1, 2)."""
+    """Return numbers in [0, 1): multiples of the spacing of floats in [1, 2)."""
     mantissa, width = _MANTISSA[dtype], _WIDTH[dtype]
     number = ops.bitwise_right_shift(draw_bits(key, shape, width), width - mantissa)
     if width == 64:
@@ -90,11 +90,11 @@ def bound(name: str, x: Any, dtype: torch.dtype, shape: tuple[int, ...] | None) 
 
 @replayable
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Array:
-    """Return numbers evenly distributed over [minval, maxval).
+    """Return numbers uniformly distributed over [minval, maxval).
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         dtype: floating; float32 by default.
         minval: number, or array that broadcasts to `shape`; the result is differentiable in it.
         maxval: likewise.
@@ -125,11 +125,11 @@ def draw_normal(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array
 
 @replayable
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers from the standard normal distribution.
+    """Return samples of the standard normal distribution.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         dtype: floating or complex; float32 by default. The two parts of a complex number are independent, each of
             variance 1/2.
 
@@ -151,13 +151,13 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
 
 @replayable
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the standard normal distribution, restricted to the open interval (lower, upper).
+    """Return samples of the standard normal distribution, restricted to the open interval (lower, upper).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         lower: number (may be infinite) or array; the result is differentiable in it.
         upper: likewise.
-        shape: of the result; None: that of lower and upper, broadcast.
+        shape: the shape of the result; None: that of lower and upper, broadcast.
         dtype: floating; float32 by default.
 
     Raises:
@@ -179,13 +179,13 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     root = math.sqrt(2.0)
     u = draw_uniform(found, sizes, kind, ops.erf(ops.divide(low, root)), ops.erf(ops.divide(high, root)))
     out = ops.multiply(erfinv(u), root)
-    # rounding, or drawing the bound itself, must not leave the open interval
+    # neither rounding nor a sample at the bound may leave the open interval
     least, most = nextafter(ops.stop_gradient(low), math.inf), nextafter(ops.stop_gradient(high), -math.inf)
     return ops.minimum(ops.maximum(out, least), most)
 
 
 def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
-    """Return the shape of a draw: the argument, or if it is None the broadcast shape of the parameters.
+    """Return the shape of a sample: the argument or, if it is None, the broadcast shape of the parameters.
 
     Raises:
         ShapeError: the parameters do not broadcast to it, or to each other.
@@ -205,11 +205,11 @@ def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
 def parameters(
     name: str, key: Any, shape: Any, dtype: Any, *, positive: dict[str, Any] | None = None, **others: Any
 ) -> tuple[Array, list[Array], tuple[int, ...]]:
-    """Return the key, which is then used up, the parameters as Arrays, and the shape of a draw.
+    """Return the key, which is then used up, the parameters as Arrays, and the shape of a sample.
 
     Args:
-        positive: parameters that must be positive, by name; arrays are not looked at.
-        others: further parameters; they come after the positive ones.
+        positive: parameters that must be positive, by name; values of arrays are not checked.
+        others: further parameters, which follow the positive ones.
 
     Raises:
         ArgumentError: a number that must be positive is not.
@@ -232,15 +232,15 @@ def parameters(
 
 
 def draw_exponential(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
-    """Return numbers from the exponential distribution of rate 1, from a key that is taken as it is."""
+    """Return samples of the exponential distribution with rate 1, for a key that is not checked."""
     return neg(ops.log1p(neg(draw_unit(key, shape, dtype))))
 
 
 def check_mode(name: str, mode: Any) -> None:
-    """Refuse a mode that is neither "low" nor "high".
+    """Raise for a mode other than "low" and "high".
 
     Raises:
-        ArgumentError: it is not.
+        ArgumentError: it is another mode.
     """
     if mode not in ("low", "high"):
         raise ArgumentError(message(name, '"low" or "high" as mode', repr(mode), "Pass one of them."))
@@ -258,11 +258,11 @@ def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: st
 
 @replayable
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> Array:
-    """Return numbers from the standard Gumbel distribution.
+    """Return samples of the standard Gumbel distribution.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         dtype: floating; float32 by default.
         mode: ``"high"`` draws twice the bits: the largest float32 number is then about 32 instead of 16.
 

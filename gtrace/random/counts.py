@@ -1,7 +1,7 @@
-"""Draws of counts: of successes, of trials, of events; and of signs.
+"""Samples of counts and signs.
 
-`binomial` and `poisson` propose and refuse, all elements at once, until each one has a number. They compute in float64,
-so that large counts are exact.
+`binomial` and `poisson` use rejection sampling for all elements at once, until each has an accepted number. They
+compute in float64, so that large counts are exact.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return signs, 1 or -1, each with probability 1/2.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         dtype: signed or floating; int64 by default.
 
     Raises:
@@ -75,12 +75,12 @@ def _probability(name: str, p: Any) -> None:
 @replayable
 @counting
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers of trials up to the first success, 1, 2, ..., where each one succeeds with probability p.
+    """Return the number of trials up to the first success, 1, 2, ..., for trials with success probability p.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         p: number in [0, 1], or array.
-        shape: of the result; None: that of p.
+        shape: the shape of the result; None: that of p.
         dtype: of numbers; int64 by default.
 
     Raises:
@@ -94,13 +94,13 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     _probability("geometric", p)
     kind = _count_dtype("geometric", dtype, torch.int64)
     found, (chance,), sizes = parameters("geometric", key, shape, _drawn_in(p), p=p)
-    # the logarithm of a number drawn as 0 is taken half a step above it
+    # for a sample of 0, take the logarithm half a step above it
     u = ops.maximum(draw_unit(found, sizes, chance.aval.dtype), torch.finfo(chance.aval.dtype).eps / 2)
     return cast(ops.add(ops.floor(ops.divide(ops.log(u), ops.log1p(ops.multiply(chance, -1.0)))), 1.0), kind)
 
 
 def _drawn_in(p: Any) -> torch.dtype:
-    """Return the dtype of uniform numbers for a parameter: its own if that is float64, else float32."""
+    """Return the dtype of uniform samples for a parameter: its own if that is float64, else float32."""
     if type(p) is not Array and real_scalar(p) is not None:
         return default_dtype(float)
     return torch.float64 if lift("p", p).aval.dtype is torch.float64 else torch.float32
@@ -113,11 +113,11 @@ def _wide_unit(key: Array, shape: tuple[int, ...]) -> Array:
 def _refuse_until_all(
     key: Array, ready: Array, shape: tuple[int, ...], propose: Callable[[Array, Array], tuple[Array, Array]]
 ) -> Array:
-    """Return float64 proposals, the last one accepted for each element.
+    """Return float64 proposals, the last accepted one for each element.
 
     Args:
-        ready: elements that need none.
-        propose: from two uniform numbers to a proposal and whether it is accepted.
+        ready: flags the elements that need none.
+        propose: maps two uniform numbers to a proposal, and whether it is accepted.
     """
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -136,15 +136,15 @@ def _refuse_until_all(
 @replayable
 @counting
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the Poisson distribution: counts of events that happen lam times on average.
+    """Return samples of the Poisson distribution: counts of events with mean lam.
 
-    Uniform numbers are multiplied (Knuth) where lam < 10; elsewhere, proposals are refused until one is accepted for
-    every element (Hoermann, "The transformed rejection method for generating Poisson random variables", 1993).
+    For lam < 10, uniform numbers are multiplied (Knuth). Elsewhere it is rejection sampling, until all elements have an
+    accepted proposal (Hoermann, "The transformed rejection method for generating Poisson random variables", 1993).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         lam: number >= 0, or array.
-        shape: of the result; None: that of lam.
+        shape: the shape of the result; None: that of lam.
         dtype: of numbers; int64 by default.
 
     Raises:
@@ -163,7 +163,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     rate = ops.broadcast_to(rate, sizes)
     large = ops.greater_equal(rate, 10.0)
     product = _poisson_product(found, ops.where(large, 0.0, rate), sizes)
-    # all elements propose if one must, as in jax: which one is the last depends on all
+    # if one element must propose, all do, as in jax: which proposal is last depends on all elements
     ready = ops.broadcast_to(ops.logical_not(ops.any(large)), sizes)
     counts = ops.where(large, _poisson_refusing(found, ops.where(large, rate, 1e5), ready, sizes), product)
     return cast(ops.where(ops.equal(rate, 0.0), 0.0, counts), kind)
@@ -214,17 +214,17 @@ def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, .
 @replayable
 @counting
 def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers of successes in n trials, each of which succeeds with probability p.
+    """Return the number of successes in n trials with success probability p.
 
-    Geometric numbers are added up where n * min(p, 1 - p) < 10; elsewhere, proposals are refused until one is accepted
-    for every element (Hoermann, "The generation of binomial random variates", 1993).
+    For n * min(p, 1 - p) < 10, geometric numbers are added. Elsewhere it is rejection sampling, until all elements have
+    an accepted proposal (Hoermann, "The generation of binomial random variates", 1993).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         n: integer >= 0, or array, of any dtype.
         p: number in [0, 1], or array.
-        shape: of the result; None: that of n and p, broadcast.
-        dtype: of numbers; float32 by default, as in jax. What is no distribution is NaN then.
+        shape: the shape of the result; None: that of n and p, broadcast.
+        dtype: of numbers; float32 by default, as in jax. Invalid parameters give NaN then.
 
     Raises:
         ArgumentError: n is a negative number, or p a number outside [0, 1].
@@ -314,15 +314,15 @@ def _binomial_refusing(key: Array, n: Array, q: Array, ready: Array) -> Array:
 
 @replayable
 def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = None) -> Array:
-    """Return how often each of several outcomes occurs in n trials.
+    """Return the count of each of several outcomes in n trials.
 
-    One outcome after the other is drawn, from the binomial distribution, out of the trials that are left.
+    Outcomes are sampled one after the other, from binomial distributions over the remaining trials.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         n: integer >= 0, or array, which broadcasts to the shape of p without its last axis.
-        p: array of numbers >= 0, in proportion to the probabilities of the outcomes, along its last axis.
-        shape: of the result without its last axis; None: that of n and of p without its last axis, broadcast.
+        p: array of numbers >= 0, proportional to the probabilities of the outcomes along its last axis.
+        shape: the shape of the result without its last axis; None: that of n and of p without its last axis, broadcast.
         dtype: of numbers; float32 by default, as in jax.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Draws of booleans, categories, permutations and elements."""
+"""Samples of booleans, categories, permutations and elements."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["bernoulli", "categorical", "choice", "permutation"]
 
 @replayable
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Array:
-    """Return truth values that hold with probability p.
+    """Return booleans that are true with probability p.
 
     Args:
-        key: a key, used up.
-        p: floating number in [0, 1], or array, in whose dtype the draw is made.
-        shape: of the result; None: that of p.
-        mode: ``"high"`` draws twice the bits, for p below 1e-7.
+        key: a key, which must not be used again.
+        p: floating number in [0, 1], or array, whose dtype the sample uses.
+        shape: the shape of the result; None: that of p.
+        mode: ``"high"`` uses twice the bits, for p below 1e-7.
 
     Raises:
         ArgumentError: p is a number outside [0, 1].
@@ -63,21 +63,21 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
 def categorical(
     key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True, mode: str = "low"
 ) -> Array:
-    """Return places along `axis`, each drawn with probability ``softmax(logits, axis)``.
+    """Return indices along `axis`, sampled with probability ``softmax(logits, axis)``.
 
     Args:
-        key: a key, used up.
-        logits: floating array of logarithms of probabilities, up to a constant.
-        shape: of the result: axes for independent draws, then the shape of the logits without `axis`; None: only the
+        key: a key, which must not be used again.
+        logits: floating array of log probabilities, up to a constant.
+        shape: of the result: axes for independent samples, then the shape of the logits without `axis`; None: only the
             latter.
-        replace: False: the draws of one distribution are all different.
-        mode: ``"high"`` draws twice the bits, for probabilities below 1e-7.
+        replace: False: the samples of one distribution are distinct.
+        mode: ``"high"`` uses twice the bits, for probabilities below 1e-7.
 
     Returns:
         int64.
 
     Raises:
-        ArgumentError: more different draws than there are categories.
+        ArgumentError: there are fewer categories than distinct samples.
         DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt
@@ -114,9 +114,9 @@ def categorical(
 
 
 def _shuffled(key: Array, x: Array, axis: int) -> Array:
-    """Return x shuffled along `axis`, each vector independently, by sorting it by random numbers in several rounds.
+    """Return x shuffled along `axis`, each vector independently, by several rounds of sorting by random numbers.
 
-    Numbers of 32 bits may be equal. The rounds are so many that two elements hardly ever tie in all of them.
+    Numbers of 32 bits may be equal. There are so many rounds that two elements hardly ever tie in all of them.
     """
     rounds = math.ceil(3 * math.log(max(1, x.size)) / math.log(0xFFFFFFFF))
     for _ in range(rounds):
@@ -137,9 +137,9 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """Return x in a random order.
 
     Args:
-        key: a key, used up.
-        x: an array, or an integer n, which stands for ``gt.arange(n)``.
-        axis: along which the elements move.
+        key: a key, which must not be used again.
+        x: an array, or an integer n, which means ``gt.arange(n)``.
+        axis: the axis along which the elements move.
         independent: shuffle each vector along `axis` independently.
 
     Raises:
@@ -177,20 +177,20 @@ def _population(name: str, x: Any, axis: Any) -> tuple[int | Array, int]:
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str = "low"
 ) -> Array:
-    """Return elements of a, drawn at random.
+    """Return randomly chosen elements of a.
 
     Args:
-        key: a key, used up.
-        a: an array, or an integer n, which stands for ``gt.arange(n)``.
-        shape: of the draw; it takes the place of `axis` in the shape of a.
-        replace: False: no element is drawn twice.
-        p: floating array of one dimension, the probability of each element up to a factor; None: all alike.
-        axis: along which the elements lie.
-        mode: with p and without replacement, ``"high"`` draws twice the bits.
+        key: a key, which must not be used again.
+        a: an array, or an integer n, which means ``gt.arange(n)``.
+        shape: the shape of the sample, which replaces `axis` in the shape of a.
+        replace: False: no element is chosen twice.
+        p: one-dimensional floating array, proportional to the probability of each element; None: uniform.
+        axis: the axis of the elements.
+        mode: with p and without replacement, ``"high"`` uses twice the bits.
 
     Raises:
-        ArgumentError: more draws without replacement than elements, draws from nothing, or a p given as a NumPy array
-            that is no distribution.
+        ArgumentError: more samples without replacement than elements, a sample of nothing, or a NumPy array p that is
+            not a distribution.
         DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt

@@ -1,8 +1,8 @@
-"""Draws from the gamma distribution, and from those that follow from it.
+"""Samples of the gamma distribution, and of distributions derived from it.
 
-Each element is drawn with a key of its own, by the method of Marsaglia and Tsang ("A simple method for generating gamma
-variables", 2000), with the bits that jax.random uses. At most one proposal in twenty is refused. So all elements make
-one attempt, and a loop then takes up open ones, an eighth of a large array at a time, until none is left.
+Each element has its own key. The method is that of Marsaglia and Tsang ("A simple method for generating gamma
+variables", 2000), with the bits of jax.random. At most one proposal in twenty is rejected. So all elements make one
+attempt. Then a loop handles the remaining ones, an eighth of a large array at a time.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = [
 ]  # fmt: skip
 
 _BLOCK = 1024
-"""Arrays up to this size are not cut into blocks."""
+"""The maximal size of arrays that are not cut into blocks."""
 
 State = tuple[Array, ...]
-"""Of the draws of one element: its key, the keys of the normal and the uniform number of this attempt, whether the next
-attempt takes new ones, the cube of the accepted number, and whether there is one."""
+"""The state of one element: its key, the keys of this attempt's normal and uniform number, whether the next attempt
+takes new ones, the cube of the accepted number, and whether one was accepted."""
 
 
 def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, new: Array) -> State:
@@ -58,7 +58,7 @@ def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, ne
     x = draw_normal(subkey, (), dtype)
     d = ops.subtract(alpha, 1.0 / 3.0)
     root = ops.add(ops.multiply(x, ops.divide(1.0 / 3.0, ops.sqrt(d))), 1.0)
-    possible = ops.logical_not(ops.less_equal(root, 0.0))  # also where alpha is NaN, so that the loop ends
+    possible = ops.logical_not(ops.less_equal(root, 0.0))  # also for NaN, so that the loop ends
     cube = ops.power(ops.where(possible, root, 1.0), 3)
     squared = ops.square(x)
     u = draw_uniform(uniform_key, (), dtype, 0.0, 1.0)
@@ -69,7 +69,7 @@ def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, ne
 
 
 def _cubes(alpha: Array, keys: Array) -> Array:
-    """Return the accepted numbers for parameters of at least 1, in one dimension, a key each."""
+    """Return the accepted numbers for one-dimensional parameters of at least 1, with a key each."""
     count = alpha.size
     yes = full_like_scalar(True, torch.bool, (count,), keys.device)
     each = vmap(_attempt)
@@ -93,12 +93,12 @@ def _cubes(alpha: Array, keys: Array) -> Array:
 
 
 def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
-    """Return draws, or their logarithms, in the shape of `alpha`."""
+    """Return samples, or their logarithms, in the shape of `alpha`."""
     shape, dtype = alpha.shape, alpha.aval.dtype
     a = ops.ravel(ops.stop_gradient(alpha))
     keys = ops.reshape(subkeys(key, shape), (a.size, 2))
     pairs = vmap(two_keys)(keys)
-    # a draw for alpha is one for alpha + 1 times u ** (1 / alpha)
+    # a sample for alpha is one for alpha + 1 times u ** (1 / alpha)
     large = ops.greater_equal(a, 1.0)
     raised = ops.where(large, a, ops.add(a, 1.0))
     cube, d = _cubes(raised, pairs[0]), ops.subtract(raised, 1.0 / 3.0)
@@ -111,7 +111,7 @@ def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
     return ops.reshape(ops.multiply(ops.multiply(d, cube), boost), shape)
 
 
-# A draw is the point of a fixed quantile, so it moves with alpha. The derivatives follow from the incomplete integral.
+# A sample is the point of a fixed quantile, so it moves with alpha. Derivatives follow from the incomplete integral.
 
 
 @custom_jvp
@@ -140,7 +140,7 @@ def _moves_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) -> Array:
-    """Return draws of one shape in the dtype of `alpha`; those of 16 bits are computed in float32."""
+    """Return samples of one shape in the dtype of `alpha`; 16-bit samples are computed in float32."""
     wide = ops.broadcast_to(alpha, shape)
     if torch.finfo(alpha.aval.dtype).bits == 16:
         wide = cast(wide, torch.float32)
@@ -153,14 +153,14 @@ def _gamma(key: Array, alpha: Array, shape: tuple[int, ...], logarithm: bool) ->
 
 @replayable
 def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the gamma distribution of shape parameter a and scale 1.
+    """Return samples of the gamma distribution with shape parameter a and scale 1.
 
-    Proposals are refused until one is accepted for every element, in a loop that looks at no other value.
+    It is rejection sampling in a loop, until all elements have an accepted proposal.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
-        shape: of the result; None: that of a.
+        shape: the shape of the result; None: that of a.
         dtype: floating; float32 by default.
 
     Raises:
@@ -178,12 +178,12 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @replayable
 def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return logarithms of numbers from the gamma distribution, which for small a would be rounded to 0.
+    """Return logarithms of samples of the gamma distribution, which for small a would be rounded to 0.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
-        shape: of the result; None: that of a.
+        shape: the shape of the result; None: that of a.
         dtype: floating; float32 by default.
 
     Raises:
@@ -200,12 +200,12 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @replayable
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the beta distribution: X / (X + Y) for draws X and Y of the gamma distribution.
+    """Return samples of the beta distribution: X / (X + Y) for samples X and Y of gamma distributions.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         a, b: positive numbers or arrays; the result is differentiable in them.
-        shape: of the result; None: that of a and b, broadcast.
+        shape: the shape of the result; None: that of a and b, broadcast.
         dtype: floating; float32 by default.
 
     Raises:
@@ -226,12 +226,12 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
 
 @replayable
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the chi-square distribution with df degrees of freedom.
+    """Return samples of the chi-square distribution with df degrees of freedom.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         df: positive number or array; the result is differentiable in it.
-        shape: of the result; None: that of df.
+        shape: the shape of the result; None: that of df.
         dtype: floating; float32 by default.
 
     Raises:
@@ -252,13 +252,13 @@ def _chisquare(key: Array, df: Array, shape: tuple[int, ...]) -> Array:
 
 @replayable
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the F distribution: a quotient of two chi-square numbers, each over its degrees of freedom.
+    """Return samples of the F distribution: a quotient of two chi-square samples, each over its degrees of freedom.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         dfnum, dfden: positive numbers or arrays, of the numerator and the denominator; the result is differentiable in
             them.
-        shape: of the result; None: that of dfnum and dfden, broadcast.
+        shape: the shape of the result; None: that of dfnum and dfden, broadcast.
         dtype: floating; float32 by default.
 
     Raises:
@@ -281,9 +281,9 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from Student's t distribution with df degrees of freedom.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         df: positive number or array; the result is differentiable in it.
-        shape: of the result; None: that of df.
+        shape: the shape of the result; None: that of df.
         dtype: floating; float32 by default.
 
     Raises:
@@ -306,9 +306,9 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     """Return vectors from the Dirichlet distribution: positive numbers that sum to 1.
 
     Args:
-        key: a key, used up.
-        alpha: array of positive numbers whose last axis is that of the vectors; the result is differentiable in it.
-        shape: of the result without its last axis; None: that of alpha without its last axis.
+        key: a key, which must not be used again.
+        alpha: array of positive numbers; its last axis is that of the vectors; the result is differentiable in it.
+        shape: the shape of the result without its last axis; None: that of alpha without its last axis.
         dtype: floating; float32 by default.
 
     Raises:
@@ -332,9 +332,9 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -
     """Return numbers whose density is proportional to exp(-|x| ** p).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         p: positive number or array; the result is differentiable in it.
-        shape: of the result; None: that of p.
+        shape: the shape of the result; None: that of p.
         dtype: floating; float32 by default.
 
     Raises:
@@ -358,20 +358,20 @@ def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
 
 @replayable
 def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Array:
-    """Return points evenly distributed over the unit ball of the p-norm, in d dimensions.
+    """Return points uniformly distributed over the unit ball of the p-norm in d dimensions.
 
     The method is that of Barthe, Guedon, Mendelson and Naor ("A probabilistic approach to the geometry of the l_p^n
     ball", 2005).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         d: number of dimensions, a Python integer.
-        p: positive number, of the norm.
-        shape: of the result without its last axis, which has d elements.
+        p: positive number, the exponent of the norm.
+        shape: the shape of the result without its last axis, which has d elements.
         dtype: floating; float32 by default.
 
     Raises:
-        ArgumentError: d is no integer >= 0, or p a number that is not positive.
+        ArgumentError: d is not an integer >= 0, or p is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt

@@ -1,7 +1,7 @@
 """Random integers in a range.
 
-Two draws, each of as many bits as the dtype, form one number of twice the bits. The result is its remainder modulo the
-size of the range. The bits are those of jax. All of it is integer arithmetic that never overflows.
+Two samples with as many bits as the dtype form a number of twice the bits. The result is its remainder modulo the size
+of the range. The bits are those of jax. All arithmetic is on integers and never overflows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LARGEST = (1 << 63) - 1
 
 @replayable
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Array:
-    """Return integers evenly distributed over [minval, maxval), up to a bias of about (maxval - minval) / 2**64.
+    """Return integers uniformly distributed over [minval, maxval), up to a bias of about (maxval - minval) / 2**64.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         minval: integer, or integer array that broadcasts to `shape`.
-        maxval: likewise. Where arrays give an empty range the result is minval; what is outside the dtype is clipped.
-        dtype: integer. None gives int64, drawn like int32 if the bounds are numbers or narrow arrays that fit that.
+        maxval: likewise. If arrays give an empty range, the result is minval. Bounds are clipped to the dtype.
+        dtype: integer. None gives int64, sampled like int32 if the bounds are numbers or narrow arrays that fit int32.
 
     Raises:
         ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.
@@ -88,14 +88,14 @@ def _drawn_as(dtype: Any, low: int | Array, high: int | Array) -> torch.dtype:
 
 
 def draw_below(key: Array, shape: tuple[int, ...], count: int) -> Array:
-    """Return int64 numbers from 0 to count - 1, drawn as `randint` does without a dtype."""
+    """Return int64 numbers from 0 to count - 1, sampled as `randint` does without a dtype."""
     kind = _drawn_as(None, 0, count)
     info = torch.iinfo(kind)
     return (_wide if kind is torch.int64 else draw_int32)(key, shape, 0, count, info.min, info.max)
 
 
 def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
-    """Return int64 numbers drawn as int32, from bounds in [least, most + 1]."""
+    """Return int64 numbers sampled as int32, from bounds in [least, most + 1]."""
     upper_key, lower_key = two_keys(key)
     if type(low) is int and type(high) is int:
         start: Any = low
@@ -120,18 +120,18 @@ def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
     return wide if most >= _LARGEST else ops.minimum(ops.maximum(wide, least), most)
 
 
-# -- 64 bits: unsigned numbers, as the int64 values of the same bits
+# -- 64 bits: unsigned numbers, as int64 values with the same bits
 
 
 def _remainder(x: Array, divisor: Array) -> Array:
-    """Return the remainder of unsigned 64-bit numbers; a divisor of 0 stands for 2**64."""
+    """Return the remainder of unsigned 64-bit numbers; a divisor of 0 means 2**64."""
     positive = ops.where(ops.greater(divisor, 0), divisor, 1)
     half = ops.remainder(ops.bitwise_and(ops.bitwise_right_shift(x, 1), _LARGEST), positive)
     room = ops.subtract(positive, half)
     doubled = ops.subtract(half, ops.where(ops.greater_equal(half, room), room, ops.subtract(0, half)))
     result = ops.add(doubled, ops.bitwise_and(x, 1))
     result = ops.where(ops.equal(result, positive), 0, result)
-    # a divisor of 2**63 or more fits at most once
+    # the quotient by a divisor of 2**63 or more is 0 or 1
     once = ops.logical_and(ops.logical_and(ops.less(divisor, 0), ops.less(x, 0)), ops.greater_equal(x, divisor))
     return ops.where(ops.greater(divisor, 0), result, ops.subtract(x, ops.where(once, divisor, 0)))
 
@@ -172,6 +172,6 @@ def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Arra
     factor = _product(factor, factor, divisor)
     upper = _product(_remainder(draw_bits(upper_key, shape, 64), divisor), factor, divisor)
     offset = ops.where(small, ops.remainder(ops.add(upper, ops.where(small, lower, 0)), divisor), lower)
-    # in two halves, so that no sum leaves int64
+    # in two halves, so that no sum overflows int64
     half = ops.bitwise_and(ops.bitwise_right_shift(offset, 1), _LARGEST)
     return ops.add(ops.add(start, half), ops.add(half, ops.bitwise_and(offset, 1)))

@@ -1,7 +1,7 @@
-"""Keys, and the random bits they give, on which all draws are built.
+"""Keys, and their random bits, on which all samples are built.
 
-A key is an int64 Array of shape (2,) that holds two unsigned 32-bit words. A draw numbers the
-elements of its shape and encrypts each number with the key, so an element depends only on the key and its position.
+A key is an int64 Array of shape (2,) that holds two unsigned 32-bit words. A sample numbers the elements of its shape
+and encrypts each number with the key. So an element depends only on the key and its position.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from gtrace.random.reuse import consume
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 
 IMPL = "threefry2x32"
-"""The name of the cipher, as jax gives it."""
+"""The name of the cipher in jax."""
 
 _ONE = "Pass one key: index the batch, or map over it with gt.vmap."
 
 
 def as_key(name: str, key: Any) -> Array:
-    """Return a key argument as an Array: int64 of shape (2,), or, of a typed key, its packed data of shape ().
+    """Return a key argument as an int64 Array of shape (2,); for a typed key, its packed data of shape ().
 
     Raises:
-        ArgumentError: a number, or something that is no array.
-        DtypeError, ShapeError: an array that is no single key.
+        ArgumentError: it is a number, or not an array.
+        DtypeError, ShapeError: it is not a single key.
     """
     if type(key) is PRNGKeyArray:
         if key.shape != ():
@@ -63,7 +63,7 @@ def as_key(name: str, key: Any) -> Array:
 
 
 def key_beside(name: str, key: Any, x: Array) -> Any:
-    """Return a key on the device of an array that is drawn for; `name` uses it up if it has to be copied there."""
+    """Return a key on the device of an array; if it must be copied there, `name` uses it up."""
     found = as_key(name, key)
     if found.device == x.device:
         return key
@@ -72,11 +72,11 @@ def key_beside(name: str, key: Any, x: Array) -> Any:
 
 
 def fresh_key(name: str, key: Any) -> Array:
-    """Return a key argument as an Array, after noting that `name` uses it up.
+    """Return a key argument as an Array, and note that `name` uses it up.
 
     Raises:
         KeyReuseError: it was used before, and the setting debug_key_reuse is on.
-        ArgumentError, DtypeError, ShapeError: it is no key.
+        ArgumentError, DtypeError, ShapeError: it is not a key.
     """
     found = as_key(name, key)
     consume(name, key if isinstance(key, Array) else found)
@@ -87,8 +87,8 @@ def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
     """Return a shape argument as a tuple.
 
     Raises:
-        ShapeError: a negative size.
-        ArgumentError: something in it is no integer.
+        ShapeError: a size is negative.
+        ArgumentError: a size is not an integer.
     """
     sizes = as_shape(name, shape)
     if any(n < 0 for n in sizes):
@@ -97,7 +97,7 @@ def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
-    """Encrypt the numbers 0, 1, 2, ..., in an array of `shape`, with the key; for `word` see `threefry2x32`."""
+    """Encrypt the numbers 0, 1, 2, ... in an array of `shape` with the key; for `word` see `threefry2x32`."""
     n = math.prod(shape)
     count = ops.arange(n, dtype=torch.int64, device=key.device)
     upper: Any = 0 if n <= 1 << 32 else ops.bitwise_right_shift(count, 32)
@@ -105,7 +105,7 @@ def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
 
 
 def _two_words(key: Array) -> tuple[Array, Array]:
-    """Return the words of a key as `as_key` returns it, each of shape (1,)."""
+    """Return the words of a key from `as_key`, each of shape (1,)."""
     if key.aval.shape:
         return slice_axis(key, 0, 0, 1), slice_axis(key, 0, 1, 2)
     packed = ops.reshape(key, (1,))
@@ -150,9 +150,9 @@ def two_keys(key: Array) -> tuple[Array, Array]:
 
 
 def key_words(seed: int) -> tuple[int, int]:
-    """Return the two words of the key of a 64-bit seed.
+    """Return the two words of the key for a 64-bit seed.
 
-    The first word of a negative seed that fits 32 bits is 0, as in jax, which reads such a seed as 32 bits.
+    The first word of a negative seed that fits 32 bits is 0. So it is in jax, which reads such a seed as 32 bits.
     """
     return 0 if -(1 << 31) <= seed < 0 else seed >> 32 & MASK, seed & MASK
 
@@ -161,7 +161,7 @@ def key_words(seed: int) -> tuple[int, int]:
 
 
 def key(seed: Any) -> Array:
-    """Return a new key, made of an integer.
+    """Return a new key for an integer.
 
     Args:
         seed: a Python integer of at most 64 bits, or an integer array of shape ().
@@ -170,8 +170,8 @@ def key(seed: Any) -> Array:
         int64 of shape (2,): the two 32-bit words of the seed.
 
     Raises:
-        ArgumentError: the seed is no integer, or larger.
-        ShapeError: an array with dimensions.
+        ArgumentError: the seed is not an integer, or is too large.
+        ShapeError: the seed is an array with dimensions.
 
     >>> import gtrace as gt
     >>> gt.random.key(7)
@@ -192,7 +192,7 @@ PRNGKey = key
 
 
 def made_key(words: Any) -> Array:
-    """Return words as an array; in a captured function it is where its arguments are."""
+    """Return words as an array; in a captured function, on the device of its arguments."""
     made = wrap(new_tensor(words, torch.int64))
     return made if thread.trace.place is None else to_device(made, thread.trace.place)
 
@@ -201,7 +201,7 @@ def _as_keys(name: str, keys: Any) -> Array:
     """Return an array of keys.
 
     Raises:
-        DtypeError, ShapeError: it is none.
+        DtypeError, ShapeError: they are not keys.
     """
     found = lift(name, keys)
     if found.aval.floating or found.aval.dtype is torch.bool:
@@ -215,15 +215,15 @@ def _as_keys(name: str, keys: Any) -> Array:
 
 
 def key_data(keys: Any) -> Array:
-    """Return the words of keys. Keys are arrays of words here, so they are returned as they are.
+    """Return the words of keys. Keys are arrays of words, so they are returned unchanged.
 
-    Where the setting `x64` is off they are uint32, as in JAX.
+    If the setting `x64` is off, the words are uint32, as in JAX.
 
     Args:
         keys: int64 of shape (..., 2).
 
     Raises:
-        DtypeError, ShapeError: they are no keys.
+        DtypeError, ShapeError: they are not keys.
 
     >>> import gtrace as gt
     >>> gt.random.key_data(gt.random.key(7))
@@ -234,18 +234,18 @@ def key_data(keys: Any) -> Array:
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
-    """Return keys made of their words.
+    """Return keys with the given words.
 
     Args:
-        key_bits_array: integers of shape (..., 2), of which the low 32 bits count.
+        key_bits_array: integers of shape (..., 2); only their low 32 bits count.
         impl: the cipher, "threefry2x32" or None.
 
     Returns:
         int64 of the same shape.
 
     Raises:
-        ArgumentError: another cipher.
-        DtypeError, ShapeError: these are no words of keys.
+        ArgumentError: `impl` is another cipher.
+        DtypeError, ShapeError: they are not words of keys.
 
     >>> import gtrace as gt
     >>> gt.random.wrap_key_data(gt.array([0, 7], dtype=gt.int32))
@@ -260,7 +260,7 @@ def key_impl(keys: Any) -> str:
     """Return the name of the cipher of keys, which is always "threefry2x32".
 
     Raises:
-        DtypeError, ShapeError: they are no keys.
+        DtypeError, ShapeError: they are not keys.
 
     >>> import gtrace as gt
     >>> gt.random.key_impl(gt.random.key(0))
@@ -281,11 +281,11 @@ def _integer(name: str, what: str, value: Any) -> Array:
 
 @replayable
 def split(key: Any, num: Any = 2) -> Array:
-    """Return new keys made of one, which must not be used any more.
+    """Return new keys derived from a key, which must not be used again.
 
     Args:
         key: a key.
-        num: how many, or a shape.
+        num: the number of keys, or a shape.
 
     Returns:
         int64 of shape (num, 2), or ``(*num, 2)``.
@@ -304,11 +304,11 @@ def split(key: Any, num: Any = 2) -> Array:
 
 @replayable
 def fold_in(key: Any, data: Any) -> Array:
-    """Return a new key made of a key and a number, such as the number of a step. The key may be used again.
+    """Return a new key derived from a key and a number, such as that of a step. The key may be used again.
 
     Args:
         key: a key.
-        data: an integer in [0, 2**32), or an integer array of shape (), of which the low 32 bits count.
+        data: an integer in [0, 2**32), or an integer array of shape (); only its low 32 bits count.
 
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
@@ -339,12 +339,12 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
     """Return random bits as integers.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         width: 8, 16, 32 or 64.
 
     Returns:
-        int64 of `shape`: values in [0, 2**width); of width 64 all int64 values, read as two's complement.
+        int64 of `shape`: values in [0, 2**width). Of width 64 these are all int64 values, in two's complement.
 
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
@@ -360,10 +360,10 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
 
 
 def fill(name: str, x: Array, shape: tuple[int, ...]) -> Array:
-    """Return a parameter broadcast to the shape of the draw.
+    """Return a parameter broadcast to the shape of the sample.
 
     Raises:
-        ShapeError: it does not broadcast to it.
+        ShapeError: it does not broadcast.
     """
     padded = (1,) * (len(shape) - x.ndim) + x.shape
     if len(padded) != len(shape) or any(n not in (1, m) for n, m in zip(padded, shape, strict=True)):

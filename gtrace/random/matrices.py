@@ -1,4 +1,4 @@
-"""Draws that need factors of matrices: correlated normal vectors, and orthogonal matrices."""
+"""Samples that need matrix factorizations: correlated normal vectors, and orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["multivariate_normal", "orthogonal"]
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return a dtype that torch has decompositions for."""
+    """Return a dtype for which torch has decompositions."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -32,22 +32,22 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def multivariate_normal(
     key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky"
 ) -> Array:
-    """Return vectors from the normal distribution with a mean and a covariance.
+    """Return samples of the normal distribution with a mean and a covariance.
 
-    Draws are differentiable in both, for positive definite covariances.
+    Samples are differentiable in both, for positive definite covariances.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         mean: (..., n).
-        cov: (..., n, n), of which the symmetric part counts.
-        shape: of the result without its last axis; None: what the leading axes of `mean` and `cov` broadcast to.
+        cov: (..., n, n); only its symmetric part counts.
+        shape: the shape of the result without its last axis; None: the broadcast leading axes of `mean` and `cov`.
         dtype: floating; float32 by default.
-        method: the factor of the covariance: "cholesky", or "eigh" or "svd", which take longer and allow covariances
-            without an inverse. A matrix that is no covariance gives NaN, except with "svd", which takes absolute values
-            of its eigenvalues.
+        method: the factorization of the covariance. "cholesky" is fastest. "eigh" and "svd" also allow singular
+            covariances. A matrix that is not a covariance gives NaN, except with "svd", which takes absolute values of
+            its eigenvalues.
 
     Raises:
-        ArgumentError: another method, or no key.
+        ArgumentError: `method` or the key is invalid.
         ShapeError, DtypeError: wrong arguments.
 
     >>> import gtrace as gt
@@ -103,7 +103,7 @@ def _torch_factor(cov: torch.Tensor, method: str) -> torch.Tensor:
         u, s, _ = torch.linalg.svd(cov)
         return u * torch.sqrt(s).unsqueeze(-2)
     values, vectors = torch.linalg.eigh(cov)
-    # rounding makes zeros negative
+    # rounding turns zeros into negative numbers
     bound = torch.linalg.vector_norm(values, dim=-1, keepdim=True) * (torch.finfo(cov.dtype).eps * cov.shape[-1])
     roots = torch.sqrt(torch.where(values.abs() <= bound, values.abs(), values))
     return vectors * roots.unsqueeze(-2)
@@ -111,14 +111,14 @@ def _torch_factor(cov: torch.Tensor, method: str) -> torch.Tensor:
 
 @replayable
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None) -> Array:
-    """Return matrices evenly distributed over the orthogonal ones (Mezzadri, 2007).
+    """Return orthogonal matrices, uniformly distributed (Mezzadri, 2007).
 
     Args:
-        key: a key, used up.
-        n: rows.
+        key: a key, which must not be used again.
+        n: the number of rows.
         shape: of the stack of matrices.
         dtype: floating; float32 by default.
-        m: columns; None: n. The smaller number of rows or columns are orthonormal.
+        m: the number of columns; None: n. If n < m, the rows are orthonormal, otherwise the columns.
 
     Returns:
         shape + (n, m).
@@ -140,6 +140,6 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     noise = draw_normal(found, (*sizes, max(rows, columns), min(rows, columns)), kind)
     noise = cast(noise, _wide(kind))
     q, r = factorizations.qr(noise, "reduced") or call_torch("orthogonal", torch.linalg.qr, noise)
-    # which signs the factors have is up to the algorithm: those of a diagonal above 0 make the distribution even
+    # the signs of the factors depend on the algorithm; a positive diagonal makes the distribution uniform
     q = cast(ops.multiply(q, ops.expand_dims(ops.sign(diagonal(r, 0, -2, -1)), -2)), kind)
     return ops.matrix_transpose(q) if rows < columns else q

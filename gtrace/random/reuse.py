@@ -1,4 +1,4 @@
-"""The setting debug_key_reuse: remember which keys were used, and where, and refuse to use one again."""
+"""The setting debug_key_reuse: notes the uses of keys, and raises at the second use of a key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def consume(name: str, key: Array) -> None:
     """Note that `name` uses up `key`, if the setting is on.
 
     A key is identified by its Array and by its buffer. A use inside a captured function (jit, branch, loop body) counts
-    within that capture alone: two branches may use the same key, because only one of them runs.
+    only within that capture: two branches may use the same key, because only one of them runs.
 
     Raises:
         KeyReuseError: it was used before.

@@ -1,7 +1,7 @@
-"""The global stream: gt.seed, gt.randn, gt.rand. Each call draws with a key of its own, made on the host.
+"""The global stream: gt.seed, gt.randn, gt.rand. Each call has its own key, made on the host.
 
-The key enters the program as an input. A loop that draws is the same program every time, which may get hot and
-compile, and still never repeats a number.
+The key is an input of the program. So a loop that samples is the same program at each step, can be compiled, and never
+repeats a number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["get_rng_state", "rand", "randn", "seed", "set_rng_state"]
 
 
 class _Stream:
-    """Keys made of a root key and a counter."""
+    """Keys derived from a root key and a counter."""
 
     def __init__(self) -> None:
         self._lock = new_lock()
@@ -39,7 +39,7 @@ class _Stream:
             self._root, self._count = root, 0
 
     def _started(self) -> tuple[int, int]:
-        """Return the root key; the lock is held."""
+        """Return the root key; the caller holds the lock."""
         if self._root is None:
             self._root = key_words(int.from_bytes(os.urandom(8), "little", signed=True))
         return self._root
@@ -81,13 +81,13 @@ def _refuse_capture(name: str) -> None:
 
 
 def seed(n: int) -> None:
-    """Start the stream of ``gt.randn`` and ``gt.rand`` anew, for all threads; without it, it starts anywhere.
+    """Restart the stream of ``gt.randn`` and ``gt.rand`` for all threads. Without it, the stream starts at random.
 
     Args:
         n: an integer of at most 64 bits.
 
     Raises:
-        ArgumentError: another n, or a call inside a traced function.
+        ArgumentError: n is invalid, or the call is inside a traced function.
 
     >>> import gtrace as gt
     >>> gt.seed(0)
@@ -104,7 +104,7 @@ def seed(n: int) -> None:
 
 
 def get_rng_state() -> Array:
-    """Return where the stream of ``gt.randn`` and ``gt.rand`` is, as an int64 array, to save it.
+    """Return the state of the stream of ``gt.randn`` and ``gt.rand`` as an int64 array, to save it.
 
     >>> import gtrace as gt
     >>> gt.seed(0)
@@ -116,10 +116,10 @@ def get_rng_state() -> Array:
 
 
 def set_rng_state(state: Array) -> None:
-    """Let the stream of ``gt.randn`` and ``gt.rand`` go on from where `get_rng_state` found it, for all threads.
+    """Continue the stream of ``gt.randn`` and ``gt.rand`` from a state of `get_rng_state`, for all threads.
 
     Raises:
-        ArgumentError: it is no such state, or a call inside a traced function.
+        ArgumentError: the state is invalid, or the call is inside a traced function.
 
     >>> import gtrace as gt
     >>> state = gt.get_rng_state()
@@ -143,14 +143,14 @@ def _draw(name: str, draw: Callable[..., Array], shape: tuple[Any, ...], dtype: 
 
 
 def randn(*shape: Any, dtype: Any = None) -> Array:
-    """Return numbers from the standard normal distribution, different at every call.
+    """Return samples of the standard normal distribution, different at each call.
 
     Args:
         shape: sizes, or one tuple.
         dtype: floating; float32 by default.
 
     Raises:
-        ArgumentError: a call inside a traced function; use ``gt.random.normal`` there.
+        ArgumentError: the call is inside a traced function; use ``gt.random.normal`` there.
 
     >>> import gtrace as gt
     >>> gt.randn(2, 3).shape
@@ -160,14 +160,14 @@ def randn(*shape: Any, dtype: Any = None) -> Array:
 
 
 def rand(*shape: Any, dtype: Any = None) -> Array:
-    """Return numbers evenly distributed over [0, 1), different at every call.
+    """Return numbers uniformly distributed over [0, 1), different at each call.
 
     Args:
         shape: sizes, or one tuple.
         dtype: floating; float32 by default.
 
     Raises:
-        ArgumentError: a call inside a traced function; use ``gt.random.uniform`` there.
+        ArgumentError: the call is inside a traced function; use ``gt.random.uniform`` there.
 
     >>> import gtrace as gt
     >>> gt.rand((2, 3), dtype=gt.float64).dtype

@@ -1,4 +1,4 @@
-"""Draws that a formula makes of uniform, normal or exponential numbers."""
+"""Samples that are formulas of uniform, normal or exponential samples."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _without_parameters(
     sample.__doc__ = f"""Return numbers from the {distribution}.
 
     Args:
-        key: a key, used up.
-        shape: of the result.
+        key: a key, which must not be used again.
+        shape: the shape of the result.
         dtype: floating; float32 by default.
 
     Raises:
@@ -89,12 +89,12 @@ maxwell = _without_parameters(
 
 @replayable
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Array:
-    """Return exponentials of normal numbers of standard deviation sigma.
+    """Return exponentials of normal samples with standard deviation sigma.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         sigma: number or array; the result is differentiable in it.
-        shape: of the result; None: that of sigma.
+        shape: the shape of the result; None: that of sigma.
         dtype: floating; float32 by default.
 
     Raises:
@@ -110,12 +110,12 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
 
 @replayable
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype: Any = None) -> Array:
-    """Return numbers of the Maxwell distribution with a random sign, times scale, plus loc.
+    """Return samples of the Maxwell distribution with a random sign, times scale, plus loc.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         loc, scale: numbers or arrays; the result is differentiable in them.
-        shape: of the draws for each parameter: the result has this shape, and then that of loc and scale, broadcast.
+        shape: of the samples for each parameter; the result has this shape, then that of loc and scale, broadcast.
         dtype: floating; float32 by default.
 
     Raises:
@@ -143,9 +143,9 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of at least 1 from the Pareto distribution of exponent b: density b / x ** (b + 1).
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         b: positive number or array; the result is differentiable in it.
-        shape: of the result; None: that of b.
+        shape: the shape of the result; None: that of b.
         dtype: floating; float32 by default.
 
     Raises:
@@ -162,12 +162,12 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @replayable
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the Rayleigh distribution: lengths of vectors of two normal numbers.
+    """Return samples of the Rayleigh distribution: lengths of vectors of two normal numbers.
 
     Args:
-        key: a key, used up.
-        scale: positive number or array, the standard deviation of those; the result is differentiable in it.
-        shape: of the result; None: that of scale.
+        key: a key, which must not be used again.
+        scale: positive number or array, the standard deviation of these; the result is differentiable in it.
+        shape: the shape of the result; None: that of scale.
         dtype: floating; float32 by default.
 
     Raises:
@@ -179,7 +179,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     True
     """
     found, (factor,), sizes = parameters("rayleigh", key, shape, dtype, positive={"scale": scale})
-    # the logarithm of a number drawn as 0 is taken half a step above it
+    # for a sample of 0, take the logarithm half a step above it
     half_step = torch.finfo(factor.aval.dtype).eps / 2
     u = ops.maximum(draw_unit(found, sizes, factor.aval.dtype), half_step)
     return ops.multiply(ops.sqrt(ops.multiply(ops.log(u), -2.0)), factor)
@@ -187,16 +187,16 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
 
 @replayable
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers over [left, right], whose density rises in a line up to the mode and falls in one after it.
+    """Return samples over [left, right], whose density rises linearly up to the mode and falls linearly after it.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         left, mode, right: numbers or arrays; the result is differentiable in them.
-        shape: of the result; None: that of the parameters, broadcast.
+        shape: the shape of the result; None: that of the parameters, broadcast.
         dtype: floating; float32 by default.
 
     Raises:
-        ArgumentError: the parameters are numbers, and not left <= mode <= right, left < right.
+        ArgumentError: the parameters are numbers without left <= mode <= right and left < right.
         DtypeError, ShapeError: wrong arguments.
 
     >>> import gtrace as gt
@@ -212,7 +212,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     u = draw_unit(found, sizes, low.aval.dtype)
     width, rise, fall = ops.subtract(high, low), ops.subtract(peak, low), ops.subtract(high, peak)
     first = ops.less(u, ops.divide(rise, width))
-    # on either side the root of the other is not used, and must not make its derivative infinite; nor must a u of 0
+    # the unused root must not make the derivative of the used one infinite, nor must a u of 0
     before = ops.multiply(ops.sqrt(u), ops.sqrt(ops.where(first, ops.multiply(width, rise), 1.0)))
     after = ops.sqrt(ops.where(first, 1.0, ops.multiply(ops.multiply(ops.subtract(1.0, u), width), fall)))
     return ops.where(first, ops.add(low, before), ops.subtract(high, after))
@@ -220,15 +220,15 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
 
 @replayable
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the Wald (inverse Gaussian) distribution of scale 1.
+    """Return samples of the Wald (inverse Gaussian) distribution of scale 1.
 
     The method is that of Michael, Schucany and Haas ("Generating random variates using transformations with multiple
     roots", 1976).
 
     Args:
-        key: a key, used up.
-        mean: positive number or array. Which of two roots is taken is a choice, which derivatives do not see.
-        shape: of the result; None: that of mean.
+        key: a key, which must not be used again.
+        mean: positive number or array. The choice between two roots is constant for derivatives.
+        shape: the shape of the result; None: that of mean.
         dtype: floating; float32 by default.
 
     Raises:
@@ -243,7 +243,7 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     key_normal, key_choice = two_keys(found)
     v, z = draw_normal(key_normal, sizes, mu.aval.dtype), draw_unit(key_choice, sizes, mu.aval.dtype)
     y = ops.multiply(ops.square(v), mu)
-    # the smaller root, as a quotient that loses no digits; the product of the roots is mu ** 2
+    # the smaller root, as a quotient without cancellation; the product of the roots is mu ** 2
     root = ops.multiply(ops.absolute(v), ops.sqrt(ops.multiply(mu, ops.add(y, 4.0))))
     small = ops.divide(ops.multiply(mu, 2.0), ops.add(ops.add(y, 2.0), root))
     return ops.where(ops.less_equal(z, ops.divide(mu, ops.add(mu, small))), small, ops.divide(ops.square(mu), small))
@@ -251,13 +251,13 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 @replayable
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dtype: Any = None) -> Array:
-    """Return numbers from the Weibull distribution.
+    """Return samples of the Weibull distribution.
 
     Args:
-        key: a key, used up.
+        key: a key, which must not be used again.
         scale: positive number or array; the result is differentiable in it.
         concentration: likewise, the shape parameter.
-        shape: of the result; None: that of scale and concentration, broadcast.
+        shape: the shape of the result; None: that of scale and concentration, broadcast.
         dtype: floating; float32 by default.
 
     Raises:

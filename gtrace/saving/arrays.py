@@ -1,4 +1,4 @@
-"""``save_arrays`` and ``load_arrays``: pytrees of arrays as safetensors files, which other libraries read and write."""
+"""``save_arrays`` and ``load_arrays``: pytrees of arrays as safetensors files, the format of many libraries."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ __all__ = ["load_arrays", "load_metadata", "save_arrays"]
 PathLike = str | os.PathLike[str]
 
 MAX_REASON = 300
-"""Letters of another library's error that are shown."""
+"""The number of letters shown of another library's error."""
 
 
 def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None = None) -> None:
     """Write a pytree of arrays to a safetensors file.
 
-    A leaf has its key path as its name, with dots: ``{"layers": [{"w": x}]}`` has ``layers.0.w``. So the names of
-    torch's ``state_dict`` stay as they are. The file is written aside and then put in place: whoever reads `path` finds
-    the old file or the new one. Arrays over several processes are gathered, all processes must call, and the first
-    one writes.
+    The name of a leaf is its key path with dots: ``{"layers": [{"w": x}]}`` has ``layers.0.w``. So names of torch's
+    ``state_dict`` stay unchanged. The file is written aside and then moved to `path`, so readers find the old or the
+    new file. Arrays over several processes are gathered: all processes must call, and the first one writes.
 
     Args:
-        arrays: of any dtype but complex128; numbers are saved as arrays.
+        arrays: arrays of any dtype except complex128; numbers are saved as arrays.
         metadata: texts by name.
 
     Raises:
-        ArgumentError: a leaf is no array, two leaves have one name, or metadata that is not text.
+        ArgumentError: a leaf is not an array, two leaves have one name, or metadata is not text.
         DtypeError: an array is complex128.
         OSError: the file cannot be written.
 
@@ -68,14 +67,14 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
     if not divided or processes.rank() == 0:
         write_tensors("save_arrays", Path(path), tensors, texts)
     if divided:
-        processes.exchange(None)  # whoever goes on finds the file
+        processes.exchange(None)  # a process that goes on finds the file
 
 
 def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
     """Write tensors to a safetensors file.
 
     Raises:
-        DtypeError: one of them is complex128.
+        DtypeError: a tensor is complex128.
         OSError: the file cannot be written.
     """
     for name, tensor in tensors.items():
@@ -93,7 +92,7 @@ def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], meta
 
 @without_modes
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return tensors on the CPU, dense, of which no two share memory, as the format demands."""
+    """Return dense tensors on the CPU that share no memory, as the format requires."""
     seen: set[int] = set()
     out = {}
     for name, tensor in tensors.items():
@@ -110,19 +109,19 @@ def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def load_arrays(path: PathLike, like: Any = None) -> Any:
     """Return the arrays of a safetensors file.
 
-    The file is mapped into memory: what is not looked at is not read. It must not be overwritten in place as long as
-    the Arrays live; `save_arrays` puts a new file in its place, which does no harm.
+    The file is mapped into memory, and only the arrays that are used are read. Do not overwrite it in place while the
+    Arrays live. `save_arrays` moves a new file to its path, which is safe.
 
     Args:
-        like: a pytree of arrays or `ShapeDtypeStruct`, which says what to expect, where, and with which sharding.
+        like: a pytree of arrays or `ShapeDtypeStruct`: the expected names, shapes and dtypes, with device and sharding.
 
     Returns:
-        Without `like` a dict of all arrays by name, with it such a tree.
+        A tree like `like`, or without it a dict of all arrays by name.
 
     Raises:
         FileNotFoundError: there is no such file.
-        CheckpointError: it is no safetensors file, or damaged.
-        StructureError, ShapeError, DtypeError: names, a shape or a dtype are not those of `like`.
+        CheckpointError: it is not a safetensors file, or damaged.
+        StructureError, ShapeError, DtypeError: the names, a shape or a dtype differ from `like`.
 
     >>> import gtrace as gt, os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
@@ -156,7 +155,7 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def load_metadata(path: PathLike) -> dict[str, str]:
-    """Return the texts that `save_arrays` wrote beside the arrays; nothing else is read.
+    """Return the texts that `save_arrays` wrote beside the arrays, without reading the arrays.
 
     Raises:
         FileNotFoundError, CheckpointError: as for `load_arrays`.
@@ -175,10 +174,10 @@ def open_file(op: str, path: PathLike) -> Any:
 
     Raises:
         FileNotFoundError: there is no such file.
-        CheckpointError: it is no safetensors file, or damaged.
+        CheckpointError: it is not a safetensors file, or damaged.
     """
     library = importlib.import_module("safetensors")
-    if os.path.exists(path) and not os.path.isfile(path):  # a pipe would be waited for
+    if os.path.exists(path) and not os.path.isfile(path):  # opening a pipe would wait
         fix = "Name the file itself."
         raise CheckpointError(message(op, "a safetensors file", f"{path}, which is no plain file", fix))
     try:
@@ -191,7 +190,7 @@ def open_file(op: str, path: PathLike) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says; it may quote all of a damaged file, of which the beginning is shown."""
+    """Return the text of an error; it may quote a whole damaged file, so only its beginning is returned."""
     text = str(error)
     return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}..."
 
@@ -200,7 +199,7 @@ def _tensor(op: str, path: PathLike, file: Any, name: str) -> torch.Tensor:
     """Return a tensor of an open file.
 
     Raises:
-        CheckpointError: the file has none of this name, or of a dtype that is not supported.
+        CheckpointError: the file has no such name, or its dtype is not supported.
     """
     library = importlib.import_module("safetensors")
     try:
@@ -214,10 +213,10 @@ def _tensor(op: str, path: PathLike, file: Any, name: str) -> torch.Tensor:
 def read_tensor(
     op: str, path: PathLike, file: Any, name: str, shape: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
-    """Return a tensor of an open file, which is as it was when it was saved.
+    """Return a tensor of an open file, exactly as it was saved.
 
     Raises:
-        CheckpointError: the file has none of this name, shape and dtype.
+        CheckpointError: the file has no tensor with this name, shape and dtype.
     """
     tensor = _tensor(op, path, file, name)
     if tuple(tensor.shape) != shape or tensor.dtype is not dtype:

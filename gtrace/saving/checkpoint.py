@@ -1,8 +1,8 @@
-"""``save_checkpoint`` and ``load_checkpoint``: the state of a training run, to go on from exactly there.
+"""``save_checkpoint`` and ``load_checkpoint``: the exact state of a training run.
 
-A checkpoint is a folder: ``checkpoint.json``, which describes every leaf, ``arrays.safetensors`` with the arrays that
-each process has, and ``parts/`` with those that processes hold parts of. It is written under another name, and renamed
-when everything is on the disk. So a folder with the name of a step is complete. Reading it runs no code of it.
+A checkpoint is a folder. ``checkpoint.json`` describes every leaf, ``arrays.safetensors`` has the arrays that every
+process holds whole, and ``parts/`` has parts of the others. The folder is written under another name, and renamed when
+everything is on disk. So a folder with the name of a step is complete. Reading it runs no code from it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 
 @attrs.frozen(eq=False)
 class _Snapshot:
-    """What is written: Arrays never change, so references to their tensors are enough.
+    """The data to write. Arrays never change, so references to their tensors suffice.
 
     Attributes:
-        whole: the arrays that this process has.
+        whole: the arrays that this process holds whole.
         parts: its parts of the others, without those that another process writes.
         divided: whether there are others.
         leaves: the manifest's entry of each leaf.
@@ -59,10 +59,10 @@ class _Snapshot:
 
     @classmethod
     def of(cls, arrays: Mapping[str, Array], values: Leaves, step: int) -> _Snapshot:
-        """Compute what is pending in the leaves of a pytree, and take them.
+        """Compute the pending leaves of a pytree, and take a snapshot.
 
         Raises:
-            DtypeError: a complex128 array.
+            DtypeError: an array is complex128.
         """
         whole: dict[str, torch.Tensor] = {}
         parts: dict[str, torch.Tensor] = {}
@@ -73,7 +73,7 @@ class _Snapshot:
             tensor = materialize(x, "save_checkpoint")
             shape, strides = tuple(tensor.shape), tensor.stride()
             kept = strides != contiguous_strides(shape) and layout(shape, strides) is not None
-            # the strides of a part are not those of the array
+            # the strides of a part differ from those of the array
             leaves[name] = SavedArray(x.aval, strides if kept and shape == x.shape else None)
             _check_present("save_checkpoint", x.aval)
             if x.aval.sharding is None:
@@ -108,7 +108,7 @@ def _by_kind(tree: Any) -> tuple[dict[str, Array], Leaves]:
 
 
 class _Saving(Future[Path]):
-    """A checkpoint that is being written, which knows whether somebody has heard how it went."""
+    """A checkpoint being written, which knows whether its outcome was read."""
 
     asked = False
 
@@ -126,9 +126,9 @@ class _Saving(Future[Path]):
 
 
 class _ExitCode:
-    """Ends the process with code 1 when Python takes its last module apart.
+    """Ends the process with code 1 when Python removes its last module.
 
-    Functions of `atexit` cannot change the code. By then they have all run, and what was printed is out.
+    Functions of `atexit` cannot change the code. By this time all of them have run, and output is flushed.
     """
 
     def __del__(self, end: Callable[[int], Any] = os._exit) -> None:
@@ -136,19 +136,19 @@ class _ExitCode:
 
 
 class _Saver:
-    """The checkpoints that are being written, one after the other."""
+    """The checkpoints being written, one after the other."""
 
     def __init__(self) -> None:
         self._running: _Saving | None = None
         self._failed: list[tuple[str, _Saving]] = []
         self._turn = threading.Lock()
-        """Only threads that write take it: a signal's handler may save while another save waits."""
+        """Only writing threads hold it: a signal's handler may save while another save waits."""
 
     def wait(self) -> None:
-        """Wait for the checkpoint that is being written beside the program.
+        """Wait for the checkpoint that is written beside the program.
 
         Raises:
-            Whatever kept it from being written.
+            The exception that stopped the writing.
         """
         running = self._running
         if running is not None:
@@ -159,10 +159,10 @@ class _Saver:
                     self._running = None
 
     def start(self, what: str, write: Callable[[], Path], beside: bool) -> _Saving:
-        """Write in a thread, which the end of the program waits for.
+        """Write in a thread that the end of the program waits for.
 
         Args:
-            beside: the program goes on: the next call waits, and the end of the program says if it failed.
+            beside: the program goes on. The next call waits for it, and the end of the program reports a failure.
         """
         future = _Saving()
         if beside:
@@ -183,13 +183,13 @@ class _Saver:
         return future
 
     def report(self) -> None:
-        """Say at the end of the program what could not be saved and nobody has heard of, and let it end with code 1."""
+        """Report failed saves that nobody has read, and end the program with code 1."""
         lost = [(what, future.exception()) for what, future in self._failed if not future.asked]
         for what, error in lost:
             if sys.stderr is not None:
                 print(f"gtrace: {what} was not saved: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         if lost:
-            vars(sys)["_gtrace_exit_code"] = _ExitCode()  # this module comes last
+            vars(sys)["_gtrace_exit_code"] = _ExitCode()  # this module is removed last
 
 
 _saver = _Saver()
@@ -199,27 +199,27 @@ atexit.register(_saver.report)
 def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True) -> Future[Path]:
     """Save a pytree as the checkpoint of a step.
 
-    A process that is killed meanwhile leaves the earlier checkpoints as they were. On several processes all call it;
-    each writes its parts of arrays with a sharding, and the first one writes the others. They need one file system.
+    A process that is killed meanwhile leaves earlier checkpoints unchanged. All processes must call it. Each writes its
+    parts of sharded arrays, and the first one writes the others. They need a common file system.
 
     Args:
-        folder: of the run; the checkpoint is a folder in it.
+        folder: the folder of the run; the checkpoint is a folder inside it.
         tree: arrays, random keys, Python numbers and text. `load_checkpoint` returns exactly these.
         step: at least 0. A checkpoint of the same step is replaced.
-        keep: how many are kept, the newest; None: all. Other folders, and files of others in checkpoints, stay.
-        wait: False: write while the program goes on. Pending values are computed first. The next call waits for this
-            one, and so does the end of the program.
+        keep: how many of the newest checkpoints are kept; None: all. Other folders and files stay.
+        wait: False: compute pending values, then write while the program goes on. The next call waits for this one, and
+            so does the end of the program.
 
     Returns:
-        A future: ``.result()`` waits, and is the path of the checkpoint.
+        A future: ``.result()`` waits, and returns the path of the checkpoint.
 
     Raises:
-        ArgumentError: a leaf of another type, two leaves of one name, or a wrong `step` or `keep`.
-        DtypeError: a complex128 array.
-        OSError: it cannot be written. With ``wait=False`` the future raises it, and the next call. If nobody asks, the
-            program prints it at its end, and ends with code 1.
-        CheckpointError: another process raised or could not write, a process of another run writes into the folder, or
-            the folder of the step is no checkpoint.
+        ArgumentError: a leaf has another type, two leaves have one name, or `step` or `keep` is invalid.
+        DtypeError: an array is complex128.
+        OSError: writing failed. With ``wait=False`` the future raises it, and so does the next call. If nobody reads
+            it, the program prints it at its end, and exits with code 1.
+        CheckpointError: another process failed, a process of another run writes to the folder, or the step's folder is
+            not a checkpoint.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -234,7 +234,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     _saver.wait()
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
-    # a process that refuses its leaves must not leave the others waiting for it where values are computed
+    # if the leaves of one process are invalid, the others must not wait for it while they compute values
     arrays, values = together(lambda: _by_kind(tree), group)
     snapshot = together(lambda: _Snapshot.of(arrays, values, number), group)
     root = Path(folder)
@@ -266,7 +266,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
 
 
 def _finish(root: Path, snapshot: _Snapshot, keep: int | None) -> Path:
-    """Write the rest of a checkpoint, and let it take its name."""
+    """Write the rest of a checkpoint, and rename it."""
     aside = folders.aside(root, snapshot.step)
     write_tensors("save_checkpoint", aside / ARRAYS, snapshot.whole, {})
     (aside / MANIFEST).write_text(print_manifest(snapshot.step, snapshot.leaves), encoding="utf-8")
@@ -287,19 +287,19 @@ def latest_step(folder: PathLike) -> int | None:
 
 
 def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = None) -> tuple[Any, int]:
-    """Return what `save_checkpoint` saved, to the bit, and its step.
+    """Return the exact tree that `save_checkpoint` saved, and its step.
 
     Args:
         like: a pytree of arrays, `ShapeDtypeStruct` and Python values: the structure of the result, and the device and
-            sharding of each array. Other processes, or another number of them, may have saved it.
+            sharding of each array. The processes need not be those that saved it.
         step: None: the newest.
 
     Returns:
-        The tree and the step. Without `like` the tree is a dict by name, of arrays that each process has.
+        The tree and the step. Without `like`, the tree is a dict by name, of arrays that each process holds whole.
 
     Raises:
         CheckpointError: there is no such checkpoint, or it is damaged.
-        StructureError, ShapeError, DtypeError: it has other leaves than `like`.
+        StructureError, ShapeError, DtypeError: its leaves differ from those of `like`.
 
     >>> import gtrace as gt, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -370,10 +370,10 @@ class _Files:
 
 
 def _check_present(op: str, a: Aval) -> None:
-    """Refuse an array over some of the processes, of which others have no part.
+    """Raise for an array of which some processes hold no part.
 
     Raises:
-        ShardingError: the array is one.
+        ShardingError: it is such an array.
     """
     if a.sharding is not None and a.sharding.mesh.size < processes.count():
         got = f"{a!r} over {a.sharding.mesh.size} of {processes.count()} processes"
@@ -390,7 +390,7 @@ def _index(a: Aval) -> Index:
 
 @without_modes
 def _filled(a: Aval, weak: bool, index: Index, strides: tuple[int, ...] | None, found: list[Piece]) -> Array:
-    """Return an array, of which this process holds the part `index`, made of pieces."""
+    """Return an array whose part `index` this process holds, filled from pieces."""
     size = tuple(axis.stop - axis.start for axis in index)
     order = strides if strides is not None and size == a.shape else contiguous_strides(size)
     tensor = torch.empty_strided(size, order, dtype=a.dtype, device=a.device)

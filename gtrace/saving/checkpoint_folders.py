@@ -1,7 +1,7 @@
-"""The folders of checkpoints: which there are, and how they are replaced and removed.
+"""Folders of checkpoints: lists, replaces and removes them.
 
-Nothing is removed but files with the names that checkpoints have, in folders that are checkpoints. Folders of others
-are left alone, whatever their names, and so is what others put into a checkpoint.
+Only files with the names of a checkpoint's files are removed, and only in folders that are checkpoints. Other folders,
+and other files in a checkpoint, stay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gtrace.saving.files import sync
 ARRAYS, PARTS, MANIFEST = "arrays.safetensors", "parts", "checkpoint.json"
 
 _NAME = re.compile(r"(?:step_(\d+)|\.step_(\d+)\.replaced)")
-"""Complete checkpoints. One that was being replaced by another of the same step counts if that never came to be."""
+"""Names of complete checkpoints. One that was being replaced counts if its replacement was never completed."""
 
 _LEFT = re.compile(r"\.step_\d+\.(writing|removed|replaced)")
 
@@ -33,7 +33,7 @@ def place(root: Path, step: int) -> Path:
 
 
 def aside(root: Path, step: int) -> Path:
-    """Return the folder of a step that is being written."""
+    """Return the folder in which a step is written."""
     return root / f".step_{step:09d}.writing"
 
 
@@ -41,7 +41,7 @@ def checkpoints(root: Path) -> dict[int, Path]:
     """Return the complete checkpoints by step."""
     found: dict[int, Path] = {}
     with contextlib.suppress(FileNotFoundError):
-        for path in sorted(root.iterdir(), reverse=True):  # those of another name come last
+        for path in sorted(root.iterdir(), reverse=True):  # folders with another name come last
             match = _NAME.fullmatch(path.name)
             if match is not None and path.is_dir() and ((path / MANIFEST).exists() or not any(_others(path))):
                 found.setdefault(int(match[1] or match[2]), path)
@@ -49,10 +49,10 @@ def checkpoints(root: Path) -> dict[int, Path]:
 
 
 def check_place(root: Path, step: int) -> None:
-    """Refuse the folder of a step that somebody else made.
+    """Raise if the folder of a step exists but is not a checkpoint.
 
     Raises:
-        CheckpointError: it is there, and is no checkpoint.
+        CheckpointError: it exists, and is not a checkpoint.
     """
     path = place(root, step)
     if os.path.lexists(path) and not _is_ours(path):
@@ -61,7 +61,7 @@ def check_place(root: Path, step: int) -> None:
 
 
 def finish(root: Path, step: int, keep: int | None) -> Path:
-    """Let what was written take its name; the oldest of more than `keep` checkpoints go."""
+    """Rename a written checkpoint, and remove the oldest ones beyond `keep`."""
     final = place(root, step)
     check_place(root, step)
     replaced = root / f".{final.name}.replaced"
@@ -79,7 +79,7 @@ def finish(root: Path, step: int, keep: int | None) -> Path:
 
 
 def clear(root: Path) -> None:
-    """Remove what a killed process has left."""
+    """Remove the remains of killed processes."""
     for path in root.glob(".step_*"):
         match = _LEFT.fullmatch(path.name)
         if match is not None and not path.is_symlink() and path.is_dir():
@@ -92,16 +92,16 @@ def read_manifest(folder: Path) -> bytes:
     """Return the content of a checkpoint's manifest.
 
     Raises:
-        OSError: it cannot be read; a ValueError: it is no plain file.
+        OSError: it cannot be read; a ValueError: it is not a regular file.
     """
     path = folder / MANIFEST
-    if path.exists() and not path.is_file():  # a pipe would be waited for
+    if path.exists() and not path.is_file():  # opening a pipe would wait
         raise ValueError("it is no plain file")
     return path.read_bytes()
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a folder is a checkpoint, maybe a damaged one."""
+    """Whether a folder is a checkpoint, perhaps a damaged one."""
     if path.is_symlink() or not path.is_dir():
         return False
     with contextlib.suppress(OSError, ValueError):
@@ -110,7 +110,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _others(folder: Path) -> Iterator[Path]:
-    """Yield what is in a checkpoint and has no name of one."""
+    """Yield the files in a checkpoint that do not belong to it."""
     for path in folder.iterdir():
         if path.name == PARTS and path.is_dir() and not path.is_symlink():
             yield from (inner for inner in path.iterdir() if not _PART.fullmatch(inner.name) or inner.is_dir())
@@ -119,14 +119,14 @@ def _others(folder: Path) -> Iterator[Path]:
 
 
 def _remove(folder: Path, home: Path | None) -> None:
-    """Remove a checkpoint's files and its folder; what others put into it goes to `home`, or stays."""
-    with contextlib.suppress(OSError):  # what cannot be removed is tried again by the next save
+    """Remove a checkpoint's files and its folder; other files in it move to `home`, or stay."""
+    with contextlib.suppress(OSError):  # the next save tries again
         for path, pattern in ((folder, _FILE), (folder / PARTS, _PART)):
             if path.is_dir() and not path.is_symlink():
                 for file in path.iterdir():
                     if pattern.fullmatch(file.name) and not file.is_dir():
                         file.unlink()
-        with contextlib.suppress(OSError):  # it is not there, or others have files in it
+        with contextlib.suppress(OSError):  # it is missing, or contains other files
             os.rmdir(folder / PARTS)
         rest = list(folder.iterdir())
         if rest and home is not None:

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: an entry for each leaf, and the one place that reads and writes it as JSON."""
+"""The manifest of a checkpoint: an entry for each leaf, and its form as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gtrace.core.base import json_fields
 from gtrace.core.ir.aval import Aval, layout, parse_aval
 
 FORMAT = 2
-"""Of the JSON; checkpoints of another format are not read."""
+"""The format of the JSON; other formats are not read."""
 
 PLAIN = (bool, int, float, str)
-"""Python values that are kept as they are."""
+"""Python types that are saved as JSON values."""
 
 MAX_PROCESSES = 1 << 16
-"""Processes of a mesh, at most: a damaged manifest must not fill the memory."""
+"""The maximal number of processes of a mesh, so that a damaged manifest cannot fill the memory."""
 
 _MAX_BYTES = 1 << 63
 
@@ -32,7 +32,7 @@ class SavedValue:
     value: bool | int | float | str
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the terms of JSON."""
+        """Return its JSON form."""
         return {"value": self.value}
 
 
@@ -41,15 +41,15 @@ class SavedArray:
     """A leaf that is an array.
 
     Attributes:
-        aval: its type, with the sharding that it had.
-        strides: if its memory was not in the order of its axes; None: it was.
+        aval: its type, with its sharding.
+        strides: None if its memory is in the order of its axes.
     """
 
     aval: Aval
     strides: tuple[int, ...] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the terms of JSON."""
+        """Return its JSON form."""
         entry: dict[str, Any] = {"type": repr(self.aval)}
         return entry if self.strides is None else {**entry, "strides": list(self.strides)}
 
@@ -67,7 +67,7 @@ def parse_manifest(text: str | bytes) -> Leaves:
     """Return the leaves in the text of a manifest, by name.
 
     Raises:
-        ValueError: the text is none, is damaged, or is of another format; says what was expected.
+        ValueError: the text is invalid, damaged or of another format; says what was expected.
 
     >>> text = print_manifest(3, {"rate": SavedValue(0.1), "w": SavedArray(parse_aval("f32[2,3]"))})
     >>> parse_manifest(text)["w"].aval
@@ -112,7 +112,7 @@ def _aval(text: Any) -> Aval:
 
 
 def _strides(value: Any, saved: Aval) -> tuple[int, ...]:
-    """Return the strides of a dense array; others would need memory that the file does not fill."""
+    """Return the strides of a dense array; other strides would need memory that the file does not fill."""
     if type(value) is not list or not all(type(n) is int and 0 <= n < _MAX_BYTES for n in value):
         raise TypeError(value)
     if len(value) != len(saved.shape) or layout(saved.shape, value) is None:

@@ -1,6 +1,6 @@
-"""Compiled functions as files: ``gt.export`` traces and compiles, ``gt.load`` runs what it finds.
+"""Compiled functions as files: ``gt.export`` traces and compiles, ``gt.load`` loads and runs.
 
-The file is a zip archive: a manifest (inputs, outputs, guards, toolchain), the IR's text, and one AOTInductor
+The file is a zip archive: a manifest (inputs, outputs, guards, toolchain), the IR's text, and an AOTInductor
 package for each case of open sizes. Loading reads JSON and a shared library, and needs neither a tracer nor a compiler.
 """
 
@@ -66,7 +66,7 @@ from gtrace.saving.files import write_aside
 __all__ = ["Exported", "export", "load"]
 
 MAX_NAMES = 2
-"""Open sizes, at most; each doubles the packages, because a size of 1 has one of its own."""
+"""The maximal number of open sizes. Each doubles the packages, because a size of 1 has its own."""
 
 _EXAMPLES = ((23, 41), (29, 47), (37, 53))
 """Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
@@ -75,7 +75,7 @@ _DAMAGED = (
     CacheError, EOFError, KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError,
     lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-"""What reading a damaged file raises: of a manifest, of torch's loader, and of `zipfile`."""
+"""Exceptions from reading a damaged file: from manifests, torch's loader and `zipfile`."""
 
 
 @attrs.frozen(eq=False)
@@ -86,7 +86,7 @@ class Case:
         ones: the names of the open sizes that are 1.
         file: its name in the archive.
         program: takes all inputs.
-        guards: on the sizes of the inputs.
+        guards: conditions on the sizes of the inputs.
         text: the program in the IR's text.
     """
 
@@ -100,7 +100,7 @@ class Case:
 
 @attrs.frozen(eq=False)
 class Exported:
-    """A compiled function. Call it like the function it was made from; `save` writes it to a file."""
+    """A compiled function. Call it like the original function; `save` writes it to a file."""
 
     name: str
     inputs: tuple[InputSpec, ...]
@@ -118,11 +118,11 @@ class Exported:
         return f"<exported {self.name}({', '.join(map(str, self.inputs))})>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it.
+        """Run the function.
 
         Raises:
-            ArgumentError: arguments of another structure.
-            ShapeError, DtypeError: an array that does not fit its specification.
+            ArgumentError: the arguments have another structure.
+            ShapeError, DtypeError: an array does not fit its specification.
         """
         given = _encode(_numbered((args, kwargs))[0], self.name)
         if given != self._in_tree:
@@ -170,7 +170,7 @@ class Exported:
         return named
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, which `load` reads. The file is written aside and then put in place.
+        """Write it to a file that `load` reads. The file is written aside and then moved to `path`.
 
         Raises:
             OSError: the file cannot be written.
@@ -188,17 +188,17 @@ class Exported:
                 archive.writestr("graph.txt", self.text)
                 for case in self._cases:
                     archive.writestr(case.file, case.content)
-            aside.chmod(aside.stat().st_mode & ~0o022)  # `load` takes no native code that others can write
+            aside.chmod(aside.stat().st_mode & ~0o022)  # `load` rejects native code that others can write
 
         write_aside(Path(path), write)
 
     def save_package(self, path: str | os.PathLike[str], ones: Sequence[str] = ()) -> None:
-        """Write the AOTInductor package (``.pt2``) by itself, for C++.
+        """Write only the AOTInductor package (``.pt2``), for C++.
 
-        It takes the arrays of the arguments in the order of `inputs`, dense, and checks nothing.
+        It takes the dense arrays of the arguments in the order of `inputs`, and checks nothing.
 
         Args:
-            ones: the names of the open sizes that are 1; they have a package of their own.
+            ones: the names of open sizes that are 1; these have their own package.
 
         Raises:
             ArgumentError: there is no such package.
@@ -211,16 +211,16 @@ class Exported:
 
 
 def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
-    """Trace `f`, compile it ahead of time and return what a file of it holds.
+    """Trace `f`, compile it ahead of time, and return the content of its file.
 
     Args:
         specs, named_specs: like the arguments of `f`: pytrees of arrays or of `ShapeDtypeStruct`. A size of the latter
-            may be a name, such as "batch": then it is left open, and equal wherever the name stands.
+            may be a name, such as "batch", which leaves it open. Equal names mean equal sizes.
 
     Raises:
-        ExportError: the program has a loop that cannot be kept, or depends on an open size in a way that cannot.
+        ExportError: the program has an unsupported loop, or depends on an open size in an unsupported way.
         CompileError: the compiler failed.
-        ConcretizationError: `f` looks at a value.
+        ConcretizationError: `f` reads a value.
 
     >>> import gtrace as gt
     >>> spec = gt.ShapeDtypeStruct(("batch", 3), "float32")
@@ -295,10 +295,10 @@ def _case(
 
 
 def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
-    """Return how the integers of a program recorded with several sizes follow from these.
+    """Return how the integers of a program follow from its sizes, given recordings with several sizes.
 
     Raises:
-        ExportError: they do not.
+        ExportError: an integer does not follow from the sizes.
     """
     skeletons, shapes = zip(*(shape_of(graph) for graph in graphs), strict=True)
     fix = "Write it without Python code that depends on the size, or export one file for each size."
@@ -318,7 +318,7 @@ def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:
 
 
 def _check_constants(first: Sequence[Array], again: Sequence[Array]) -> None:
-    """Refuse arrays from outside that change with the open sizes: the file holds one value of each."""
+    """Raise for outside arrays that change with the open sizes, because the file holds one value of each."""
     for x, y in zip(first, again, strict=False):
         if x is not y:
             a, b = whole(x, "export"), whole(y, "export")
@@ -346,7 +346,7 @@ def load(path: str | os.PathLike[str]) -> Exported:
     """Return the function in a file that `Exported.save` wrote.
 
     Raises:
-        ExportError: the file is none, is damaged, or was made for another torch or machine; or another user could have
+        ExportError: the file is invalid or damaged, was made for another torch or machine, or another user could have
             written it.
 
     >>> import gtrace as gt
@@ -404,7 +404,7 @@ def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
 
 
 def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
-    """Return the program in a package; its file lives as long as the program."""
+    """Return the program in a package. Its file exists as long as the program."""
     folder = temporary_folder()
     path = folder / file
     try:
@@ -418,7 +418,7 @@ def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     return program
 
 
-# -- pytrees as JSON: a leaf is its number
+# -- pytrees as JSON, with leaves as numbers
 
 
 def _numbered(structure: Any) -> tuple[Any, list[str]]:
@@ -428,7 +428,7 @@ def _numbered(structure: Any) -> tuple[Any, list[str]]:
 
 
 def _encode(value: Any, op: str) -> Any:
-    """Return a pytree of numbers in the terms of JSON.
+    """Return the JSON form of a pytree of numbers.
 
     Raises:
         ExportError: it has a container that a file cannot name.

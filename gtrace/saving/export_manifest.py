@@ -1,4 +1,4 @@
-"""The manifest of an exported function: a typed record, and the one place that reads and writes it as JSON."""
+"""The manifest of an exported function: a typed record, and its form as JSON."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.ir.aval import Aval, parse_aval
 
 FORMAT = 3
-"""Of the JSON; files of another format are not read."""
+"""The format of the JSON; other formats are not read."""
 
 
 @attrs.frozen
 class InputSpec:
-    """What an input must be.
+    """The specification of an input.
 
     Attributes:
-        path: where it is among the arguments, as Python writes it.
+        path: its path among the arguments, in Python's syntax.
         shape: sizes, and names of open ones.
     """
 
@@ -37,7 +37,7 @@ class InputSpec:
         return f"{LONG[self.dtype]}[{','.join(map(str, self.shape))}]"
 
     def to_json(self) -> list[Any]:
-        """Return it in the terms of JSON."""
+        """Return its JSON form."""
         return [self.path, list(self.shape), SHORT[self.dtype], self.device]
 
     @classmethod
@@ -45,7 +45,7 @@ class InputSpec:
         """Return the specification that `to_json` wrote.
 
         Raises:
-            ValueError, TypeError, KeyError: it is none.
+            ValueError, TypeError, KeyError: the data are invalid.
         """
         path, shape, dtype, device = data
         if type(path) is not str or type(shape) is not list or type(device) is not str:
@@ -63,8 +63,8 @@ class CaseManifest:
     Attributes:
         ones: the names of the open sizes that are 1.
         file: its name in the archive.
-        sha256: of its content, in hexadecimal.
-        guards: on the sizes of the inputs.
+        sha256: the hash of its content, in hexadecimal.
+        guards: conditions on the sizes of the inputs.
         text: the program in the IR's text.
     """
 
@@ -79,7 +79,7 @@ class CaseManifest:
         """Return the case that `ExportManifest.to_json` wrote.
 
         Raises:
-            ValueError: it is none; says what was expected.
+            ValueError: the data are invalid; says what was expected.
         """
         return cls(
             json_fields.field(data, "ones", "a list of texts", _names),
@@ -92,10 +92,10 @@ class CaseManifest:
 
 @attrs.frozen
 class ExportManifest:
-    """What the file of an exported function contains beside its code.
+    """The content of an exported function's file, without its code.
 
     Attributes:
-        in_tree, out_tree: the structure of arguments and results, leaves as numbers.
+        in_tree, out_tree: the structures of arguments and results, with leaves as numbers.
         toolchain: see `gtrace.core.backends.toolchain.toolchain`.
     """
 
@@ -126,7 +126,7 @@ class ExportManifest:
         """Return the manifest in the text of a file.
 
         Raises:
-            ValueError: it is none, is damaged, or is of another format; says what was expected.
+            ValueError: it is invalid, damaged or of another format; says what was expected.
         """
         try:
             return cls._parsed(text)
@@ -169,7 +169,7 @@ def _names(data: Any) -> frozenset[str]:
 
 
 def _file_name(data: Any) -> str:
-    """Return the name of a package, which is no path to another folder."""
+    """Return the name of a package, which must not be a path to another folder."""
     name = json_fields.exactly(str)(data)
     if "/" in name or "\\" in name or not name.endswith(".pt2"):
         raise ValueError(name)
@@ -177,7 +177,7 @@ def _file_name(data: Any) -> str:
 
 
 def _tree(data: Any, leaves: int) -> Any:
-    """Return a pytree in the terms of JSON, after checking that each number below `leaves` is in it once."""
+    """Return a pytree in JSON form, after checking that each number below `leaves` appears once."""
     found: list[int] = []
 
     def walk(node: Any) -> None:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, also if the process is killed or the machine stops."""
+"""Files that are written completely or not at all, even if the process is killed or the machine stops."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from gtrace.core.base.errors import CheckpointError, message
 
 try:
     import fcntl
-except ImportError:  # not on every system
+except ImportError:  # some systems lack it
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".saving"
-"""The file whose lock a process holds while it writes a checkpoint. It is gone afterwards."""
+"""The file that a process locks while it writes a checkpoint, and then removes."""
 
 LOCK_SECONDS = 10.0
-"""How long a process waits for another one that writes into the same folder."""
+"""Seconds that a process waits for another one that writes to the same folder."""
 
 
 def write_aside(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file beside `path`, and put it in the place of `path`.
+    """Let `write` make a file beside `path`, and move it to `path`.
 
-    Threads, processes and machines may do so at once: each has a name aside of its own.
+    Threads, processes and machines may do so at once, because each has its own name for the new file.
     """
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
@@ -40,13 +40,13 @@ def write_aside(path: Path, write: Callable[[Path], None]) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Within the block, no other process or thread is in such a block for this folder; it is made if it is missing.
+    """In the block, no other process or thread is in such a block for this folder. A missing folder is made.
 
-    A process that is killed leaves the file, but not its lock.
+    A killed process leaves the file, but not its lock.
 
     Raises:
-        CheckpointError: another process is in such a block, and does not leave it.
-        OSError: the folder cannot be written.
+        CheckpointError: another process does not leave such a block.
+        OSError: the folder is not writable.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if fcntl is None:
@@ -57,7 +57,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # who had the lock before has removed the file: another process may have made the next one
+            # the earlier owner of the lock removed the file, so another process may have made a new one
             if path.exists() and os.path.samestat(os.fstat(handle), os.stat(path)):
                 break
         except BlockingIOError:
@@ -80,11 +80,11 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on disk."""
     folder = path.is_dir()
-    if folder and not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders
+    if folder and not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders
         return
-    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)  # Windows syncs no file that is only read
+    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)  # Windows does not sync files opened for reading
     try:
         os.fsync(handle)
     finally:

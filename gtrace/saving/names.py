@@ -1,4 +1,4 @@
-"""Leaves of pytrees by dotted names, like those of torch's ``state_dict``; and a tree filled from names."""
+"""Leaves of pytrees by dotted names, as in torch's ``state_dict``, and trees filled from names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALONE = "value"
 """The name of a tree that is one leaf."""
 
 SHOWN = 4
-"""Names that an error lists."""
+"""The number of names that an error lists."""
 
 
 def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
@@ -42,10 +42,10 @@ def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
 
 
 def expected_type(op: str, name: str, leaf: Any) -> Aval:
-    """Return the type, with the sharding, of the array that an example stands for.
+    """Return the aval, with sharding, that an example describes.
 
     Raises:
-        ArgumentError: the example is no array, number or `ShapeDtypeStruct`.
+        ArgumentError: the example is not an array, number or `ShapeDtypeStruct`.
     """
     if isinstance(leaf, ShapeDtypeStruct):
         plain = aval(tuple(leaf.shape), as_dtype(leaf.dtype), leaf.device)
@@ -54,12 +54,12 @@ def expected_type(op: str, name: str, leaf: Any) -> Aval:
         got = f"{type(leaf).__name__} at {name!r}"
         raise ArgumentError(message(op, "arrays in like", got, "Pass arrays or gt.ShapeDtypeStructs."))
     x = lift(op, leaf)
-    evaluate([x], op)  # layouts of results follow from the program as a whole
+    evaluate([x], op)  # the layouts of results follow from the whole program
     return x.aval
 
 
 def check_names(op: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Refuse names that are missing, and names that nobody asked for.
+    """Raise for missing or unexpected names.
 
     Raises:
         StructureError: there are such names.
@@ -73,7 +73,7 @@ def check_names(op: str, expected: Mapping[str, Any], found: Mapping[str, Any]) 
 
 
 def check_type(op: str, name: str, expected: Aval, found: Aval) -> None:
-    """Refuse an array of another shape or dtype.
+    """Raise for an array with another shape or dtype.
 
     Raises:
         ShapeError, DtypeError: it differs.

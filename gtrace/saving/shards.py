@@ -1,7 +1,7 @@
-"""Arrays over several processes as files: each process writes its own parts, into a safetensors file of its own.
+"""Arrays over several processes as files: each process writes its own parts to its own safetensors file.
 
-Which part is in which file follows from the array's sharding, which the manifest states. So a reader opens the files
-that it needs, whatever its own sharding is, and nothing has to be sent.
+The array's sharding, which is in the manifest, determines the file of each part. So a reader with any sharding opens
+just the files that it needs, and processes send nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gtrace.saving.arrays import read_tensor, write_tensors
 T = TypeVar("T")
 
 Index = tuple[slice, ...]
-"""A part of an array: where it begins and ends along each axis."""
+"""A part of an array: its start and end along each axis."""
 
 
 @attrs.frozen(eq=False)
 class Piece:
-    """Data of a file, and its place in the part of an array that is to be filled."""
+    """Data of a file, and their index in the part to fill."""
 
     source: torch.Tensor
     place: Index
@@ -41,12 +41,12 @@ def write_shards(folder: Path, parts: Mapping[str, torch.Tensor], group: Any) ->
     """Write the parts of this process. All processes call it, and all return when all have written.
 
     Args:
-        parts: those that this process writes; others may hold the same ones.
-        group: a process group of all of them, in which nothing else is sent meanwhile; None: there are no others.
+        parts: the parts that this process writes; others may hold the same ones.
+        group: a process group of all of them, which is otherwise idle; None: there are no others.
 
     Raises:
-        CheckpointError: another process could not write.
-        Whatever kept this one from writing.
+        CheckpointError: another process failed.
+        The exception of this process, if its writing failed.
     """
 
     def write() -> None:
@@ -57,14 +57,14 @@ def write_shards(folder: Path, parts: Mapping[str, torch.Tensor], group: Any) ->
 
 
 def together(function: Callable[[], T], group: Any) -> T:
-    """Return what a function returns, if it returns in all processes of a group.
+    """Return the result of a function, if it succeeds in all processes of a group.
 
     Args:
         group: see `write_shards`.
 
     Raises:
-        CheckpointError: it raised in another process.
-        Whatever it raises in this one.
+        CheckpointError: it failed in another process.
+        The exception of this process, if it failed here.
     """
     if group is None:
         return function()
@@ -75,10 +75,10 @@ def together(function: Callable[[], T], group: Any) -> T:
 
 
 def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callable[[Path], Any]) -> list[Piece]:
-    """Return the data of a part of an array, from however many processes saved it.
+    """Return the data of a part of an array, which any number of processes may have saved.
 
     Args:
-        index: the part that is wanted.
+        index: the part.
 
     Raises:
         CheckpointError: a file is missing or damaged.
@@ -98,7 +98,7 @@ def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callab
 
 
 def _writers(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[Index, int]]:
-    """Return the different parts of an array, each with the process that writes it: the first one that holds it."""
+    """Return the distinct parts of an array, each with its writer, the first process that holds it."""
     writers: dict[Any, tuple[Index, int]] = {}
     for rank in sharding.mesh.ranks:
         index = sharding.index(shape, rank)

@@ -1,1 +1,1 @@
-"""Any operator of torch as an operation, with rules derived from torch or written by hand."""
+"""Any torch operator as an operation, with rules derived from torch or written by hand."""

@@ -1,7 +1,6 @@
-"""Batch norms without tracing: calls of torch's kernels, and their rules, written out; see `handwritten_layers`.
+"""Batch norms without tracing: calls of torch's kernels, and handwritten rules; see `handwritten_layers`.
 
-The derivative of a normalized channel by the channel is a symmetric matrix. So the kernel of the gradient serves
-forward derivatives too.
+The Jacobian of a normalized channel is a symmetric matrix. So the gradient kernel also computes forward derivatives.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ EVALUATION = "aten._native_batch_norm_legit_no_training.default"
 BACKWARD = "aten.native_batch_norm_backward.default"
 
 _CHANNELS = {TRAINING: 5, WITHOUT_STATISTICS: 3, EVALUATION: 5, BACKWARD: 7}
-"""How many arguments at the beginning are operands, or None where there is none."""
+"""How many of the first arguments are operands, each of which may be None."""
 
 
 def _filled(overload: str, args: tuple[Any, ...], values: Sequence[Any]) -> list[Any]:
-    """Return the values of the arguments that are operands; None where there is none."""
+    """Return the operand arguments, with None for missing ones."""
     rest = iter(values)
     return [None if entry is None else next(rest) for entry in args[: _CHANNELS[overload]]]
 
@@ -48,7 +47,7 @@ def _call(overload: str, values: Sequence[Array | None], *constants: Any) -> lis
 def _statistics(
     overload: str, args: tuple[Any, ...], operands: Sequence[Array]
 ) -> tuple[tuple[Array | None, ...], bool]:
-    """Return what the kernel of the gradient takes: running mean and variance, or those of the batch; and which."""
+    """Return the statistics for the gradient kernel, running or of the batch, and which of the two they are."""
     if overload == EVALUATION or not args[_CHANNELS[overload]]:
         return (*operands[-2:], None, None), False
     return (None, None, *call_aten(overload, args, operands)[1:3]), True
@@ -57,7 +56,7 @@ def _statistics(
 def _pullback(
     overload: str, cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents by torch's kernel. As in torch, the running statistics have none."""
+    """Return the cotangents by torch's kernel. As in torch, running statistics have none."""
     if cts[0] is None or any(ct is not None for ct in cts[1:]):
         return None
     x, weight, *_ = _filled(overload, args, operands)
@@ -93,7 +92,7 @@ def _tangent(
 
 
 def _batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    """Return the results for a batch, whose examples become further channels, or further images to evaluate."""
+    """Return the results for a batch. Examples become additional channels or, in evaluation, additional images."""
     size = batch_size(batched, operands)
     if overload == EVALUATION and not any(batched[1:]):
         out, *rest = call_aten(overload, args, [as_images(operands[0]), *operands[1:]])
@@ -109,10 +108,10 @@ def _batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operan
 
 
 def _type(overload: str, avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types on other devices than the CPU, of which `layer_types` knows; None: torch has to say.
+    """Return the types on devices other than the CPU, whose types are in `layer_types`; None: no rule applies.
 
     Raises:
-        DtypeError: the parameters have another dtype than x, and are not float32 with x of 16 bits.
+        DtypeError: the parameters differ from x in dtype, and are not float32 beside an x of 16 bits.
     """
     values = _filled(overload, args, avals)
     x, parameters = (values[1], values[2:]) if overload == BACKWARD else (values[0], values[1:])

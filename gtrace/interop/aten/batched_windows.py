@@ -1,7 +1,6 @@
-"""Convolution and pooling of batches of operands without tracing; see `handwritten_layers`.
+"""Convolution and pooling for batches of operands, without tracing; see `handwritten_layers`.
 
-Examples become further images where they have the weights in common, and further groups of channels where they have
-not.
+Examples become additional images if they share the weights, and additional groups of channels otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def batch_size(batched: Sequence[bool], operands: Sequence[Array]) -> int:
 
 
 def whole(x: Array, flag: bool, size: int) -> Array:
-    """Return an operand with the axis of the batch."""
+    """Return an operand with a batch axis."""
     return x if flag else ops.broadcast_to(x, (size, *x.shape))
 
 
@@ -51,7 +50,7 @@ def of_channels(x: Array, size: int) -> Array:
 def _convolution(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Array:
     x, weight, *biases = operands
     size, transposed, groups = batch_size(batched, operands), args[6], args[8]
-    own = any(batched[2:])  # a bias for each example
+    own = any(batched[2:])  # each example has its own bias
     if not batched[1] and batched[0]:
         images = [as_images(x), weight, *([] if own else biases)]
         found = call_aten(overload, (*args[:2], None if own else args[2], *args[3:]), images)
@@ -87,7 +86,7 @@ def _convolution_backward(
     own = wanted[0] and batched[2], wanted[1], False
     if any(own):
         shape = weight.shape[batched[2] :]
-        # of the weights only the shape matters for their own gradient
+        # the gradient of the weights depends only on their shape
         like = (size * shape[0], *shape[1:])
         weights = ops.reshape(weight, like) if own[0] else ops.zeros(like, x.aval.dtype, device=x.aval.device)
         found = iter(call([as_channels(ct), as_channels(x), weights], size * groups, own))
@@ -105,7 +104,7 @@ def _convolution_backward(
 def _pooling(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
     size = batch_size(batched, operands)
     operands = [whole(x, flag, size) for x, flag in zip(operands, batched, strict=True)]
-    several = operands[0].ndim == 5  # else each example is one image
+    several = operands[0].ndim == 5  # otherwise each example is one image
 
     def split(x: Array) -> Array:
         return ops.reshape(x, (size, -1, *x.shape[1:])) if several else x

@@ -1,7 +1,7 @@
-"""The types of the calls that programs make most, with the strides that torch's CPU kernels give their results.
+"""Result types of frequent calls, with the strides of torch's CPU kernels.
 
-torch has them for its device ``meta``, mostly in Python modules that import much else: the first call takes most of a
-second. Where no rule plainly applies, torch has to say; if that is a function in Python, the call is tried on zeros.
+torch computes types on its device ``meta``, mostly by Python modules whose imports take most of a second. If no rule
+clearly applies, torch computes the type. If torch would need Python for that, the call runs on zeros instead.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gtrace.interop.aten.rule_tables import TYPES
 from gtrace.interop.aten.types_by_trial import is_tried, tried
 
 WRITTEN: dict[str, Rule] = {**elementwise_types.RULES, **layer_types.RULES}
-"""By overload, or by operator for all of its overloads: what returns the results of a call on ``meta``."""
+"""By overload, or by operator for all its overloads: a function that returns the results on ``meta``."""
 
 
 def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the results of a call as tensors on ``meta``, given such tensors; None where torch has to say."""
+    """Return the results of a call for tensors on ``meta``, by a rule; None if no rule applies."""
     name = str(function).removeprefix("aten.")
     rule = WRITTEN.get(name) or WRITTEN.get(name.partition(".")[0])
     if rule is not None:
@@ -45,13 +45,13 @@ def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any], device: str = "cpu") -> Any:
-    """Return the results of a call on ``meta``, given tensors there, by a rule or as torch has them.
+    """Return the results of a call for tensors on ``meta``, by a rule or by torch.
 
     Args:
-        device: the type of that which the call is for.
+        device: the type of the device on which the call will run.
 
     Raises:
-        NotImplementedError: torch does not have them there.
+        NotImplementedError: torch has no such function on ``meta``.
     """
     if any(a.name == "device" for a in function._schema.arguments):
         kwargs = {**kwargs, "device": torch.device("meta")}
@@ -63,6 +63,6 @@ def results_on_meta(function: Any, args: Sequence[Any], kwargs: dict[str, Any], 
     leaves: list[Any] = optree.tree_leaves((list(args), kwargs))  # type: ignore[arg-type]
     elements = sum(x.numel() for x in leaves if isinstance(x, Tensor))
     if device == "cpu" and is_tried(function, elements):
-        with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # of zeros; torch says it on meta
+        with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # zeros are invalid operands
             return tried(function, args, kwargs)
     return function(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Conversions between dtypes as torch makes them."""
+"""Dtype conversions as in torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["real_if_needed"]
 
 
 def real_if_needed(x: Array, dtype: Any) -> Array:
-    """Return the real part of complex numbers that become real, with torch's warning; other arrays as they are."""
+    """Return the real part of complex numbers if the dtype is real, with torch's warning; other arrays unchanged."""
     if x.aval.dtype not in COMPLEX or as_dtype(dtype) in (*COMPLEX, torch.bool):
         return x
     warn_at("Casting complex values to real discards the imaginary part", user_location(), UserWarning)

@@ -1,7 +1,7 @@
-"""``torch.autograd.Function``, which states its own backward pass: values are traced, derivatives are refused.
+"""``torch.autograd.Function``: its values are traced, but derivatives raise, because it has its own backward pass.
 
-torch runs their forward pass without a gradient. What it computes would have a derivative of zero, so the result is
-marked with the arguments, and a derivative that goes through the mark raises.
+torch runs its forward pass without gradients, which would give a derivative of zero. So the result is marked with the
+arguments, and a derivative through the mark raises.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _library.define("custom_function(Tensor x, Tensor[] inputs, str function) -> Ten
 _library.impl("custom_function", lambda x, inputs, function: x.clone(), "CompositeExplicitAutograd")
 
 MARK = "gtrace.custom_function.default"
-"""The operator that marks a result of a custom function, between torch's tracer and the recording."""
+"""The operator that marks the result of a custom function, between torch's tracer and the recording."""
 
 
 @contextlib.contextmanager
 def marked() -> Iterator[None]:
-    """Mark what custom functions return that this thread calls. One thread at a time may be in this context."""
+    """Mark the results of custom functions that this thread calls. One thread at a time may be in this context."""
     original = vars(torch.autograd.Function)["apply"]
     owner = threading.get_ident()
 
@@ -83,5 +83,5 @@ custom_function_op: Op = define(
 
 
 def record_mark(x: Array, inputs: Sequence[Array], function: str) -> Array:
-    """Record a marked result of a custom function called `function`."""
+    """Record the marked result of a custom function called `function`."""
     return bind(custom_function_op, (x, *inputs), (function,))

@@ -1,4 +1,4 @@
-"""Operators of torch that gtrace takes apart: some while tracing, some only where torch has no derivative of them."""
+"""Decompositions of torch operators: some for all traces, others only for derivatives that torch lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _native_batch_norm(
     x: torch.Tensor, weight: Optional, bias: Optional, running_mean: Optional, running_var: Optional, training: bool,
     momentum: float, eps: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
-    """Call the one of torch's operators that says in its name what this one does by its operands."""
+    """Call the torch operator whose name says what this one does for these operands."""
     if training and running_mean is not None:
         return NotImplemented  # it writes to them
     if running_mean is None or running_var is None:
@@ -55,7 +55,7 @@ def _attention_backward(
 def _layer_norm(
     x: torch.Tensor, sizes: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> tuple[torch.Tensor, ...]:
-    """Return x, normalized over its last axes, and the means and inverse deviations, as functions of x."""
+    """Return x normalized over its last axes, and the means and inverse deviations, as functions of x."""
     axes = list(range(x.dim() - len(sizes), x.dim()))
     mean = x.mean(axes, keepdim=True)
     scale = torch.rsqrt((x - mean).square().mean(axes, keepdim=True) + eps)
@@ -73,7 +73,7 @@ def _group_norm_backward(
     grad, x, scale = grad.reshape(inner), x.reshape(inner), scale.reshape(batch, groups, 1, 1)
     deviation = x - x.mean((2, 3), keepdim=True)
     variance = deviation.square().mean((2, 3), keepdim=True)
-    # what was added to the variance is known from the scale
+    # the scale determines the number that was added to the variance
     scale = torch.rsqrt(variance + (scale**-2 - variance).detach())
     normal = deviation * scale
     by_channel = None if weight is None else weight.reshape(1, groups, channels // groups, 1)
@@ -92,7 +92,7 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
 
 
 def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """The kernel takes its operands for contiguous, and does not look; arrays may have any layout when it runs."""
+    """Trace contiguous operands. The kernel assumes them without checking, but arrays may have any layout."""
     norm = torch.norm_except_dim(v, 2, dim)
     return v * (g / norm), norm
 
@@ -100,7 +100,7 @@ def _weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> tuple[torch.
 def _as_strided_scatter(
     x: torch.Tensor, source: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> torch.Tensor:
-    """Write to the places of a view of x, which is dense: torch's derivative does not follow writes to memory."""
+    """Write to the elements of a view of a dense x: torch's derivative does not follow writes to memory."""
     places = torch.arange(x.numel(), device=x.device).as_strided(size, stride, offset)
     return x.reshape(-1).index_put((places.reshape(-1),), source.reshape(-1)).reshape(x.shape)
 
@@ -112,11 +112,11 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.as_strided_scatter.default: _as_strided_scatter,
     torch.ops.aten._efficientzerotensor.default: torch.ops.aten.zeros.default,
 }
-"""By overload: what to trace in its place, as torch's kernel writes to operands, misreads them or lacks derivatives."""
+"""By overload: a replacement for kernels that write to operands, misread them or lack derivatives."""
 
 _FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
 FLASH = f"{_FLASH}.default"
-"""Attention on a CPU. torch has no derivative of it by the mask, and takes `attention` where one is asked for."""
+"""Attention on a CPU. torch has no derivative of it with respect to the mask; for that it uses `attention`."""
 
 
 def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -130,7 +130,7 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Ten
 ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", "aten.native_layer_norm.default"): _layer_norm,
     ("vjp", "aten.index_fill.int_Tensor"): _index_fill,
-    # what torch calls without a gradient, which it has only of the other
+    # torch calls one of the two without a gradient, and has a gradient only of the other
     ("vjp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("jvp", "aten._embedding_bag_forward_only.default"): torch.ops.aten._embedding_bag.default,
     ("vjp", "aten.native_group_norm_backward.default"): _group_norm_backward,
@@ -142,17 +142,17 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
     ("jvp", f"{_FLASH}_backward.default"): _attention_backward,
     **{(rule, overload): function for overload, function in EQUAL_FUNCTIONS.items() for rule in ("vjp", "jvp")},
 }
-"""By rule and overload: an equal function, whose derivatives torch has."""
+"""By rule and overload: an equal function with derivatives in torch."""
 
 TRANSPOSED = {
     "aten._linalg_solve_ex.default", "aten._linalg_det.default", "aten._linalg_slogdet.default",
     "aten._linalg_eigh.default",
 }  # fmt: skip
-"""Overloads whose forward derivative in torch is made of results that torch does not differentiate, or is written in
-place: the transposed backward derivative takes its place."""
+"""Overloads without a usable forward derivative in torch: it is not differentiable again, or is computed in place.
+The transposed backward derivative replaces it."""
 
 TOGETHER = {"aten.linalg_eig.default": (1,), "aten._linalg_eigh.default": (1,), "aten._linalg_svd.default": (0, 2)}
-"""By overload: results that are known up to a factor of modulus 1. If any of them has a cotangent, the rule is given
-cotangents of all results. Where torch is given fewer, it keeps a part that is zero for a function which does not depend
-on the factors. In a derivative of a derivative, that part cancels only in the sum over all uses of the decomposition.
+"""By overload: results that are unique up to a factor of modulus 1. If one of them has a cotangent, the rule gets
+cotangents of all results. With fewer, torch keeps a part that is zero for functions independent of the factors. In
+second derivatives, that part cancels only in the sum over all uses of the decomposition.
 """

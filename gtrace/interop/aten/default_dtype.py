@@ -1,8 +1,8 @@
-"""torch's default dtype in a function of torch that is traced.
+"""torch's default dtype inside a traced torch function.
 
-The setting belongs to the process, and gtrace runs torch with float32 there (`gtrace.core.base.torch_modes`). So it
-stays float32 while a function is traced: whatever follows the default gets the dtype of the caller here, where the
-function calls torch's constructors and where torch calls operators.
+The setting belongs to the process, and gtrace sets it to float32 (`gtrace.core.base.torch_modes`). It stays float32
+while a function is traced. Here, results that depend on the default get the caller's dtype: in the function's calls of
+torch's constructors, and in torch's calls of operators.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.interop.aten.call_types import results_on_meta
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-"""Operators that compute in the default dtype where integers meet a floating number, and return booleans."""
+"""Operators that compare in the default dtype if integers meet a floating number, and return booleans."""
 
 _OF_DATA = torch.tensor, torch.as_tensor, torch.asarray
 _OF_BRANCHES = torch.where, torch.Tensor.where
@@ -29,7 +29,7 @@ _OF_BRANCHES = torch.where, torch.Tensor.where
 
 @contextlib.contextmanager
 def default_dtype_of_caller(default: torch.dtype) -> Iterator[None]:
-    """Let what this thread calls of torch follow another default dtype. One thread at a time may be in this context."""
+    """Apply another default dtype to this thread's torch calls. One thread at a time may be in this context."""
     if default is torch.float32:
         yield
         return
@@ -47,7 +47,7 @@ def default_dtype_of_caller(default: torch.dtype) -> Iterator[None]:
 
 
 class _Constructors(TorchFunctionMode):
-    """Gives a dtype to what torch decides before it calls an operator."""
+    """Sets dtypes that torch chooses before it calls an operator."""
 
     def __init__(self, default: torch.dtype) -> None:
         super().__init__()
@@ -79,13 +79,13 @@ class _Constructors(TorchFunctionMode):
 def with_default_dtype(
     function: Any, args: Sequence[Any], kwargs: dict[str, Any], default: torch.dtype
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Return the arguments of an operator with the default dtype written out, where its results follow it.
+    """Return an operator's arguments with an explicit default dtype, if its results depend on the default.
 
     Args:
-        default: the default dtype of the caller; that of the process is float32.
+        default: the caller's default dtype; that of the process is float32.
 
     Raises:
-        ArgumentError: the results follow the default dtype, and nothing in the call can say so.
+        ArgumentError: the results depend on the default dtype, but no argument can set it.
     """
     leaves = _leaves((args, kwargs))
     tensors = [x for x in leaves if isinstance(x, torch.Tensor)]

@@ -1,7 +1,7 @@
-"""Rules that are derived from torch: its own derivatives and batching, traced to aten calls and recorded.
+"""Rules derived from torch: its derivatives and batching are traced to aten calls and recorded.
 
-A rule is traced once for a call and the types of its operands. What torch records becomes a graph of ordinary
-operations, which is replayed wherever the rule is needed.
+A rule is traced once for a call and the types of its operands. The trace becomes a graph of ordinary operations, which
+is replayed at each use of the rule.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from gtrace.interop.aten.translate import Traced, record_calls
 TensorFunction = Callable[..., Any]
 
 MAX_RULES = 4096
-"""How many derived rules are kept."""
+"""The number of cached derived rules."""
 
 
 @without_modes
 def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> Traced:
-    """Return the aten calls of a derivative or a batched form, as torch records them."""
+    """Return the aten calls that torch records for a derivative or a batched form."""
     unchecked = _unchecked_mode()
 
     def rule(*tensors: torch.Tensor) -> Any:
@@ -61,7 +61,7 @@ def trace_rule(function: TensorFunction, avals: Sequence[Aval]) -> Traced:
             traced = _traced_by_torch(rule, avals)
     for node in traced.graph.nodes:
         if node.target is torch.ops.aten.detach.default:
-            # torch's autograd detaches what it keeps; higher derivatives follow it
+            # torch's autograd detaches saved tensors, but higher derivatives follow them
             node.replace_all_uses_with(node.args[0])
     traced.graph.eliminate_dead_code()
     return traced
@@ -71,7 +71,7 @@ def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> Traced:
     make_fx = internals.MAKE_FX.get()
     with fake_tensors(avals) as fakes:
         module = make_fx(rule, decomposition_table=DECOMPOSITIONS)(*fakes)
-        if any(_writes(node) for node in module.graph.nodes):  # to what it made itself
+        if any(_writes(node) for node in module.graph.nodes):  # to its own tensors
             pure = internals.FUNCTIONALIZED.get()(rule, _functional_mode()())
             module = make_fx(pure, decomposition_table=DECOMPOSITIONS)(*fakes)
     return _of_module(module)
@@ -95,15 +95,15 @@ def trace_function(
     followed: bool = True,
     default: torch.dtype = torch.float32,
 ) -> Traced:
-    """Return the aten calls of a user's function, as torch records them. What it writes to is traced as new values.
+    """Return the aten calls that torch records for a user's function. Writes are traced as new values.
 
-    What it computes under ``torch.no_grad`` is detached.
+    Values computed under ``torch.no_grad`` are detached.
 
     Args:
         writable: the inputs that it may write to; it returns them.
-        tensors: the inputs, if the function may look at their values; what follows from these is constant then.
-        name: of the function, for errors.
-        followed: whether there may be a gradient by one of the inputs.
+        tensors: the inputs, if the function may read their values; everything derived from them is then constant.
+        name: the name of the function in errors.
+        followed: whether a gradient may follow an input.
         default: torch's default dtype for the function.
 
     Raises:
@@ -140,7 +140,7 @@ def _function_traced_by_torch(
     followed: bool,
     default: torch.dtype,
 ) -> tuple[Traced, list[int]]:
-    """Return the calls of a function, and which inputs it writes to."""
+    """Return the calls of a function, and the inputs that it writes to."""
     written: list[int] = []
 
     def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -172,10 +172,10 @@ def _function_traced_by_torch(
 
 @functools.cache
 def _functional_mode() -> Any:
-    """Return torch's mode that turns writing to tensors into new tensors, without checks of values.
+    """Return torch's mode that turns writes into new tensors, without checks of values.
 
-    It would record the order of the checks, such as whether a matrix was singular. What is computed under
-    ``torch.no_grad`` is detached here, where writes are still writes: views that are computed again are not.
+    Recording would keep the checks, such as whether a matrix was singular. Values computed under ``torch.no_grad`` are
+    detached here, while writes are still writes; recomputed views are not.
     """
     check = torch.ops.aten._linalg_check_errors.default
 
@@ -201,7 +201,7 @@ def _functional_mode() -> Any:
 
 @functools.cache
 def _unchecked_mode() -> Any:
-    """Return a mode in which torch's checks of cotangents pass, such as whether they fit a decomposition's freedom."""
+    """Return a mode that skips torch's checks of cotangents, such as invariance under free factors."""
 
     def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return True if function is torch.ops.aten.allclose.default else function(*args, **(kwargs or {}))
@@ -211,21 +211,21 @@ def _unchecked_mode() -> Any:
 
 @contextlib.contextmanager
 def _taken_apart() -> Iterator[None]:
-    """Take layers apart whose fused kernels have no derivative, or write to their operands."""
+    """Decompose layers whose fused kernels have no derivative, or write to their operands."""
     with _process_wide, warnings.catch_warnings():
-        # torch's own modules for forward derivatives use what torch deprecates
+        # torch's own modules for forward derivatives use deprecated functions
         for category in (DeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", category)
-        # an operator of a library without a derivative: torch says so and goes on with a wrong one
+        # for library operators without a derivative, torch warns and continues with a wrong one
         warnings.filterwarnings("error", ".*autograd kernel was not registered", UserWarning)
         mkldnn, fastpath = torch.backends.mkldnn.enabled, torch.backends.mha.get_fastpath_enabled()
         cudnn = torch.backends.cudnn.enabled
-        # both, before one is called: a torch that lacks one of them is left as it is
+        # get both before calling one, so that a torch that lacks one stays unchanged
         enable_mkldnn, enable_cudnn = internals.SET_MKLDNN_ENABLED.get(), internals.SET_CUDNN_ENABLED.get()
         enable_mkldnn(False)
         torch.backends.mha.set_fastpath_enabled(False)
         enable_cudnn(False)
-        # torch would say of a function that it batches it one example after the other
+        # torch warns if it batches a function one example at a time
         silenced = internals.BATCHED_IN_SILENCE.available()
         if silenced:
             internals.SET_FALLBACK_WARNING.get()(False)
@@ -247,7 +247,7 @@ class Derived:
     """A traced function as a graph.
 
     Attributes:
-        constants: Arrays that it takes after its inputs.
+        constants: Arrays that follow its inputs.
     """
 
     graph: Graph
@@ -255,7 +255,7 @@ class Derived:
 
     @property
     def weight(self) -> int:
-        """The bytes of its program, about."""
+        """The approximate bytes of its program."""
         return SMALL + PER_OPERATION * len(self.graph.nodes)
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
@@ -264,14 +264,14 @@ class Derived:
 
 
 Draw = Callable[[Array, str, Aval, list[Any]], Any]
-"""(key, overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
+"""(key, overload, type of the result, arguments) -> the result of a random operator, or None if it is unsupported."""
 
 
 def recorded(traced: Traced, avals: Sequence[Aval], draw: Draw | None = None) -> Derived:
     """Return a traced function as a graph.
 
     Args:
-        draw: what random operators give. The function then takes a key as its last input.
+        draw: samples random operators. The function then has a key as its last input.
     """
 
     def run(inputs: Sequence[Array]) -> tuple[list[Array], None]:
@@ -288,10 +288,10 @@ def _strong(a: Aval) -> Aval:
 
 
 def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], avals: Sequence[Aval]) -> Derived:
-    """Return the derived function of `key`, traced the first time, here or in an earlier process.
+    """Return the derived function of `key`, traced at its first use in this or an earlier process.
 
     Args:
-        key: the kind of rule, a call as (overload, constants), and what else decides.
+        key: the kind of rule, a call as (overload, constants), and everything else that it depends on.
     """
     whole = (key, *map(_strong, avals))
     exact = exact_key(whole)
@@ -307,7 +307,7 @@ def remembered(key: tuple[Any, ...], function: Callable[[], TensorFunction], ava
 
 
 def read_derived(text: str) -> Derived:
-    """Return a derived function from the text of its graph.
+    """Return a derived function, given the text of its graph.
 
     Raises:
         GraphError: the text is not a graph.
@@ -316,7 +316,7 @@ def read_derived(text: str) -> Derived:
 
 
 def made_of_torch(graph: Graph) -> bool:
-    """Whether a graph means the same in every process: it has no operators of other libraries."""
+    """Whether a graph means the same in every process, because it has no operators of other libraries."""
     return all(of_torch(node.attributes["overload"]) for node in graph.nodes if "overload" in node.op.params)
 
 
@@ -333,15 +333,15 @@ def _listed(result: Any) -> list[torch.Tensor]:
 def vjp(
     call: TensorFunction, key: Hashable, ct: Any, needed: Sequence[bool], operands: Sequence[Array]
 ) -> list[Array | None]:
-    """Return the cotangents of the operands of a call, None for those that are not needed.
+    """Return the cotangents of a call's operands, with None for those that are not needed.
 
     Args:
         call: returns a tensor or a list of tensors.
         key: identifies the call.
-        ct: the cotangent of the result; a list, with None where there is none, if there are several.
+        ct: the cotangent of the result; for several results a list, with None for results without one.
 
     Raises:
-        DtypeError: torch has no derivative of it.
+        DtypeError: torch has no derivative of the call.
     """
     several = isinstance(ct, list)
     given = [k for k, c in enumerate(ct) if c is not None] if several else [0]
@@ -381,7 +381,7 @@ def vjp(
 
 
 def _conjugate(x: torch.Tensor) -> torch.Tensor:
-    # torch's cotangents of complex values are the conjugates of gtrace's, which are JAX's
+    # torch's cotangents of complex values are the conjugates of gtrace's, which follow JAX
     return torch.conj_physical(x) if x.is_complex() else x
 
 
@@ -400,9 +400,9 @@ def jvp(
     operands: Sequence[Array],
     result: Aval | Bundle,
 ) -> Any:
-    """Return the tangent of the result, or a list of tangents if there are several results.
+    """Return the tangent of the result, or a list of tangents for several results.
 
-    NotImplemented, if torch has no forward derivative: the transposed vjp takes its place.
+    NotImplemented if torch has no forward derivative; the transposed vjp then replaces it.
     """
     chosen = [k for k, t in enumerate(tangents) if t is not None]
     moved = [t for t in tangents if t is not None]
@@ -440,10 +440,10 @@ def jvp(
 def batch(
     call: TensorFunction, key: Hashable, batched: Sequence[bool], operands: Sequence[Array], example: Aval | Bundle
 ) -> Any:
-    """Return the result for a batch on axis 0, or a list of (result, True) if there are several results.
+    """Return the result for a batch on axis 0, or a list of (result, True) for several results.
 
     Args:
-        example: the type of the results for one of the batch.
+        example: the type of one example's results.
     """
     dims = tuple(0 if flag else None for flag in batched)
 
@@ -464,7 +464,7 @@ def batch(
     rows = example.avals if isinstance(example, Bundle) else (example,)
     try:
         rule = remembered(whole, make, avals)
-    except RuntimeError:  # torch batches some operators by a loop, and refuses a few
+    except RuntimeError:  # torch batches some operators by a loop, and rejects a few
         rule = remembered(("one by one", *whole), make_one_by_one, avals)
     found = rule(operands)
     if [x.aval.shape[1:] for x in found] != [a.shape for a in rows]:  # torch's rule for cdist's gradient adds an axis

@@ -1,7 +1,7 @@
-"""What was derived from torch, kept on disk: types of results and rules, as text, for later processes.
+"""Result types and rules derived from torch, kept on disk as text for later processes.
 
-Deriving takes 1 to 100 ms a rule, and a second more where torch has to import what it needs for a type. A later process
-reads the text.
+Deriving a rule takes 1 to 100 ms. Deriving a type takes a second if torch imports modules for it. Later processes
+read the text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Derivations:
-    """A table of texts by key. It is read from the store when first needed, and written when the process ends."""
+    """A table of texts by key. It is read from the store at first use, and written when the process ends."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
@@ -29,11 +29,11 @@ class Derivations:
         self._lock = new_lock()
 
     def find(self, key: Hashable, read: Callable[[str], T]) -> T | None:
-        """Return what this or an earlier process kept; None if there is nothing, or nothing that can be read.
+        """Return the value that this or an earlier process kept; None if there is none, or it is unreadable.
 
         Args:
-            key: whose `repr` says what was derived, in any process.
-            read: the inverse of what made the text; it raises ValueError for a text that is damaged.
+            key: its `repr` identifies the value in every process.
+            read: parses the text; raises ValueError for a damaged one.
         """
         if artifacts.store is None:
             return None
@@ -46,7 +46,7 @@ class Derivations:
         try:
             return read(text)
         except ValueError:
-            return None  # it is derived again, and kept
+            return None  # it is derived and kept again
 
     def keep(self, key: Hashable, text: str) -> None:
         """Keep a text for later processes."""
@@ -57,7 +57,7 @@ class Derivations:
             self._new[_name(key)] = text
 
     def save(self) -> None:
-        """Write what is new."""
+        """Write new texts."""
         with self._lock:
             if self._store is not None and self._new:
                 self._store.keep_derived(self._new)
@@ -70,7 +70,7 @@ class Derivations:
 
 
 def _name(key: Hashable) -> str:
-    # rules depend on torch, and on the operations of gtrace that they are translated to
+    # rules depend on torch, and on the gtrace operations that they use
     text = f"{toolchain()['torch']} {toolchain()['gtrace']} {key!r}"
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -1,7 +1,7 @@
-"""The types of elementwise calls, of calls that make tensors, of products and of reductions; see `call_types`.
+"""Result types of elementwise calls, constructors, matmuls and reductions; see `call_types`.
 
-A rule takes tensors on ``meta`` in the place of operands, and gives such tensors, with the strides that torch's CPU
-kernels give their results. It returns None where it does not plainly apply: other dtypes, operands that do not fit.
+A rule takes operands on ``meta`` and returns tensors on ``meta``, with the strides of torch's CPU kernels. It returns
+None if it does not clearly apply: for other dtypes, or operands that do not fit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def new(shape: Sequence[int], dtype: torch.dtype, strides: Sequence[int] | None 
 
 
 def broadcast(*shapes: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the shape of an elementwise call; None if the shapes do not fit."""
+    """Return the shape of an elementwise result; None if the shapes do not fit."""
     out = [1] * max(map(len, shapes))
     for shape in shapes:
         for k in range(1, len(shape) + 1):
@@ -45,7 +45,7 @@ def elementwise(dtype: torch.dtype, *operands: Tensor) -> Tensor | None:
 
 
 def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
-    """Return the strides of a result of torch's iterator: axes in the order of the operands', the first ones first."""
+    """Return the strides of a result of torch's iterator: it orders axes as the first operands do."""
     strides = []
     for x in operands:
         missing = len(shape) - x.dim()
@@ -53,7 +53,7 @@ def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
         strides.append([0] * missing + own)
 
     def order(one: int, other: int) -> int:
-        """Return -1 if the axis `one` is inside of `other`, 1 if it is outside, 0 if they do not say."""
+        """Return -1 if the axis `one` is inside `other`, 1 if it is outside, 0 if the operands do not tell."""
         for stride in strides:
             a, b = stride[one], stride[other]
             if a and b and a != b:
@@ -62,7 +62,7 @@ def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
                 return 1
         return 0
 
-    axes = list(range(len(shape)))[::-1]  # from the innermost
+    axes = list(range(len(shape)))[::-1]  # innermost first
     for k in range(1, len(axes)):
         place = k
         for before in range(k - 1, -1, -1):
@@ -79,7 +79,7 @@ def _iterated(shape: tuple[int, ...], operands: Sequence[Tensor]) -> list[int]:
 
 
 def dense_order(x: Tensor) -> list[int] | None:
-    """Return the strides of a dense copy of a tensor that keeps the order of its axes."""
+    """Return the strides of a dense copy of a tensor with the same order of axes."""
     return None if 0 in x.shape else _iterated(tuple(x.shape), [x])
 
 
@@ -92,7 +92,7 @@ def same_floats(operands: Sequence[Tensor]) -> bool:
 
 
 def of_floats(*args: Any, **kwargs: Any) -> Tensor | None:
-    """An elementwise function of floats, and of real numbers."""
+    """Return the type of an elementwise function of real floats."""
     operands = tensors((*args, *kwargs.values()))
     if not same_floats(operands) or any(isinstance(x, complex) for x in args):
         return None
@@ -100,12 +100,12 @@ def of_floats(*args: Any, **kwargs: Any) -> Tensor | None:
 
 
 def _of_operand_first(ct: Tensor, x: Tensor, *rest: Any) -> Tensor | None:
-    """A cotangent, where the iterator takes the operand before it."""
+    """Return the type of a cotangent, if the iterator takes the operand before it."""
     return of_floats(x, ct)
 
 
 def _of_numbers(*args: Any, **kwargs: Any) -> Tensor | None:
-    """An elementwise function of numbers whose result has the promoted dtype."""
+    """Return the type of an elementwise function whose result has the promoted dtype."""
     x, y = args[:2]
     if any(isinstance(one, complex) for one in args):
         return None
@@ -127,7 +127,7 @@ def _chosen(condition: Tensor, x: Any, y: Any) -> Tensor | None:
 
 
 def like_first(x: Tensor, *rest: Any, **kwargs: Any) -> Tensor | None:
-    """A result with the type of the first operand, which it is a changed copy of."""
+    """Return the type of the first operand, for a modified copy of it."""
     order = dense_order(x)
     return None if order is None else new(x.shape, x.dtype, order)
 
@@ -183,7 +183,7 @@ def _range(*bounds: Any, dtype: torch.dtype | None = None, **rest: Any) -> Tenso
 def _lower_indices(
     rows: int, columns: int, offset: int = 0, *, dtype: Any = None, upper: bool = False, **rest: Any
 ) -> Tensor | None:
-    """The places of a matrix on and below a diagonal, or those on and above it."""
+    """Return the type of the indices on and below a diagonal of a matrix, or on and above it."""
     if rows < 0 or columns < 0:
         return None
     diagonal = offset if upper else offset + 1
@@ -193,7 +193,7 @@ def _lower_indices(
 
 
 def _product(*operands: Tensor, **kwargs: Any) -> Tensor | None:
-    """The product of matrices, vectors or batches of matrices."""
+    """Return the type of a matmul of matrices, vectors or batches of matrices."""
     x, y = operands
     if not same_floats(operands):
         return None
@@ -282,4 +282,4 @@ RULES: dict[str, Rule] = {
     "var.correction": _variance,
     "std.correction": _variance,
 }  # fmt: skip
-"""By overload, or by operator for all of its overloads."""
+"""By overload, or by operator for all its overloads."""

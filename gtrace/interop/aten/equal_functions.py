@@ -1,6 +1,6 @@
-"""Equal functions, made of calls that torch differentiates: for operators whose derivatives torch lacks.
+"""Equivalents, made of differentiable calls, of operators whose derivatives torch lacks.
 
-Most are backward passes. torch has no derivatives of them, so it has no second ones and no forward ones.
+Most are backward passes. torch cannot differentiate these, so it has no second and no forward derivatives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Optional = torch.Tensor | None
 
 
 def _slope(difference: torch.Tensor, distance: torch.Tensor, p: float) -> torch.Tensor:
-    """Return the derivative of a p-norm by the vector, 0 where torch takes it to be 0."""
+    """Return the derivative of a p-norm with respect to the vector, 0 where torch defines it as 0."""
     if p == 0:
         return torch.zeros_like(difference)
     if p == 1:
@@ -35,7 +35,7 @@ def _cdist_backward(
     grad: torch.Tensor, x: torch.Tensor, y: torch.Tensor, p: float, distance: torch.Tensor
 ) -> torch.Tensor:
     if not grad.numel():
-        return torch.zeros_like(x)  # of an empty batch the kernel keeps the operand's shape
+        return torch.zeros_like(x)  # for an empty batch, the kernel keeps the operand's shape
     difference = x.unsqueeze(-2) - y.unsqueeze(-3)
     return (grad.unsqueeze(-1) * _slope(difference, distance.unsqueeze(-1), p)).sum(-2)
 
@@ -51,7 +51,7 @@ def _pdist_backward(grad: torch.Tensor, x: torch.Tensor, p: float, distance: tor
 
 
 def _by_row(grad: torch.Tensor, rows: int, reduction: int) -> torch.Tensor:
-    """Return the cotangent of the loss of each row, before it was reduced: not at all, to the mean or to the sum."""
+    """Return the cotangent of each row's loss before its reduction, which is none, the mean or the sum."""
     return grad.reshape(-1, 1) if reduction == 0 else grad / rows if reduction == 1 else grad
 
 
@@ -75,7 +75,7 @@ def _multilabel_margin_loss_backward(
 ) -> torch.Tensor:
     classes = x.shape[-1] if x.dim() else 1
     rows, labels, named = (z.reshape(-1, classes) for z in (x, target, is_target))
-    listed = (labels >= 0).long().cumprod(1) == 1  # labels count up to the first -1
+    listed = (labels >= 0).long().cumprod(1) == 1  # labels end at the first -1
     labels = labels.clamp(min=0)
     gap = 1 - rows.gather(1, labels).unsqueeze(2) + rows.unsqueeze(1)
     hits = ((gap > 0) & listed.unsqueeze(2) & (named == 0).unsqueeze(1)).to(x.dtype) / classes
@@ -87,7 +87,7 @@ def _linear_cross_entropy(
     x: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, bias: Optional, of_classes: Optional, reduction: str,
     ignored: int, smoothing: float, dtype: torch.dtype,
 ) -> torch.Tensor:  # fmt: skip
-    """Return the loss of all rows at once, whose derivatives of all orders torch has."""
+    """Return the loss of all rows at once; torch has its derivatives of all orders."""
     scores = torch.nn.functional.linear(x.to(dtype), weights.to(dtype), None if bias is None else bias.to(dtype))
     share = None if of_classes is None else of_classes.to(dtype)
     loss = torch.nn.functional.cross_entropy(
@@ -100,9 +100,9 @@ def _cross_entropy_in_chunks(
     x: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, bias: Optional, of_classes: Optional, reduction: str,
     ignored: int, smoothing: float, size: int, policy: str, dtype: torch.dtype, retain: bool, *wanted: bool,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
-    """The operator computes gradients in its forward pass; of tensors that are traced, none.
+    """Return the loss without the gradients that the operator computes in its forward pass.
 
-    It returns them beside the loss. Nobody but its own backward pass reads them, so zeros take their places.
+    Only the operator's own backward pass reads these gradients, so zeros replace them.
     """
     loss = _linear_cross_entropy(x, weights, target, bias, of_classes, reduction, ignored, smoothing, dtype)
     shapes = x.shape, weights.shape, weights.shape[:1]
@@ -118,7 +118,7 @@ def _cross_entropies_in_chunks(
 
 
 def _ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
-    """It is linear in the cotangent; torch refuses derivatives by the probabilities, here too."""
+    """Return a derivative that is linear in the cotangent. As in torch, derivatives by the probabilities raise."""
     ones = torch.ones_like(grad.detach())
     return grad.reshape(1, -1, 1) * torch.ops.aten._ctc_loss_backward.default(ones, log_probs, *rest)
 
@@ -127,7 +127,7 @@ def _ctc_loss_backward(grad: torch.Tensor, log_probs: torch.Tensor, *rest: Any) 
 
 
 def _bag_of_each(count: int, offsets: torch.Tensor) -> torch.Tensor:
-    """Return the bag of each row. torch has it too, but not where its kernel has no use for it."""
+    """Return the bag of each row. torch returns it too, unless its kernel does not use it."""
     starts = torch.zeros(count + 1, dtype=torch.int64, device=offsets.device)
     starts = starts.index_add(0, offsets, torch.ones_like(offsets, dtype=torch.int64))
     return starts.cumsum(0)[:-1] - 1
@@ -186,13 +186,13 @@ def _segment_reduce_backward(
     return hits * (grad / shared).gather(axis, places)
 
 
-# -- products at equal places
+# -- products at equal indices
 
 
 def _scatter_reduce(
     x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *, include_self: bool = True
 ) -> torch.Tensor:
-    """Take products apart: torch's derivative of them looks at values, and has no second one where zeros meet."""
+    """Decompose products: torch's derivative of them reads values, and has no second derivative where zeros meet."""
     if reduce != "prod":
         return torch.scatter_reduce(x, dim, index, source, reduce, include_self=include_self)
     if not x.dim():
@@ -202,7 +202,7 @@ def _scatter_reduce(
         return found.reshape(())
     places, order = torch.sort(index, stable=True, dim=dim)
     products, size = source.gather(dim, order), index.shape[dim]
-    # after the step of length n, each element is the product of its last 2 n predecessors of the same place
+    # after the step of length n, each element is the product of its last 2 n predecessors of the same index
     step = 1
     while step < size:
         later, sooner = (z.narrow(dim, step, size - step) for z in (places, products))
@@ -231,13 +231,13 @@ def _index_reduce(
     return _scatter_reduce(x, dim, places, source, reduce, include_self=include_self)
 
 
-# -- places that masks give
+# -- indices from masks
 
 
 def _index_put(
     x: torch.Tensor, indices: Sequence[Optional], values: torch.Tensor, accumulate: bool = False
 ) -> torch.Tensor:
-    """Write where a mask holds: how many places these are follows from the values, or does not matter."""
+    """Write where a mask holds. The number of indices depends on values, or does not matter."""
     masks = [k for k, index in enumerate(indices) if index is not None and index.dtype in (torch.bool, torch.uint8)]
     others = [index for k, index in enumerate(indices) if index is not None and k not in masks]
     if len(masks) != 1 or others:

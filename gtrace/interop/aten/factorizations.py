@@ -1,9 +1,9 @@
-"""Factors of matrices and eigenvalues of Hermitian matrices without tracing; see `handwritten_layers`.
+"""Matrix factorizations and Hermitian eigenvalues without tracing; see `handwritten_layers`.
 
 Formulas: I. Murray, Differentiation of the Cholesky decomposition, 2016; M. Giles, Collected matrix derivative results
-for forward and reverse mode algorithmic differentiation, 2008; S. Walter and L. Lehmann, Algorithmic differentiation of
-linear algebra functions with application in optimum experimental design, 2010, of QR factors. Those of complex matrices
-have the adjoint in the place of the transposed matrix, and diagonals that are real where a factor's is.
+for forward and reverse mode algorithmic differentiation, 2008; for QR factors, S. Walter and L. Lehmann, Algorithmic
+differentiation of linear algebra functions with application in optimum experimental design, 2010. For complex matrices,
+the adjoint replaces the transpose, and diagonals are real where the factor's are.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ QR = "aten.linalg_qr.default"
 
 
 def cholesky(x: Array) -> Array | None:
-    """Return lower factors of matrices, NaN where an elimination failed; None: torch has to say."""
+    """Return lower Cholesky factors, NaN where the factorization failed; None: no rule applies."""
     found = called(CHOLESKY, (OPERAND,), x)
     if found is None:
         return None
@@ -55,19 +55,19 @@ def cholesky(x: Array) -> Array | None:
 
 
 def eigh(x: Array, half: str) -> Sequence[Array] | None:
-    """Return eigenvalues and eigenvectors of symmetric matrices; None: torch has to say."""
+    """Return eigenvalues and eigenvectors of symmetric matrices; None: no rule applies."""
     found: Sequence[Array] | None = called(EIGH, (OPERAND,) if half == "L" else (OPERAND, f"str:{half}"), x)
     return found
 
 
 def qr(x: Array, mode: str) -> Sequence[Array] | None:
-    """Return orthonormal and upper triangular factors; None: torch has to say."""
+    """Return orthonormal and upper triangular factors; None: no rule applies."""
     found: Sequence[Array] | None = called(QR, (OPERAND,) if mode == "reduced" else (OPERAND, f"str:{mode}"), x)
     return found
 
 
 def svd(x: Array, full_matrices: bool) -> Sequence[Array] | None:
-    """Return left singular vectors, singular values and right singular vectors; None: torch has to say."""
+    """Return left singular vectors, singular values and right singular vectors; None: no rule applies."""
     found: Sequence[Array] | None = called(SVD, (OPERAND, True) if full_matrices else (OPERAND,), x)
     return found
 
@@ -109,13 +109,13 @@ def _real_diagonals(x: Array) -> Array:
 def _eigh_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of Hermitian matrices, of which both halves count alike."""
+    """Return the cotangent of Hermitian matrices, whose halves count alike."""
     of_values, of_vectors = cts
     values, vectors = call_aten(EIGH, args, operands)
     if of_vectors is None:
         return [conjugate(ops.matmul(vectors * ops.expand_dims(of_values, -2), adjoint(vectors)))]
     turned = ops.matmul(adjoint(vectors), conjugate(of_vectors))
-    # vectors of length 1 turn, and do not grow
+    # vectors of length 1 rotate, and keep their length
     turned = (turned - adjoint(turned)) * 0.5 / gaps(values)
     diagonal = 0 if of_values is None else cast(ops.expand_dims(of_values, -1), turned.aval.dtype)
     inner = ops.where(on_diagonal(turned), diagonal, turned)
@@ -136,7 +136,7 @@ def _eigh_tangent(
 def _svd_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangent of matrices whose singular values differ."""
+    """Return the cotangent of matrices with distinct singular values."""
     of_left, of_values, of_right = (None if ct is None else conjugate(ct) for ct in cts)
     (x,) = operands
     if x.shape[-2] != x.shape[-1] and args != (OPERAND,) and not (of_left is None and of_right is None):
@@ -156,7 +156,7 @@ def _svd_pullback(
         part = rows * ((turned - adjoint(turned)) / distances)
         parts.append(ops.where(diagonal, -turning(turned) / (2 * rows), part) if x.aval.complex else part)
     found = ops.matmul(left, ops.matmul(functools.reduce(ops.add, parts), right))
-    if of_left is not None and x.shape[-2] > x.shape[-1]:  # out of the space of the vectors
+    if of_left is not None and x.shape[-2] > x.shape[-1]:  # the part outside of the vectors' space
         beyond = of_left / columns
         found = found + ops.matmul(beyond - ops.matmul(left, ops.matmul(adjoint(left), beyond)), right)
     if of_right is not None and x.shape[-1] > x.shape[-2]:
@@ -178,7 +178,7 @@ def _svd_tangent(
     diagonal = on_diagonal(inner)
     of_left = ops.where(diagonal, 0, (inner * columns + rows * back) / distances)
     of_right = ops.where(diagonal, 0, (rows * inner + back * columns) / distances)
-    if x.aval.complex:  # what turns both vectors of a value apart; what turns them alike is free
+    if x.aval.complex:  # the part that rotates both vectors of a value alike is free
         apart = diagonal_matrices(turning(diagonals(inner)) / (2 * values))
         of_left, of_right = of_left + apart, of_right - apart
     left_change, right_change = ops.matmul(left, of_left), ops.matmul(adjoint(right), of_right)
@@ -190,7 +190,7 @@ def _svd_tangent(
 
 
 def _rotation(inner: Array) -> Array:
-    """Return the part of dA = Q @ inner @ R, for square inner, by which Q turns: it leaves R upper triangular."""
+    """Return the rotation of Q for dA = Q @ inner @ R with square inner; it keeps R upper triangular."""
     below = ops.tril(inner, k=-1)
     found = below - adjoint(below)
     return found + diagonal_matrices(turning(diagonals(inner))) if inner.aval.complex else found
@@ -239,7 +239,7 @@ def _qr_pullback(
 
 
 def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of factors and failures; None: torch has to say."""
+    """Return the types of factors and failures; None: no rule applies."""
     (x,) = avals
     if args != (OPERAND,) or not square(x):
         return None
@@ -247,7 +247,7 @@ def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | 
 
 
 def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of eigenvalues and eigenvectors; None: torch has to say."""
+    """Return the types of eigenvalues and eigenvectors; None: no rule applies."""
     (x,) = avals
     if len(args) > 2 or not square(x):
         return None
@@ -255,7 +255,7 @@ def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None
 
 
 def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of orthonormal and upper triangular factors; None: torch has to say."""
+    """Return the types of orthonormal and upper triangular factors; None: no rule applies."""
     (x,) = avals
     if args != (OPERAND,) or x.dtype not in REAL or len(x.shape) < 2:
         return None
@@ -265,7 +265,7 @@ def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
 
 
 def _type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of singular vectors, values and vectors; None: torch has to say."""
+    """Return the types of singular vectors, values and vectors; None: no rule applies."""
     (x,) = avals
     if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in REAL or len(x.shape) < 2:
         return None

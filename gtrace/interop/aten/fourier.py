@@ -1,8 +1,8 @@
 """Fourier transforms without tracing; see `handwritten_layers`.
 
-Cotangents of complex values are not conjugated, as in JAX: the cotangent of a linear function is its transposed one.
-With W = exp(-2 pi i / n), R2C gives the sums of x[j] W**(j k) for k from 0 to n / 2, and C2R the real parts of the sums
-of w[k] z[k] W**(-j k): w[k] is 1 for k = 0 and k = n / 2, and 2 for the others, which stand for their conjugates too.
+As in JAX, cotangents of complex values are not conjugated: the cotangent of a linear function is its transpose. Let
+W = exp(-2 pi i / n). R2C computes the sums of x[j] W**(j k) for k from 0 to n / 2. C2R computes the real parts of the
+sums of w[k] z[k] W**(-j k). Here w[k] is 1 for k = 0 and k = n / 2, and 2 for the others, to count conjugates.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ C2C, R2C, C2R = "aten._fft_c2c.default", "aten._fft_r2c.default", "aten._fft_c2r
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _REAL = {wide: one for one, wide in _COMPLEX.items()}
 _NAMES = {f"{i}{r}fft{n}": (bool(i), bool(r)) for i in ("", "i") for r in ("", "r") for n in ("", "2", "n")}
-"""Which transforms are inverse, and which leave out the half that follows from the other."""
+"""Whether each transform is inverse, and whether it omits the conjugate half."""
 
 _SCALES = {"backward": (0, 2), "ortho": (1, 1), "forward": (2, 0)}
-"""How torch divides results, by the norm: forward and inverse transforms."""
+"""torch's scaling by norm: for forward and inverse transforms."""
 
 
 def transform(name: str, x: Array, sizes: Any, axes: Any, norm: str) -> Array | None:
-    """Return a transform of `numpy.fft` by its name; None where torch has to say.
+    """Return a transform of `numpy.fft` by name; None if no rule applies.
 
     Args:
-        sizes: of the transformed axes: one, several, or None for those of x.
+        sizes: the sizes of the transformed axes: one, several, or None for those of x.
         axes: one or several; None: all.
     """
     kind = x.aval.dtype
@@ -68,7 +68,7 @@ def transform(name: str, x: Array, sizes: Any, axes: Any, norm: str) -> Array | 
 
 
 def _call(overload: str, x: Array, *args: Any) -> Array:
-    if not x.size:  # torch's library refuses batches of none
+    if not x.size:  # torch's library rejects empty batches
         empty = TYPES[overload]([x.aval], (OPERAND, *args))
         assert empty is not None
         return constant(0, empty)
@@ -77,7 +77,7 @@ def _call(overload: str, x: Array, *args: Any) -> Array:
 
 
 def _interior_times(x: Array, n: int, axis: int, factor: float) -> Array:
-    """Return a half of a spectrum of n elements, with those that stand for a conjugate too times a factor."""
+    """Return half of a spectrum of n elements, after scaling those that also stand for a conjugate."""
     k = ops.arange(x.shape[axis], device=x.aval.device).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
     return ops.where(ops.logical_or(ops.equal(k, 0), ops.equal(k * 2, n)), x, x * factor)
 
@@ -85,14 +85,14 @@ def _interior_times(x: Array, n: int, axis: int, factor: float) -> Array:
 def _c2c_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of what is transformed: the same transform."""
+    """Return the cotangent of the operand: the same transform."""
     return [_call(C2C, ct, *args[1:])]
 
 
 def _r2c_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of real elements: the real parts of the transform of what may be a half."""
+    """Return the cotangent of real elements: the real parts of the transform of a possible half."""
     _, dims, scale, halved = args
     (x,) = operands
     if not halved:
@@ -104,7 +104,7 @@ def _r2c_pullback(
 def _c2r_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of a half of a spectrum."""
+    """Return the cotangent of half a spectrum."""
     _, dims, scale, n = args
     return [_interior_times(ops.conj(_call(R2C, ct, dims, scale, True)), n, dims[-1], 2.0)]
 

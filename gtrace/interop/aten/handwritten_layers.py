@@ -1,7 +1,7 @@
-"""Convolution, pooling and norms without tracing: the calls of torch's operators and their rules, written out.
+"""Convolution, pooling and norms without tracing: calls of torch's operators, and handwritten rules.
 
-They are those that torch would record. To trace, torch imports torch.compile, which takes most of a second; a program
-should not begin with that for what is as common as these.
+The rules equal those that torch would record. But torch's tracing imports torch.compile, which takes most of a second,
+and these layers are too common for that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUP_NORM = "aten.native_group_norm.default"
 GROUP_NORM_BACKWARD = "aten.native_group_norm_backward.default"
 
 Pullback = Callable[[Any, Sequence[bool], Sequence[Array], tuple[Any, ...]], "list[Array | None] | None"]
-"""(cotangent, which operands need theirs, operands, constants of the call) -> cotangents of the operands.
+"""(cotangent, needed operands, operands, constants of the call) -> cotangents of the operands.
 
 None: the rule is traced."""
 
@@ -46,7 +46,7 @@ None: the rule is traced."""
 
 
 def each(value: Any, axes: int) -> tuple[int, ...] | None:
-    """Return a size for each of some axes, given one for all or one for each; None: it is neither."""
+    """Return a size for each axis, given one for all or one for each; None for other values."""
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,) * axes
     if isinstance(value, (list, tuple)) and len(value) == axes and all(isinstance(n, int) for n in value):
@@ -58,14 +58,14 @@ def convolution(
     x: Array, weight: Array, bias: Array | None, stride: Any, padding: Any, dilation: Any, groups: Any,
     output_padding: Any = None,
 ) -> Array | None:  # fmt: skip
-    """Return a convolution of a batch; None if the operands are not plainly right: torch then says what is wrong.
+    """Return a convolution of a batch; None if the operands do not clearly fit: torch then reports the error.
 
     Args:
         x: (batch, channels, *spatial), or without the batch.
-        weight: (features, channels // groups, *window), or of a transposed one (channels, features // groups, *window).
+        weight: (features, channels // groups, *window); if transposed, (channels, features // groups, *window).
         bias: (features,).
-        padding: "same" only where the same number of zeros is added on both sides.
-        output_padding: of a transposed convolution.
+        padding: "same" only if both sides get the same number of zeros.
+        output_padding: for a transposed convolution.
     """
     axes = weight.ndim - 2
     if x.ndim == axes + 1:
@@ -95,7 +95,7 @@ def _one(overload: str, constants: tuple[Any, ...], operands: Sequence[Array]) -
 
 
 def type_of_convolution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of a call of `CONVOLUTION`; None if its operands do not plainly fit."""
+    """Return the type of a call of `CONVOLUTION`; None if its operands do not clearly fit."""
     x, weight = avals[:2]
     axes = len(weight.shape) - 2
     steps, zeros, gaps, transposed, more, groups = args[3:]
@@ -156,7 +156,7 @@ def _convolution_tangent(
 def _convolved(
     parts: Sequence[Array | None], x: Array, weight: Array, shape: tuple[int, ...], sizes: tuple[Any, ...]
 ) -> Array | None:
-    """Return the change of a convolution of this shape by changes of its images, weights and bias."""
+    """Return the change of a convolution of this shape for changes of its images, weights and bias."""
     constants = OPERAND, OPERAND, None, *sizes
     of_x, of_weight, of_bias = (*parts, None)[:3]
     terms = [] if of_x is None else [_one(CONVOLUTION, constants, [of_x, weight])]
@@ -170,7 +170,7 @@ def _convolved(
 def _convolution_backward_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the tangents of the gradients that are asked for: that of the images does not depend on the images."""
+    """Return the tangents of the requested gradients; that of the images does not depend on the images."""
     found: dict[int, Array] = {}
     for k, reached in enumerate(((True, True, True), (False, True, False), (True, False, False))):
         moved = tangents[k]
@@ -188,7 +188,7 @@ def _convolution_backward_tangent(
 def _convolution_backward_pullback(
     cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangents of gradients: with <g, backward(ct)> = <ct, convolution(g)>, each is linear in the rest."""
+    """Return the cotangents of gradients. As <g, backward(ct)> = <ct, convolution(g)>, each is linear in the rest."""
     ct, x, weight = operands
     given = iter(cts)
     parts = [next(given) if want else None for want in args[-1]]
@@ -205,7 +205,7 @@ def _convolution_backward_pullback(
 
 
 def _pooled(a: Aval, window: Any, steps: Any, zeros: Any, gaps: Any, ceil_mode: bool) -> Aval | None:
-    """Return the type of one number for each window; None where torch has to say."""
+    """Return the type of one number per window; None: no rule applies."""
     sizes = window, steps or window, zeros, gaps
     if ceil_mode or a.dtype not in FLOATS or len(a.shape) not in (3, 4) or any(len(one) != 2 for one in sizes):
         return None
@@ -219,7 +219,7 @@ def _pooled(a: Aval, window: Any, steps: Any, zeros: Any, gaps: Any, ceil_mode: 
 
 
 def _sizes(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any, Any] | None:
-    """Return the sizes for two axes; None if they do not plainly fit."""
+    """Return the sizes for two axes; None if they do not clearly fit."""
     window, zeros, gaps = (each(value, 2) for value in (kernel_size, padding, dilation))
     steps = () if stride is None else each(stride, 2)
     if None in (window, zeros, gaps, steps) or _pooled(x.aval, window, steps, zeros, gaps, False) is None:
@@ -228,7 +228,7 @@ def _sizes(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any)
 
 
 def _without_defaults(constants: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return constants of a call without the last ones that are defaults."""
+    """Return the constants of a call without trailing defaults."""
     least = max((k + 1 for k, given in enumerate(constants) if given != defaults[k]), default=0)
     return constants[:least]
 
@@ -238,7 +238,7 @@ _AVG_DEFAULTS: tuple[Any, ...] = ((), (0, 0), False, True, None)
 
 
 def max_pool(x: Array, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: Any) -> Array | None:
-    """Return the largest element of each window of two axes; None if the operands are not plainly right."""
+    """Return the largest element of each window of two axes; None if the operands do not clearly fit."""
     sizes = _sizes(x, kernel_size, stride, padding, dilation)
     if sizes is None or not isinstance(ceil_mode, bool):
         return None
@@ -257,7 +257,7 @@ def _max_pool_pullback(
 
 
 def _at_places(x: Array, places: Array) -> Array:
-    """Return the elements of images at places that are counted in the flattened image, as `MAX_POOL` has them."""
+    """Return the elements of images at indices into the flattened image, as `MAX_POOL` returns them."""
     flat, at = (ops.reshape(one, (*one.shape[:-2], -1)) for one in (x, places))
     return ops.reshape(bind(gather_op, (flat, at), (at.ndim - 1,)), places.shape)
 
@@ -278,7 +278,7 @@ def _max_pool_backward_pullback(
 def _linear_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> Array:
-    """Return the tangent of what is linear in its first operand, and of the others takes shapes and places."""
+    """Return the tangent of a function that is linear in its first operand; the others give shapes and indices."""
     if tangents[0] is None:
         return ops.zeros(out.shape, out.aval.dtype, device=out.aval.device)
     return _one(overload, args, [tangents[0], *operands[1:]])
@@ -287,7 +287,7 @@ def _linear_tangent(
 def avg_pool(
     x: Array, kernel_size: Any, stride: Any, padding: Any, ceil_mode: Any, count_include_pad: Any, divisor: Any
 ) -> Array | None:
-    """Return the mean of each window of two axes; None if the operands are not plainly right."""
+    """Return the mean of each window of two axes; None if the operands do not clearly fit."""
     sizes = _sizes(x, kernel_size, stride, padding, 1)
     if sizes is None or not isinstance(ceil_mode, bool) or not isinstance(count_include_pad, bool):
         return None
@@ -328,7 +328,7 @@ def _type_of_second(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None
 
 
 def vector_norm(x: Array, order: float, axes: tuple[int, ...] | None, keepdims: bool) -> Array | None:
-    """Return norms of vectors of floats; None if the operands are not plainly right."""
+    """Return vector norms of floats; None if the operands do not clearly fit."""
     if x.aval.dtype not in FLOATS or not x.size or isinstance(order, bool) or axes == ():
         return None
     constants = _without_defaults((order, axes, bool(keepdims)), _NORM_DEFAULTS)
@@ -400,9 +400,9 @@ def _type_of_norm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
 def _group_norm_pullback(
     cts: Sequence[Array | None], needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents by torch's kernel, and those that come by the means and inverse deviations.
+    """Return the cotangents by torch's kernel, plus those through the means and inverse deviations.
 
-    torch's own derivative leaves these out unless both have a cotangent.
+    torch's own derivative omits the latter unless both have a cotangent.
     """
     _, weight, bias, *sizes, _ = args
     given = iter(needed[1:])

@@ -1,4 +1,4 @@
-"""The types of the calls that layers make: normalizations, losses, attention, indexing; see `call_types`."""
+"""Result types of layers' calls: normalizations, losses, attention, indexing; see `call_types`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE = torch.float32, torch.float64
 
 
 def _along(x: Tensor, dim: int, *rest: Any, **kwargs: Any) -> Tensor | None:
-    """A function along an axis of floats."""
+    """Return the type of a float function along an axis."""
     fits = x.dtype in FLOATS and axes_of(x, dim) is not None and not any(rest)
     return new(x.shape, x.dtype) if fits and not any(value is not None for value in kwargs.values()) else None
 
@@ -79,7 +79,7 @@ def _group_norm_backward(
 
 
 def _images(x: Tensor) -> Tensor | None:
-    """A result with the layout of images, where they are dense; the kernel would lay others out."""
+    """Return a result with the layout of dense images; the kernel has another layout for others."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if x.dim() < 2 or 0 in x.shape:
         return None
@@ -138,11 +138,11 @@ def _batch_norm_backward(
 
 
 _MEAN_OR_SUM = 1, 2
-"""How torch counts the reductions of losses; 0 is none."""
+"""torch's numbers of loss reductions; 0 is none."""
 
 
 def _loss(x: Tensor, *rest: Any) -> Tensor | None:
-    """An elementwise loss; its reduction is the integer among its arguments, by default the mean."""
+    """Return the type of an elementwise loss. An integer among the arguments is its reduction, by default the mean."""
     reduction = next((r for r in rest if type(r) is int), 1)
     found = of_floats(x, *[r for r in rest if isinstance(r, Tensor)])
     return found if found is None or reduction not in _MEAN_OR_SUM else new((), x.dtype)
@@ -256,7 +256,7 @@ def _attention_backward(ct: Tensor, *operands: Any, **kwargs: Any) -> tuple[Tens
 
 
 def _attention_of_zeros(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor | None:
-    """A softmax that is 0 where nothing is attended to."""
+    """Return the type of a softmax that is 0 where nothing is attended to."""
     return _along(x, dim) if dtype is None else None
 
 
@@ -266,7 +266,7 @@ def _dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor] |
 
 
 def _pooled(x: Tensor, sizes: Sequence[int]) -> Tensor | None:
-    """Means of as many windows as are asked for."""
+    """Return the type of the means of a given number of windows."""
     fits = x.dtype in FLOATS and x.is_contiguous() and x.dim() in (3, 4) and 0 not in x.shape
     return new((*x.shape[:-2], *sizes), x.dtype) if fits else None
 
@@ -289,7 +289,7 @@ def _place(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor |
 def _ctc_loss(
     x: Tensor, targets: Tensor, lengths: Sequence[int], counts: Sequence[int], *rest: Any, **kwargs: Any
 ) -> tuple[Tensor, ...]:
-    """The losses, and the log-probabilities of labels with blanks between and around them."""
+    """Return the types of the losses, and of the log-probabilities of labels with blanks between and around them."""
     steps, batch, _ = x.shape
     return new((batch,), x.dtype), new((batch, steps, 2 * max(counts, default=0) + 1), x.dtype)
 
@@ -337,4 +337,4 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("tril", "triu", "flip", "roll"), _moved),
     **dict.fromkeys(("argmax", "argmin"), _place),
 }  # fmt: skip
-"""By overload, or by operator for all of its overloads."""
+"""By overload, or by operator for all its overloads."""

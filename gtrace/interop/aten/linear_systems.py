@@ -1,7 +1,7 @@
 """Linear systems, inverses, determinants and triangular factors without tracing; see `handwritten_layers`.
 
-Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation, 2008;
-of LU factors, M. Seeger et al., Auto-differentiating linear algebra, 2017, whose rules for other factors these follow.
+Formulas: M. Giles, Collected matrix derivative results for forward and reverse mode algorithmic differentiation, 2008.
+The rules of LU factors follow those of M. Seeger et al., Auto-differentiating linear algebra, 2017, for other factors.
 """
 
 from __future__ import annotations
@@ -49,48 +49,48 @@ _BOTH = OPERAND, OPERAND
 
 
 def solve_triangular(a: Array, b: Array, upper: bool, unit_diagonal: bool = False) -> Array | None:
-    """Return x with a @ x == b for triangular matrices; None: torch has to say."""
+    """Return x with a @ x == b for triangular matrices; None: no rule applies."""
     found: Array | None = called(SOLVE, (*_BOTH, upper, *((True, True) if unit_diagonal else ())), a, b)
     return found
 
 
 def solve(a: Array, b: Array) -> Array | None:
-    """Return x with a @ x == b for matrices with equal leading axes; None: torch has to say."""
+    """Return x with a @ x == b for matrices with equal leading axes; None: no rule applies."""
     found = called(GENERAL_SOLVE, _BOTH, a, b)
     return None if found is None else found[0]
 
 
 def inverse(x: Array) -> Array | None:
-    """Return inverses of matrices; None: torch has to say."""
+    """Return inverses of matrices; None: no rule applies."""
     found = called(INVERSE, (OPERAND,), x)
     return None if found is None else found[0]
 
 
 def det(x: Array) -> Array | None:
-    """Return determinants; None: torch has to say."""
+    """Return determinants; None: no rule applies."""
     found = called(DET, (OPERAND,), x)
     return None if found is None else found[0]
 
 
 def slogdet(x: Array) -> Sequence[Array] | None:
-    """Return signs and logarithms of determinants; None: torch has to say."""
+    """Return signs and logarithms of determinants; None: no rule applies."""
     found = called(SLOGDET, (OPERAND,), x)
     return None if found is None else found[:2]
 
 
 def lu_factor(x: Array) -> Sequence[Array] | None:
-    """Return both triangular factors in one, and the exchanges of rows, counted from 1; None: torch has to say."""
+    """Return both triangular factors in one matrix, and row exchanges counted from 1; None: no rule applies."""
     found = called(LU, (OPERAND,), x)
     return None if found is None else found[:2]
 
 
 def permutations(factors: Array, pivots: Array) -> Array:
-    """Return the matrices that undo the exchanges of rows that `lu_factor` returns."""
+    """Return the matrices that undo the row exchanges of `lu_factor`."""
     return one(UNPACK, (*_BOTH, False), ops.stop_gradient(factors), pivots)
 
 
 def lu(x: Array) -> tuple[Array, Array, Array] | None:
-    """Return permutations, lower triangular factors with a diagonal of ones, and upper ones; None: torch has to say."""
+    """Return permutations, unit lower triangular factors, and upper triangular ones; None: no rule applies."""
     found = lu_factor(x)
     if found is None:
         return None
@@ -99,7 +99,7 @@ def lu(x: Array) -> tuple[Array, Array, Array] | None:
 
 
 def order_of_rows(pivots: Array) -> Array:
-    """Return the order of as many rows as there are exchanges, after these; pivots count from 1."""
+    """Return the order of the rows after these exchanges, which count from 1."""
     n = pivots.shape[-1]
     shape = ops.ones((*pivots.shape, n), torch.float32, device=pivots.aval.device)
     return ops.argmax(permutations(shape, pivots), axis=-2)
@@ -117,7 +117,7 @@ def _factors(both: Array) -> tuple[Array, Array]:
 
 
 def _options(args: tuple[Any, ...]) -> tuple[bool, bool, bool]:
-    """Return whether matrices are upper triangular, stand on the left, and have a diagonal that counts as ones."""
+    """Return whether matrices are upper triangular, stand on the left, and have an implicit diagonal of ones."""
     given = dict(enumerate(args[2:]))
     return given[0], given.get(1, True), given.get(2, False)
 
@@ -186,7 +186,7 @@ def _general_solve_tangent(
 def _inverse_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of matrices that are inverted."""
+    """Return the cotangent of inverted matrices."""
     transposed = ops.matrix_transpose(one(INVERSE, args, *operands))
     return [-ops.matmul(transposed, ops.matmul(cts[0], transposed))]
 
@@ -199,7 +199,7 @@ def _inverse_tangent(
 
 
 def _only(tangents: Sequence[Array | None]) -> Array:
-    """Return the tangent of an operator's one differentiable operand."""
+    """Return the tangent of the only differentiable operand."""
     assert tangents[0] is not None
     return tangents[0]
 
@@ -210,24 +210,24 @@ def _only(tangents: Sequence[Array | None]) -> Array:
 def _adjugate(x: Array) -> Array:
     """Return det(x) * inv(x), which exists for singular matrices too, with its derivatives.
 
-    For fixed unitary u and v, adj(x) is v @ adj(b) @ u.H times a number of modulus 1, with b = u.H @ x @ v. Those of
-    the singular value decomposition make b diagonal. Of b = [[p, q], [r, s]], with two rows in s for the least
-    singular values, and y = s - r @ inv(p) @ q, det(b) is det(p) * det(y); see R. Horn and C. Johnson, Matrix Analysis,
-    0.8.5. If p is singular as well, det(b) and the cofactors are 0, and p is given small numbers in the place of zeros.
+    For fixed unitary u and v, adj(x) is v @ adj(b) @ u.H times a number of modulus 1, with b = u.H @ x @ v. The
+    singular value decomposition makes b diagonal. Write b = [[p, q], [r, s]], with the two least singular values in s,
+    and y = s - r @ inv(p) @ q. Then det(b) is det(p) * det(y); see R. Horn and C. Johnson, Matrix Analysis, 0.8.5. If p
+    is singular too, det(b) and the cofactors are 0, and small numbers replace the zeros of p.
     """
     n, dtype, device = x.shape[-1], x.aval.dtype, x.aval.device
     if n == 1:
         return ops.ones(x.shape, dtype, device=device)
     if n == 2:
         return _adjugate_of_two(x)
-    # the decomposition of matrices with NaN is an error; their determinant is NaN
+    # decomposing matrices with NaN is an error; their determinant is NaN
     finite = ops.all(ops.isfinite(x), axis=(-2, -1), keepdims=True)
     parts = call_aten(SVD, (OPERAND,), [ops.where(finite, ops.stop_gradient(x), on_diagonal(x))])
     left, values, right = (ops.stop_gradient(part) for part in parts)
     back, front = adjoint(left), adjoint(right)
     modulus = ops.stop_gradient(one(DET, (OPERAND,), ops.matmul(left, right)))
     b = ops.matmul(back, ops.matmul(x, front))
-    # rounding would leave other numbers than the singular values
+    # rounding would give other numbers than the singular values
     b = cast(diagonal_matrices(values), dtype) + (b - ops.stop_gradient(b))
     k = n - 2
     p, q, r, s = b[..., :k, :k], b[..., :k, k:], b[..., k:, :k], b[..., k:, k:]
@@ -249,7 +249,7 @@ def _adjugate(x: Array) -> Array:
 
 
 def _adjugate_of_two(x: Array) -> Array:
-    """Return det(x) * inv(x) of matrices with two rows."""
+    """Return det(x) * inv(x) for matrices with two rows."""
     trace = ops.sum(diagonals(x), axis=-1, keepdims=True)
     return diagonal_matrices(ops.broadcast_to(trace, x.shape[:-1])) - x
 
@@ -270,7 +270,7 @@ def _det_tangent(
 def _slogdet_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of matrices. The sign of real ones is constant."""
+    """Return the cotangent of matrices. For real ones, the sign is constant."""
     (x,) = operands
     of_sign, of_logarithm, *_ = cts
     parts = [] if of_logarithm is None else [cast(of_logarithm, x.aval.dtype)]
@@ -298,9 +298,9 @@ def _slogdet_tangent(
 def _lu_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the tangent of both factors in one.
+    """Return the tangent of both factors in one matrix.
 
-    With F = inv(L) @ P.T @ dA @ inv(U) of the square part, dL = L @ tril(F, -1) and dU = triu(F) @ U. What is beyond it
+    Let F = inv(L) @ P.T @ dA @ inv(U) for the square part. Then dL = L @ tril(F, -1) and dU = triu(F) @ U. The rest
     follows from A = P @ L @ U.
     """
     if args != (OPERAND,):
@@ -353,7 +353,7 @@ def _lu_pullback(
 
 
 def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of the solution of a triangular system; None: torch has to say."""
+    """Return the type of the solution of a triangular system; None: no rule applies."""
     a, b = avals
     _, left, _ = _options(args)
     if not square(a) or b.dtype is not a.dtype or len(b.shape) < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
@@ -366,7 +366,7 @@ def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | No
 
 
 def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of the solution of a linear system and of its elimination; None: torch has to say."""
+    """Return the types of the solution of a linear system and of its elimination; None: no rule applies."""
     a, b = avals
     if args != _BOTH or not square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
         return None
@@ -376,19 +376,19 @@ def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> B
 
 
 def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of inverses and failures; None: torch has to say."""
+    """Return the types of inverses and failures; None: no rule applies."""
     (x,) = avals
     return bundle((x, _numbers(x))) if args == (OPERAND,) and square(x) else None
 
 
 def _type_of_det(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of determinants and eliminations; None: torch has to say."""
+    """Return the types of determinants and eliminations; None: no rule applies."""
     (x,) = avals
     return bundle((aval(x.shape[:-2], x.dtype, x.device), x, _pivots(x))) if square(x) else None
 
 
 def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of signs, logarithms and eliminations; None: torch has to say."""
+    """Return the types of signs, logarithms and eliminations; None: no rule applies."""
     (x,) = avals
     if not square(x):
         return None
@@ -396,13 +396,13 @@ def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | N
 
 
 def _type_of_lu(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of factors, exchanges and failures; None: torch has to say."""
+    """Return the types of factors, exchanges and failures; None: no rule applies."""
     (x,) = avals
     return bundle((x, _pivots(x), _numbers(x))) if args == (OPERAND,) and x.dtype in REAL and len(x.shape) > 1 else None
 
 
 def _type_of_permutations(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of permutations and of factors that are not asked for; None: torch has to say."""
+    """Return the types of permutations and of unrequested factors; None: no rule applies."""
     x, pivots = avals
     if args != (*_BOTH, False) or x.dtype not in REAL or pivots.shape != _pivots(x).shape:
         return None
@@ -419,7 +419,7 @@ def _numbers(x: Aval) -> Aval:
 
 
 def _triangular_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    """Record triangular systems for a batch; torch broadcasts the axes before the matrices."""
+    """Record triangular systems for a batch; torch broadcasts the leading axes."""
     if any(x.aval.dtype not in REAL or not x.size for x in operands):
         return None
     ndim = max(x.ndim - flag for x, flag in zip(operands, batched, strict=True))
@@ -435,7 +435,7 @@ def _unpack_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool],
         return None
     count = operands[batched.index(True)].shape[0]
     whole = [x if flag else ops.broadcast_to(x, (count, *x.shape)) for x, flag in zip(operands, batched, strict=True)]
-    # a result that is not asked for is empty
+    # an unrequested result is empty
     return [(x, bool(x.size)) for x in call_aten(overload, args, whole)]
 
 

@@ -1,7 +1,7 @@
-"""What the rules of matrices share: calls, types, batches, triangles and diagonals.
+"""Shared parts of the rules of matrices: calls, types, batches, triangles and diagonals.
 
-Rules that are written with transposed matrices hold for complex ones too, as gtrace does not conjugate cotangents of
-holomorphic functions. The others are given the conjugates of cotangents, as torch has them, and return conjugates.
+Rules written with transposes also hold for complex matrices, because gtrace does not conjugate cotangents of
+holomorphic functions. The other rules take and return conjugated cotangents, as torch does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WIDE = {
 
 
 def called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
-    """Record a call on matrices of one dtype; returns its results, or None where torch has to say."""
+    """Record a call on matrices of one dtype; return its results, or None if no rule applies."""
     dtype = operands[0].aval.dtype
     if dtype not in REAL or any(x.aval.dtype is not dtype or not x.size for x in operands):
         return None
@@ -39,34 +39,34 @@ def called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
 
 
 def one(overload: str, args: tuple[Any, ...], *operands: Array) -> Array:
-    """Record a call; returns its result, or the first of its results."""
+    """Record a call; return its result, or the first of its results."""
     found = call_aten(overload, args, operands)
     first: Array = found[0] if isinstance(found, list) else found
     return first
 
 
 def square(x: Aval) -> bool:
-    """Whether a type is that of square matrices."""
+    """Whether a type is one of square matrices."""
     return x.dtype in REAL and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
 
 
 def retyped(x: Aval, shape: Sequence[int], dtypes: dict[torch.dtype, torch.dtype] = REAL) -> Aval:
-    """Return a type on the same device, of another shape, with the dtype that a table has."""
+    """Return a type on the same device with another shape, and the dtype from a table."""
     return aval(tuple(shape), dtypes[x.dtype], x.device)
 
 
 def adjoint(x: Array) -> Array:
-    """Return conjugated transposed matrices."""
+    """Return conjugate transposes."""
     return conjugate(ops.matrix_transpose(x))
 
 
 def conjugate(x: Array) -> Array:
-    """Return conjugates; of real numbers, themselves."""
+    """Return conjugates; real numbers are unchanged."""
     return ops.conj(x) if x.aval.complex else x
 
 
 def real_part(x: Array) -> Array:
-    """Return real parts; of real numbers, themselves."""
+    """Return real parts; real numbers are unchanged."""
     return ops.real(x) if x.aval.complex else x
 
 
@@ -81,7 +81,7 @@ def on_diagonal(x: Array) -> Array:
 
 
 def gaps(values: Array) -> Array:
-    """Return the differences of numbers, of those of columns to those of rows, and ones on the diagonal."""
+    """Return the differences between the numbers of columns and of rows, with ones on the diagonal."""
     differences = ops.expand_dims(values, -2) - ops.expand_dims(values, -1)
     return ops.where(on_diagonal(differences), 1, differences)
 
@@ -92,12 +92,12 @@ def diagonals(x: Array) -> Array:
 
 
 def diagonal_matrices(x: Array) -> Array:
-    """Return square matrices with these diagonals, else zeros."""
+    """Return diagonal matrices with these diagonals."""
     return ops.where(on_diagonal(x), ops.expand_dims(x, -1), 0)
 
 
 def scaled(numbers: Array, x: Array) -> Array:
-    """Return matrices times a number each."""
+    """Return matrices, each times a number."""
     return ops.multiply(ops.reshape(numbers, (*numbers.shape, 1, 1)), x)
 
 
@@ -109,7 +109,7 @@ def unbroadcast(x: Array, shape: tuple[int, ...]) -> Array:
 
 
 def of_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-    """Record a call for a batch on axis 0, of an operator that takes matrices with further axes before."""
+    """Record a call for a batch on axis 0, for an operator that takes matrices with leading axes."""
     if operands[0].aval.dtype not in REAL or any(not x.size for x in operands):
         return None
     ndim = max(x.ndim - flag for x, flag in zip(operands, batched, strict=True))

@@ -1,9 +1,9 @@
-"""Exponentials, pseudo-inverses and eigenvalues of matrices without tracing; see `handwritten_layers`.
+"""Matrix exponentials, pseudo-inverses and eigenvalues without tracing; see `handwritten_layers`.
 
-Formulas: of exponentials, I. Najfeld and T. Havel, Derivatives of the matrix exponential and their computation, 1995;
-of pseudo-inverses, G. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares problems
-whose variables separate, 1973; of eigenvalues, C. Boeddeker et al., On the computation of complex-valued gradients with
-application to statistically optimum beamforming, 2017.
+Formulas: for exponentials, I. Najfeld and T. Havel, Derivatives of the matrix exponential and their computation, 1995;
+for pseudo-inverses, G. Golub and V. Pereyra, The differentiation of pseudo-inverses and nonlinear least squares
+problems whose variables separate, 1973; for eigenvalues, C. Boeddeker et al., On the computation of complex-valued
+gradients with application to statistically optimum beamforming, 2017.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ EIG = "aten.linalg_eig.default"
 
 
 def expm(x: Array) -> Array | None:
-    """Return exponentials of matrices; None: torch has to say."""
+    """Return matrix exponentials; None: no rule applies."""
     found: Array | None = called(EXPM, (OPERAND,), x)
     return found
 
 
 def eig(x: Array) -> Sequence[Array] | None:
-    """Return eigenvalues and eigenvectors; None: torch has to say."""
+    """Return eigenvalues and eigenvectors; None: no rule applies."""
     found: Sequence[Array] | None = called(EIG, (OPERAND,), x)
     return found
 
 
 def pinv(x: Array, bound: float | None, hermitian: bool) -> Array | None:
-    """Return pseudo-inverses; None: torch has to say.
+    """Return pseudo-inverses; None: no rule applies.
 
     Args:
-        bound: singular values up to this part of the largest count as zero.
+        bound: singular values up to this fraction of the largest count as zero.
     """
     if not square(x.aval) and hermitian:
         return None
@@ -76,7 +76,7 @@ def pinv(x: Array, bound: float | None, hermitian: bool) -> Array | None:
 
 
 def _direction(x: Array, change: Array) -> Array:
-    """Return the derivative of exponentials in a direction: a block of that of [[x, change], [0, x]]."""
+    """Return the derivative of exponentials in a direction: a block of the exponential of [[x, change], [0, x]]."""
     n = x.shape[-1]
     nothing = ops.zeros(x.shape, x.aval.dtype, device=x.aval.device)
     whole = ops.concat([ops.concat([x, change], -1), ops.concat([nothing, x], -1)], -2)
@@ -99,7 +99,7 @@ def _expm_tangent(
 
 
 def _residuals(x: Array, inverse: Array) -> tuple[Array, Array]:
-    """Return the projections on what the rows of pseudo-inverses, and those of matrices, do not reach."""
+    """Return the projections onto the complements of the row spaces of pseudo-inverses and of matrices."""
     return _identity(x, -2) - ops.matmul(x, inverse), _identity(x, -1) - ops.matmul(inverse, x)
 
 
@@ -112,7 +112,7 @@ def _identity(x: Array, axis: int) -> Array:
 def _pinv_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of matrices whose rank stays as it is."""
+    """Return the cotangent of matrices of constant rank."""
     x, ct = operands[0], conjugate(ct)
     inverse = one(PINV, args, *operands)
     left, right = _residuals(x, inverse)
@@ -140,7 +140,7 @@ def _pinv_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], o
         return None
     if not batched[0]:
         x = ops.broadcast_to(x, (operands[batched.index(True)].shape[0], *x.shape))
-    # bounds broadcast to the axes before the matrices
+    # bounds broadcast to the leading axes
     aligned = [
         ops.reshape(n, (n.shape[0], *(1 for _ in range(x.ndim - 2 - n.ndim)), *n.shape[1:])) if flag else n
         for n, flag in zip(bounds, batched[1:], strict=True)
@@ -158,7 +158,7 @@ def _solved(a: Array, b: Array) -> Array:
 def _eig_tangent(
     tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the tangents of eigenvalues that differ, and of eigenvectors of length 1."""
+    """Return the tangents of distinct eigenvalues, and of eigenvectors of length 1."""
     if tangents[0] is None:
         return None
     values, vectors = call_aten(EIG, args, operands)
@@ -189,12 +189,12 @@ def _eig_pullback(
 
 
 def _type_of_expm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of exponentials; None: torch has to say."""
+    """Return the type of exponentials; None: no rule applies."""
     return avals[0] if square(avals[0]) else None
 
 
 def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of pseudo-inverses; None: torch has to say."""
+    """Return the type of pseudo-inverses; None: no rule applies."""
     x = avals[0]
     if x.dtype not in WIDE or len(x.shape) < 2 or any(a.shape for a in avals[1:]):
         return None
@@ -202,7 +202,7 @@ def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
 
 
 def _type_of_eig(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of eigenvalues and eigenvectors; None: torch has to say."""
+    """Return the types of eigenvalues and eigenvectors; None: no rule applies."""
     (x,) = avals
     return bundle((retyped(x, x.shape[:-1], WIDE), retyped(x, x.shape, WIDE))) if square(x) else None
 

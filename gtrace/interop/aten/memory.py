@@ -1,6 +1,6 @@
-"""``as_strided`` and its kin, which read the memory of a tensor. A recorded program lays memory out in its own way.
+"""``as_strided`` and related operators, which read a tensor's memory. Recorded programs have their own memory layout.
 
-They are traced as calls on a dense tensor that has all elements of the memory in their order.
+They are traced as calls on a dense tensor with all elements of the memory in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BY_MEMORY = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as
 
 
 def with_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Return a call on the whole memory of its first operand, a traced one; None if the operand is that already.
+    """Return a call on the whole memory of its traced first operand; None if the operand is the whole memory.
 
     Raises:
         ArgumentError: no dense tensor has that memory.
@@ -38,7 +38,7 @@ def with_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> A
 
 
 def _memory(root: TracedTensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a dense tensor of the elements in the memory of a traced tensor that is no view."""
+    """Return a dense tensor of the elements in the memory of a traced tensor that is not a view."""
     order = memory_order(root)
     if order is None or root.memory.fixed or root.storage_offset() or root.dtype is not dtype:
         raise ArgumentError(
@@ -60,12 +60,12 @@ def constant_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def is_whole(x: torch.Tensor) -> bool:
-    """Whether a tensor has its elements in the order of its memory."""
+    """Whether a tensor's elements are in the order of its memory."""
     return memory_order(x) == list(range(x.dim()))
 
 
 def memory_order(x: torch.Tensor) -> list[int] | None:
-    """Return the axes in the order in which they are in memory; None if the tensor is not dense."""
+    """Return the axes in memory order; None if the tensor is not dense."""
     strides = x.stride()
     order = sorted(range(x.dim()), key=lambda k: (-strides[k], -x.shape[k]))
     if not x.is_contiguous():

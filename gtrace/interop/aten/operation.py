@@ -1,7 +1,6 @@
-"""The operation ``aten``: any pure operator of torch, with rules that are derived from torch by tracing.
+"""The operation ``aten``: any pure torch operator, with rules derived from torch by tracing.
 
-Its attributes are text, so a program with such an operation can be printed, read, signed and compiled in another
-process.
+Its attributes are text, so its programs can be printed, parsed, signed and compiled in another process.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _new_caller = inspect.unwrap(caller)
 def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
-    except TypeError:  # sizes that are left open: symbols, which have no hash
+    except TypeError:  # open sizes are symbols, which have no hash
         return channels_last(overload, args, functools.partial(_new_caller, overload))(*tensors)
     return channels_last(overload, args, functools.partial(caller, overload))(*tensors)
 
@@ -72,9 +71,9 @@ def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Av
 
 
 def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle | None:
-    """Return the type of a call as torch's meta tensors have it; None where they cannot say.
+    """Return the type of a call by torch's meta tensors; None if they cannot tell.
 
-    Fake tensors know more, devices above all. But the first of them imports much of torch, which takes a second.
+    Fake tensors know more, such as devices. But the first one imports much of torch, which takes a second.
     """
     function, asked = find_overload(overload), [None]
 
@@ -93,17 +92,17 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
 
 
 def _type_of(result: Any, device: torch.device | None = None) -> Aval | Bundle:
-    """Return the type of a tensor or a list of tensors, on another device if one is given."""
+    """Return the type of a tensor or a list of tensors, for another device if given."""
     if isinstance(result, torch.Tensor):
         return aval(tuple(result.shape), result.dtype, device or result.device)
     return bundle(tuple([aval(tuple(t.shape), t.dtype, device or t.device) for t in result]))
 
 
 def _type(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:
-    """Return the type of a call as torch's fake tensors have it.
+    """Return the type of a call by torch's fake tensors.
 
     Raises:
-        DtypeError, ShapeError: torch refuses the operands.
+        DtypeError, ShapeError: torch rejects the operands.
     """
     call = caller(overload, args)
     try:

@@ -1,7 +1,7 @@
-"""Operators of torch by name, and their calls as text.
+"""torch operators by name, and their calls as text.
 
-An operator is named by its overload, such as ``aten.convolution.default``. What it is called with has one entry for
-each argument of the overload's schema, where `OPERAND` stands for an array.
+An operator is named by its overload, such as ``aten.convolution.default``. Its constants have one entry for each
+argument of the overload's schema, in which `OPERAND` stands for an array.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gtrace.core.base.exact_keys import exact_cache
 from gtrace.core.ir.aval import Aval
 
 OPERAND = "x"
-"""Stands for an array among the constants of a call."""
+"""Marks an array among the constants of a call."""
 
 _KINDS = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format"}
 
 
 def find_overload(name: str) -> Any:
-    """Return the overload of this name.
+    """Return the overload with this name.
 
     Raises:
-        ArgumentError: torch has no such overload, or one that gtrace cannot call.
+        ArgumentError: torch has no such overload, or gtrace cannot call it.
     """
     found = _overloads.get(name)
     if found is None:
@@ -51,14 +51,14 @@ _overloads: dict[str, Any] = {}
 
 
 def of_torch(name: str) -> bool:
-    """Whether an operator is one of torch's own, which are the same in every process."""
+    """Whether an operator belongs to torch itself, whose operators are the same in every process."""
     return name.startswith("aten.")
 
 
 @functools.cache
 def is_view(function: Any) -> bool:
-    """Whether the result of an operator has the memory of its first argument."""
-    if function is torch.ops.aten.lift_fresh.default:  # of a tensor that nothing else has
+    """Whether the result of an operator shares the memory of its first argument."""
+    if function is torch.ops.aten.lift_fresh.default:  # its tensor has no other owner
         return False
     return any(r.alias_info is not None and not r.alias_info.is_write for r in function._schema.returns)
 
@@ -68,10 +68,10 @@ class RandomOperatorError(ArgumentError):
 
 
 def check_overload(overload: Any) -> None:
-    """Refuse an operator that is not a pure function of its operands.
+    """Raise for an operator that is not a pure function of its operands.
 
     Raises:
-        RandomOperatorError: it draws random numbers.
+        RandomOperatorError: it samples random numbers.
         ArgumentError: it writes to its operands.
     """
     name = str(overload)
@@ -91,17 +91,17 @@ NOT_ON_META = {
     "aten._embedding_bag.default", "aten._embedding_bag_forward_only.default", "aten.convolution.default",
     "aten.convolution_backward.default",
 }  # fmt: skip
-"""Overloads whose results have other shapes on the device ``meta``, or that take operands there which do not fit."""
+"""Overloads whose results on ``meta`` have other shapes, or that accept wrong operands there."""
 
 ATTENTION = "aten._scaled_dot_product_"
-"""How the names of attention kernels begin. They draw only if they drop values out, which none does on the CPU."""
+"""Prefixes of attention kernels. They are random only with dropout, which none of them applies on the CPU."""
 
 
 @contextlib.contextmanager
 def fake_tensors(avals: Sequence[Aval]) -> Iterator[list[torch.Tensor]]:
-    """Within the block, torch computes types only; yields dense operands without data, on their devices."""
+    """Yield dense operands without data, on their devices; in the block, torch computes only types."""
     mode = internals.FAKE_TENSOR_MODE.get()(allow_non_fake_inputs=True)
-    # torch logs a traceback of whatever it refuses, which becomes an error of gtrace
+    # torch logs a traceback of each rejected call, which becomes an error of gtrace
     log = logging.getLogger(internals.FAKE_TENSOR_MODE.module)
     disabled, log.disabled = log.disabled, True
     try:
@@ -115,10 +115,10 @@ def fake_tensors(avals: Sequence[Aval]) -> Iterator[list[torch.Tensor]]:
 
 
 def encode(value: Any) -> Any:
-    """Return a constant of a call as an attribute: a literal, or a text that says what it is.
+    """Return a constant of a call as an attribute: a literal or a descriptive text.
 
     Raises:
-        ArgumentError: gtrace knows no such constant.
+        ArgumentError: the constant is of an unknown kind.
 
     >>> encode((2, None, torch.float32, float("nan"), "mean"))
     (2, None, 'dtype:float32', 'float:nan', 'str:mean')
@@ -144,7 +144,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """Return the constant that `encode` wrote."""
+    """Return the constant that `encode` encoded."""
     if isinstance(value, tuple):
         return [decode(each) for each in value]
     if not isinstance(value, str):
@@ -158,7 +158,7 @@ def decode(value: Any) -> Any:
 
 
 def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_operand: Callable[[Any], bool]) -> Any:
-    """Return the operands of a call, and its arguments as text: one for each of the schema, without final defaults."""
+    """Return the operands of a call and its arguments as text, one for each of the schema, without final defaults."""
     operands: list[Any] = []
 
     def write(value: Any) -> Any:
@@ -185,11 +185,11 @@ def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_oper
 def caller(
     name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None, as_given: bool = False
 ) -> Callable[..., Any]:
-    """Return a function of the operands that calls the overload and returns a tensor, or a list of tensors.
+    """Return a function of the operands that calls the overload, and returns a tensor or a list of tensors.
 
     Args:
-        instead: a function to call in its place.
-        as_given: whether the operands have a layout already that its kernel takes.
+        instead: a replacement for the overload.
+        as_given: whether the operands already have a layout that its kernel accepts.
     """
     overload = find_overload(name)
     arguments = overload._schema.arguments[: len(args)]
@@ -243,7 +243,7 @@ _LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **dict.fromkeys(
         ("aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"), _with_own_memory
     ),
-    # torch's functions make these operands dense before they call the operator, whose kernel does not look at strides
+    # torch's functions make these operands dense before they call the operator, whose kernel ignores strides
     **dict.fromkeys(
         (
             "aten.native_group_norm.default", "aten.native_group_norm_backward.default", "aten._embedding_bag.default",
@@ -252,8 +252,8 @@ _LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         torch.Tensor.contiguous,
     ),
 }  # fmt: skip
-"""By overload: how its kernel takes operands, where it reads others as if they were laid out so. Kernels of attention
-take a dense last axis; torch chooses them by the strides, which a recording leaves open.
+"""By overload: the layout that its kernel assumes for operands. Attention kernels need a dense last axis. torch selects
+them by strides, which a recording leaves open.
 """
 
 
@@ -262,9 +262,9 @@ def _has_operand(entry: Any) -> bool:
 
 
 def _flat(result: Any) -> Any:
-    """Return a tensor, or the tensors of a nested result, without the places where there is none.
+    """Return a tensor, or the tensors of a nested result, without missing entries.
 
-    Some results, such as that of ifft, are conjugated or negated by a mark on the tensor only: here they are in memory.
+    Some results, such as that of ifft, are only marked as conjugated or negated; here the marks are applied.
     """
     if isinstance(result, torch.Tensor):
         return result.resolve_conj().resolve_neg() if result.is_conj() or result.is_neg() else result
@@ -280,6 +280,6 @@ def _flat(result: Any) -> Any:
 
 
 def places(result: Sequence[Any]) -> dict[int, int]:
-    """Return the place of each result among those that are there."""
+    """Return, for each existing result, its index among the existing ones."""
     there = [k for k, each in enumerate(result) if each is not None]
     return {k: place for place, k in enumerate(there)}

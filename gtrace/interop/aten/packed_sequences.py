@@ -1,8 +1,8 @@
-"""Packed sequences in a torch function: traced as padded sequences with their lengths, which are values.
+"""Packed sequences in a torch function, traced as padded sequences with their lengths.
 
-torch packs sequences of several lengths without what is beyond their ends, so the sizes of what is packed are values.
-Here all steps are kept, and a recurrent layer changes nothing beyond the end of a sequence. What is packed goes from
-``pack_padded_sequence`` to recurrent layers and to ``pad_packed_sequence``, and cannot be looked at in between.
+torch packs sequences without the padding beyond their ends, so packed sizes depend on values. Here all steps are kept,
+and a recurrent layer changes nothing beyond the end of a sequence. Packed data pass from ``pack_padded_sequence``
+through recurrent layers to ``pad_packed_sequence``; they cannot be read in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 
 @contextlib.contextmanager
 def padded() -> Iterator[None]:
-    """Let this thread's packed sequences be `Packed`, and its recurrent networks calls of layers.
+    """Replace this thread's packed sequences by `Packed`, and its recurrent networks by calls of layers.
 
     One thread at a time may be in this context.
     """
@@ -34,7 +34,7 @@ def padded() -> Iterator[None]:
         return
     vf = internals.RECURRENT_FUNCTIONS.get()
     owner = threading.get_ident()
-    # by name: for this thread's tensors, and for what is packed
+    # by name: for this thread's tensors, and for packed data
     own: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
         "_pack_padded_sequence": (_pack, _pack),
         "_pad_packed_sequence": (None, _pad),
@@ -64,10 +64,10 @@ def padded() -> Iterator[None]:
 
 @attrs.frozen(eq=False)
 class Packed:
-    """A batch of sequences, padded, in the place of the data of a packed sequence.
+    """A padded batch of sequences that replaces the data of a packed sequence.
 
     Attributes:
-        steps: (length, batch, width); what is beyond the ends has no meaning.
+        steps: (length, batch, width); values beyond the ends have no meaning.
         lengths: (batch,).
     """
 
@@ -99,7 +99,7 @@ class Packed:
 
 @attrs.frozen(eq=False)
 class _Sizes:
-    """In the place of the batch sizes of a packed sequence."""
+    """Replaces the batch sizes of a packed sequence."""
 
     packed: Packed
     device = torch.device("cpu")
@@ -115,7 +115,7 @@ class _Sizes:
 
 
 class _Longest(int):
-    """In the place of the length of the longest sequence, which is a value; no total length is less."""
+    """Replaces the unknown length of the longest sequence; no total length is less."""
 
 
 def _refuse(name: str) -> NoReturn:
@@ -124,7 +124,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def check_results(results: Sequence[Any]) -> None:
-    """Refuse packed sequences among what a function returns.
+    """Raise for packed sequences among a function's results.
 
     Raises:
         ConcretizationError: there is one.

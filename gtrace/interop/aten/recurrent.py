@@ -1,7 +1,7 @@
-"""Recurrent networks of torch: each layer and direction is traced as one call, which is recorded as a loop.
+"""torch's recurrent networks: each layer and direction is traced as one call, and recorded as a loop.
 
-torch takes them apart into the operations of every step. A program of many thousand operations takes long to record and
-to compile, and no longer shows its loop.
+torch splits them into the operations of every step. Such a program has thousands of operations, takes long to record
+and compile, and hides the loop.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _library.define(
 LAYER = "gtrace.recurrent_layer.default"
 """The operator of one layer in one direction, between torch's tracer and the recording.
 
-Arguments: the name of torch's function; the part of the gates that comes from the inputs, (length, batch, gates); the
-first state; what the state is multiplied by, (gates, state), and its bias; the projection of an LSTM; the lengths of
-the sequences, if they differ. Returns the outputs of the steps, and the state at the ends of the sequences.
+Arguments: the name of torch's function; the input's part of the gates, (length, batch, gates); the first state; the
+weight of the state, (gates, state), and its bias; the projection of an LSTM; the lengths of the sequences, if they
+differ. It returns the outputs of the steps, and the state at the ends of the sequences.
 """
 
 LSTM_LAYER = "gtrace.lstm_layer.default"
@@ -52,16 +52,16 @@ def run_network(
     training: bool,
     both: bool,
 ) -> tuple[Tensor, ...]:
-    """Return the outputs of a recurrent network and its states at the ends of the sequences; see ``torch.nn.LSTM``.
+    """Return a recurrent network's outputs, and its states at the ends of the sequences; see ``torch.nn.LSTM``.
 
     Args:
-        name: of torch's function.
+        name: the name of torch's function.
         x: (length, batch, width).
-        lengths: of the sequences, (batch,); None: all are as long as `x`.
+        lengths: the lengths of the sequences, (batch,); None: the length of `x`.
         both: run both directions.
     """
     first: State = tuple(initial) if name == "lstm" else (initial,)
-    # what torch itself differentiates or maps over is taken apart
+    # decompose the calls that torch itself differentiates or maps over
     apart = internals.TRANSFORM.get()() is not None or any(one.requires_grad for one in (x, *first, *weights))
     call = _run_layer if apart else torch.ops.gtrace.recurrent_layer
     directions = 2 if both else 1
@@ -157,4 +157,4 @@ NETWORKS: dict[str, Step] = {
     "rnn_tanh": functools.partial(_plain, torch.tanh),
     "rnn_relu": functools.partial(_plain, torch.relu),
 }
-"""By the names of torch's functions: (gates, state, (weight, bias, projection)) -> the next state, the output first."""
+"""By torch's names: (gates, state, (weight, bias, projection)) -> the next state, the output first."""

@@ -1,4 +1,4 @@
-"""The rules that are written out, in place of those that are traced from torch: tables by overload."""
+"""Tables by overload of handwritten rules, which replace rules traced from torch."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gtrace.interop.aten.handwritten_layers import Pullback, Tangent
 from gtrace.interop.aten.matrix_common import REAL
 
 Type = Callable[[Sequence[Aval], tuple[Any, ...]], "Aval | Bundle | None"]
-"""(types of the operands, constants of the call) -> type of the results. None, here and below: torch has to say."""
+"""(types of the operands, constants of the call) -> type of the results. None, here and below: no rule applies."""
 
 Batch = Callable[[str, tuple[Any, ...], Sequence[bool], Sequence[Array]], Any]
-"""(overload, constants, which operands have a batch on axis 0, operands) -> results, as rules for batches have them."""
+"""(overload, constants, flags of operands with a batch on axis 0, operands) -> results, as in batching rules."""
 
 
 def _pullback_of_floats(rule: Pullback) -> Pullback:

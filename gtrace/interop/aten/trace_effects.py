@@ -1,7 +1,7 @@
-"""What is noticed of a function of torch while its calls are traced: ``no_grad``, ``detach``, looking at values.
+"""Effects of a torch function that tracing notices: ``no_grad``, ``detach``, reads of values.
 
-A function that looks at values can be traced with values. Numbers that it reads, and places that it finds, are then
-constants. Results whose size depends on values are traced as what they are for these places.
+A function that reads values can be traced with values. Its numbers and indices are then constants. Results whose sizes
+depend on values get their sizes for these indices.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gtrace.interop.aten.overloads import is_view
 
 
 def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
-    """Return a mode of torch that detaches what is computed under ``torch.no_grad``, and what the function detaches.
+    """Return a torch mode that detaches values computed under ``torch.no_grad``, and values that the function detaches.
 
     Args:
-        values: whether the tensors have values, which a function may look at.
-        followed: whether there may be a gradient by one of the tensors.
+        values: whether the tensors have values that the function may read.
+        followed: whether a gradient may follow one of the tensors.
         default: torch's default dtype for the function.
     """
     return _mode()(values, followed, default)
@@ -34,10 +34,10 @@ def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
 
 @contextlib.contextmanager
 def users_detaches(observing: Any) -> Iterator[None]:
-    """Tell a mode or a tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
+    """Tell a mode or tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
 
-    torch's autograd detaches the results that it keeps for its backward pass. A derivative of that pass, as of a
-    function that calls ``torch.autograd.grad``, follows these. One thread at a time may be in this context.
+    torch's autograd detaches the results that it saves for its backward pass. A derivative of that pass, as in a
+    function that calls ``torch.autograd.grad``, follows them. One thread at a time may be in this context.
     """
     owner = threading.get_ident()
 
@@ -73,7 +73,7 @@ def users_detaches(observing: Any) -> Iterator[None]:
 
 
 def observable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of torch in a form that shows what it does: detach its argument, or look at values."""
+    """Return a torch function in a form that shows its effects: detaching its argument, or reading values."""
     return _OBSERVABLE.get(function, function)
 
 
@@ -82,7 +82,7 @@ def _detach(x: torch.Tensor) -> torch.Tensor:
 
 
 def _tensor_split(*args: Any, **named: Any) -> Any:
-    """Read the places at which to split from a tensor: torch reads its memory."""
+    """Read the split indices from a tensor; torch reads its memory."""
     read: list[Any] = [x.tolist() if k == 1 and isinstance(x, torch.Tensor) else x for k, x in enumerate(args)]
     places = named.pop("tensor_indices_or_sections", None)
     if places is not None:
@@ -131,14 +131,14 @@ def _mode() -> Any:
 def call_observed(
     observing: Any, call: Callable[..., Any], function: Any, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Make a call of the function that is traced, as torch's autograd would follow it.
+    """Make a call of the traced function as torch's autograd would follow it.
 
-    What is computed under ``torch.no_grad`` is detached. A write that autograd does not follow, under ``no_grad`` or
-    through a detached view, leaves the gradient that was there before.
+    Values computed under ``torch.no_grad`` are detached. A write that autograd does not follow, under ``no_grad`` or
+    through a detached view, keeps the earlier gradient.
 
     Args:
-        observing: the mode that is told of detached tensors.
-        call: makes a call that may write to tensors, as (operator, arguments).
+        observing: the mode that learns of detached tensors.
+        call: makes a call that may write to tensors, given (operator, arguments).
     """
     base = args[0] if args and is_view(function) else None
     own = observing.detaching and function is torch.ops.aten.detach.default
@@ -154,7 +154,7 @@ def call_observed(
 
 
 def _written(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the tensors that a call writes to, and that have a gradient."""
+    """Return the tensors with a gradient that a call writes to."""
     named = [*zip(function._schema.arguments, args, strict=False)]
     named += [(a, kwargs[a.name]) for a in function._schema.arguments if a.name in kwargs]
     return [x for a, x in named if a.alias_info is not None and a.alias_info.is_write and _differentiable(x)]
@@ -164,12 +164,12 @@ def _unfollowed(
     observing: Any, call: Callable[..., Any], function: Any, args: Sequence[Any], kwargs: dict[str, Any],
     targets: Sequence[Any],
 ) -> Any:  # fmt: skip
-    """Make a call that autograd does not follow. Only the call itself is without a gradient: views of what it writes to
-    are computed again, and follow their bases.
+    """Make a call that autograd does not follow. Only the call itself is without a gradient: views of the written
+    tensor are recomputed, and follow their bases.
     """
     aten = torch.ops.aten
     roots = {id(x): x for x in (observing.bases.get(id(x), (x, x))[1] for x in targets)}
-    # inputs that are written to are buffers, which torch does not differentiate
+    # written inputs are buffers, which torch does not differentiate
     bases = [x for x in roots.values() if id(x) not in observing.inputs]
 
     def detached(x: Any) -> Any:
@@ -204,11 +204,10 @@ def _detached(found: Any) -> Any:
 
 
 def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any], followed: bool) -> Any:
-    """Call an operator; if what it returns depends on values, as constants or by another one.
+    """Call an operator. If its result depends on values, return constants, or call another operator.
 
     Raises:
-        DtypeError: it is `followed` by a gradient, its floating result would have another size for other values, and
-            torch has no derivative of it.
+        DtypeError: a gradient follows its floating result, whose size depends on values, and torch has no derivative.
     """
     replaced = _REPLACED.get(function)
     if replaced is not None:
@@ -227,12 +226,12 @@ def _with_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any], fol
 
 
 def of_unknown_size(function: Any) -> bool:
-    """Whether sizes of results depend on values of tensors. torch says it of one operator that takes numbers."""
+    """Whether result sizes depend on values of tensors. torch claims so for one operator that takes numbers."""
     return torch.Tag.dynamic_output_shape in function.tags and function is not torch.ops.aten._ctc_loss.default
 
 
 def _value(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Return what a function gives for values, without tracing it: its tensors are constants."""
+    """Return a function's result for values, without tracing it; its tensors are constants."""
     functional = internals.FUNCTIONAL_TENSOR.get()
 
     def plain(x: Any) -> Any:
@@ -249,7 +248,7 @@ def _value(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _as_places(indices: Sequence[Any]) -> list[Any]:
-    """Return the indices of an indexing operator, with the places where masks hold in the place of masks."""
+    """Return the indices of an indexing operator, with masks replaced by the indices where they hold."""
     out: list[Any] = []
     for index in indices:
         if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8):
@@ -290,7 +289,7 @@ def _repeat_interleave(x: torch.Tensor, *, output_size: int | None = None) -> to
 def _lstsq(
     a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
-    """Return the solution by the pseudo-inverse, as torch differentiates it, and the residuals it leaves."""
+    """Return the solution by the pseudo-inverse, which torch differentiates, and its residuals."""
     values = _value(torch.ops.aten.linalg_lstsq.default, a, b, rcond, driver=driver)
     columns = b.dim() == a.dim() or b.shape != a.shape[:-1]
     right = b if columns else b.unsqueeze(-1)
@@ -303,7 +302,7 @@ def _lstsq(
 
 
 def _ctc_loss(log_probs: torch.Tensor, targets: torch.Tensor, *rest: Any, **named: Any) -> tuple[torch.Tensor, ...]:
-    """Call the form that takes lengths as numbers, which say how large the results are."""
+    """Call the form that takes lengths as numbers, which determine the sizes of the results."""
     lengths = [_value(lambda z: z.reshape(-1).tolist(), z) for z in rest[:2]]
     found: tuple[torch.Tensor, ...] = torch.ops.aten._ctc_loss.default(log_probs, targets, *lengths, *rest[2:], **named)
     return found
@@ -318,4 +317,4 @@ _REPLACED: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.linalg_lstsq.default: _lstsq,
     torch.ops.aten._ctc_loss.Tensor: _ctc_loss,
 }
-"""By overload: what to trace in its place for known values."""
+"""By overload: a replacement for known values."""

@@ -1,4 +1,4 @@
-"""Tensors without data that stand for those of a traced function, and tensors among the arguments of calls."""
+"""Tensors without data that represent those of a traced function, and tensors among arguments of calls."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gtrace.core.base.errors import ExecutionError, message
 
 
 class Memory:
-    """What a tensor and its views share.
+    """The shared state of a tensor and its views.
 
     Attributes:
-        version: how often it was written to.
-        fixed: whether it is that of a tensor which was there before.
+        version: the number of writes.
+        fixed: whether it belongs to a tensor that existed before the trace.
     """
 
     def __init__(self, fixed: bool = False) -> None:
@@ -27,12 +27,12 @@ class Memory:
 
 @attrs.frozen(eq=False)
 class View:
-    """How a tensor follows from another one that has the same memory.
+    """The derivation of a tensor from another one with the same memory.
 
     Attributes:
-        node: of the call.
-        place: among the results of the call; None if it has one.
-        detached: whether it was taken without a gradient.
+        node: the node of the call.
+        place: its index among the results of the call; None if there is one result.
+        detached: whether it was made without a gradient.
     """
 
     base: TracedTensor
@@ -49,7 +49,7 @@ class TracedTensor(torch.Tensor):
 
     Attributes:
         types: a tensor on ``meta`` with its shape and strides.
-        tracer: the `Tracer` of the graph that it belongs to.
+        tracer: the `Tracer` of its graph.
         node: its value in that graph, when its memory had the version `version`.
         constant: its value, if it follows from constants alone.
     """
@@ -96,10 +96,10 @@ class TracedTensor(torch.Tensor):
 
 
 def settled(x: torch.Tensor) -> torch.Tensor:
-    """Return the value of a tensor that an earlier trace left behind; any other tensor as it is.
+    """Return the value of a tensor from an earlier trace; other tensors are unchanged.
 
     Raises:
-        ExecutionError: the tensor follows from the arguments of that earlier call.
+        ExecutionError: the tensor depends on the arguments of that earlier call.
     """
     if not isinstance(x, TracedTensor) or not x.tracer.ended:
         return x
@@ -117,7 +117,7 @@ def evaluated(node: torch.fx.Node, constants: dict[str, torch.Tensor], values: d
     """Return the value of a node that follows from constants alone, else None.
 
     Args:
-        values: of the nodes that were evaluated before.
+        values: the values of nodes that were evaluated before.
     """
     waiting = [node]
     while waiting:
@@ -176,7 +176,7 @@ def on_meta(x: torch.Tensor) -> torch.Tensor:
 
 
 def unmarked(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor on ``meta`` without marks of conjugation: its value is in the graph."""
+    """Return a tensor on ``meta`` without marks of conjugation; the graph applies them."""
     return on_meta(x) if x.is_conj() or x.is_neg() else x
 
 

@@ -1,9 +1,9 @@
-"""Tracing a function of torch to aten calls, by tensors that have a type, a place in a graph, and no data.
+"""Traces torch functions to aten calls, on tensors that have a type, a node in a graph, and no data.
 
 torch's own tracers import ``torch.compile``, which takes a second, and compute types by layers of Python. Here types
-come from the device ``meta``, and from torch's fake tensors only where an operator has none there. What a function
-writes to becomes new values: a tensor knows of which it is a view, writes go to that one too, and a view is computed
-again from what was written. What this tracer does not follow raises `Untraceable`; torch's is asked then.
+come from the device ``meta``, and from fake tensors only for operators that lack ``meta``. A write creates a new value:
+a tensor knows its base, a write to a view also updates the base, and other views are recomputed. Functions that this
+tracer cannot follow raise `Untraceable`, and torch's tracer takes over.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ from gtrace.interop.aten.translate import Traced
 from gtrace.interop.aten.views import written_through
 
 LARGEST_CONSTANT = 1024
-"""Elements of the largest tensor that is computed while tracing if it follows from constants alone, so that functions
-may look at its values."""
+"""The maximal elements of a tensor that is computed while tracing, if it follows from constants alone. Functions may
+read its values."""
 
 UNKNOWN = object()
-"""In the place of the value of a call that does not follow from constants alone."""
+"""The value of a call that does not follow from constants alone."""
 
 
 class Untraceable(Exception):  # noqa: N818 - it says what is left to torch's tracer
-    """A function does what this tracer does not follow."""
+    """A function does something that this tracer does not follow."""
 
 
 class LooksAtValues(RuntimeError):  # noqa: N818 - not an error yet: some functions are traced with values then
-    """A function looks at values.
+    """A function reads values.
 
     Attributes:
-        size: whether it is the size of a result that depends on them.
+        size: whether the size of a result depends on them.
     """
 
     def __init__(self, operator: str, size: bool) -> None:
@@ -72,7 +72,7 @@ class Tracer:
     """Records the calls of one function.
 
     Attributes:
-        detaching: whether the function is within a call of its own that detaches a tensor.
+        detaching: whether the function is inside a call of its own that detaches a tensor.
         default: torch's default dtype for the function.
         ended: whether the function has returned.
     """
@@ -82,17 +82,17 @@ class Tracer:
         self.ended = False
         self._made: list[weakref.ref[TracedTensor]] = []
         self.graph = torch.fx.Graph()
-        self._followed: set[torch.fx.Node] = set()  # values that a gradient by an input may follow
+        self._followed: set[torch.fx.Node] = set()  # values that a gradient with respect to an input may follow
         self.constants: dict[str, torch.Tensor] = {}
         self._constant_nodes: dict[int, torch.fx.Node] = {}
         self.detaching = False
         self.mode = _mode()()
         self.mode.tracer = self
 
-    # -- what the graph is made of
+    # -- building the graph
 
     def input(self, a: Aval) -> TracedTensor:
-        """Return one more input of the function."""
+        """Return an additional input of the function."""
         node = self.graph.placeholder(f"x{len(self.graph.nodes)}")
         self._followed.add(node)
         return self._tensor(torch.empty(a.shape, dtype=a.dtype, device="meta"), a.device, node)
@@ -105,7 +105,7 @@ class Tracer:
         return made
 
     def end(self, results: Sequence[torch.Tensor]) -> None:
-        """Give values to the tensors that the function keeps beside its results, as far as they follow from constants.
+        """Assign values to tensors that the function keeps beside its results, if they follow from constants.
 
         A function may keep tables between its calls, such as masks by length.
         """
@@ -119,7 +119,7 @@ class Tracer:
                     x.constant = evaluated(x.node, self.constants, values)
 
     def value(self, x: torch.Tensor) -> torch.fx.Node:
-        """Return what a tensor is now, which follows all writes to its memory."""
+        """Return the current value of a tensor, after all writes to its memory."""
         if not isinstance(x, TracedTensor):
             return self._constant(x)
         if x.tracer is not self:
@@ -165,11 +165,11 @@ class Tracer:
     # -- calls
 
     def dispatch(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Record a call that torch makes; returns its results.
+        """Record a call that torch makes; return its results.
 
         Raises:
             LooksAtValues: it returns values, or a tensor whose size depends on them.
-            Untraceable: it is no call of an operator, or changes tensors in a way that is not followed.
+            Untraceable: it is not an operator call, or changes tensors in an unknown way.
         """
         if not isinstance(function, internals.OVERLOAD.get()):
             raise Untraceable(f"{function}, which is no operator")
@@ -185,9 +185,9 @@ class Tracer:
             else:
                 args, kwargs = constant_memory(function, args, kwargs), {}
         if function is torch.ops.aten._linalg_check_errors.default:
-            return None  # it would record the order of checks of values, such as whether a matrix was singular
+            return None  # it would record checks of values, such as whether a matrix was singular
         if function is torch.ops.aten.detach.default and not self.detaching and torch.is_grad_enabled():
-            function = torch.ops.aten.alias.default  # torch's autograd detaches what it keeps
+            function = torch.ops.aten.alias.default  # torch's autograd detaches saved tensors
         if self.default is not torch.float32:
             args, kwargs = with_default_dtype(function, args, kwargs, self.default)
         own = DECOMPOSITIONS.get(function)
@@ -197,7 +197,7 @@ class Tracer:
             if found is not NotImplemented:
                 return found
         if function is torch.ops.aten.native_batch_norm.default and args[5] and args[3] is not None:
-            function = torch.ops.aten._native_batch_norm_legit.default  # which says that it writes to its statistics
+            function = torch.ops.aten._native_batch_norm_legit.default  # declares its writes to statistics
         if function._schema.is_mutable:
             with self.mode:
                 return self._in_place(function, args, kwargs)
@@ -209,7 +209,7 @@ class Tracer:
     def _pure(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         known = self._known(function, args, kwargs)
         if function is torch.ops.aten._is_all_true.default and known is UNKNOWN:
-            return torch.tensor(True)  # torch checks arguments by it, as those of its distributions
+            return torch.tensor(True)  # torch's distributions, for example, check arguments by it
         reads = _reads_values(function, args, kwargs)
         if reads and known is UNKNOWN:
             raise LooksAtValues(str(function), reads == "size")
@@ -257,7 +257,7 @@ class Tracer:
         return value
 
     def _known(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what a call gives if it follows from small constants, else `UNKNOWN`."""
+        """Return the result of a call if it follows from small constants, else `UNKNOWN`."""
         given = tensors_in((args, kwargs))
         if torch.Tag.nondeterministic_seeded in function.tags:
             return UNKNOWN
@@ -272,7 +272,7 @@ class Tracer:
         return found if all(x.numel() <= LARGEST_CONSTANT for x in tensors_in(found)) else UNKNOWN
 
     def _types(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Return what a call gives on ``meta``, or what torch's fake tensors say of it."""
+        """Return the results of a call on ``meta``, or those of torch's fake tensors."""
         with torch.no_grad():
             with contextlib.suppress(NotImplementedError):
                 given, named = mapped(type_of, args), mapped(type_of, kwargs)
@@ -281,10 +281,10 @@ class Tracer:
                 found = function(*mapped(fake_like, args), **mapped(fake_like, kwargs))
             return mapped(on_meta, found)
 
-    # -- writing
+    # -- writes
 
     def _in_place(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Record a call that writes to its first argument as one that returns a new value."""
+        """Record a call that writes to its first argument as a call that returns a new value."""
         kwargs = dict(kwargs)
         if function is torch.ops.aten._native_batch_norm_legit.default:
             *results, mean, var = torch.ops.aten._native_batch_norm_legit_functional.default(*args, **kwargs)
@@ -305,7 +305,7 @@ class Tracer:
         return target
 
     def _write(self, target: Any, value: torch.Tensor) -> None:
-        """Let a tensor, and what it is a view of, have a new value."""
+        """Assign a new value to a tensor and its base."""
         if not isinstance(target, TracedTensor) or target.memory.fixed:
             raise Untraceable("a write to a tensor that was there before")
         chain, kept = [], not torch.is_grad_enabled()
@@ -325,24 +325,24 @@ class Tracer:
             one.node, one.version, one.constant = new, memory.version, None
 
     def _with_gradient_of(self, target: TracedTensor, value: torch.Tensor) -> torch.Tensor:
-        """Return what a write leaves that torch does not follow: the value, with the gradient that was there before."""
+        """Return the value of a write that torch does not follow, with the earlier gradient."""
         old = self.value(target)
         if old not in self._followed or old.op == "placeholder":
-            return value  # an input that is written to is a buffer, which torch does not differentiate
-        with torch.no_grad():  # what is computed here is detached
+            return value  # a written input is a buffer, which torch does not differentiate
+        with torch.no_grad():  # detach the values computed here
             known, value = torch.ops.aten.alias.default(target), torch.ops.aten.alias.default(value)
         with torch.enable_grad():
-            return value - torch.where(torch.isfinite(known), known - target, 0.0)  # exact: of zeros
+            return value - torch.where(torch.isfinite(known), known - target, 0.0)  # exact, because it subtracts zeros
 
 
 def trace(
     function: Callable[..., Any], avals: Sequence[Aval], default: torch.dtype = torch.float32
 ) -> tuple[Traced, list[int]]:
-    """Trace a function of tensors, under a default dtype; returns its calls, and which inputs it writes to.
+    """Trace a function of tensors under a default dtype; return its calls, and the inputs that it writes to.
 
     Raises:
-        LooksAtValues: it looks at values.
-        Untraceable: it does what is not followed.
+        LooksAtValues: it reads values.
+        Untraceable: it does something that is not followed.
     """
     tracer = Tracer(default)
     inputs = [tracer.input(a) for a in avals]
@@ -357,7 +357,7 @@ def trace(
 
 @functools.cache
 def _mode() -> Any:
-    """Return a mode that records calls without traced tensors too, such as those that make tensors."""
+    """Return a mode that also records calls without traced tensors, such as constructors."""
 
     def dispatch(mode: Any, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return mode.tracer.dispatch(function, args, kwargs or {})
@@ -365,12 +365,12 @@ def _mode() -> Any:
     return internals.dispatch_mode(dispatch)
 
 
-# -- what torch says of operators
+# -- facts about torch's operators
 
 
 @functools.cache
 def _composite(function: Any) -> bool:
-    """Whether torch makes an operator of others."""
+    """Whether torch composes an operator of others."""
     return bool(internals.HAS_KERNEL.get()(function.name(), "CompositeImplicitAutograd"))
 
 
@@ -394,7 +394,7 @@ def _reads_values(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
 
 @functools.cache
 def _without_writing(function: Any) -> Any:
-    """Return the operator that returns what another one writes to its first argument; None if there is none."""
+    """Return the operator that returns the value another one writes to its first argument, or None."""
     arguments = function._schema.arguments
     written = [a for a in arguments if a.alias_info is not None and a.alias_info.is_write]
     namespace, _, name = function._schema.name.partition("::")

@@ -1,4 +1,4 @@
-"""Recording traced aten calls: as operations of gtrace where there is an equal one, else as the operation ``aten``."""
+"""Records traced aten calls as equal gtrace operations, or as the operation ``aten``."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gtrace.interop.aten.types_by_trial import is_tried
 
 
 def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -> Any:
-    """Record a call of an operator; returns its result, or the list of its results."""
+    """Record a call of an operator; return its result, or the list of its results."""
     op = REGISTRY["aten"]
     instr = op.instr((overload, args), tuple([x.aval for x in operands]))
     if not isinstance(instr.aval, Bundle):
@@ -51,9 +51,9 @@ def call_aten(overload: str, args: tuple[Any, ...], operands: Sequence[Array]) -
     places = _DIFFERENTIABLE.get(overload)
     if places is not None:
         return [x if k in places or not x.aval.floating else ops.stop_gradient(x) for k, x in enumerate(results)]
-    # torch keeps some results for its derivatives only, such as the mean in layer_norm, and these have none
+    # torch saves some results only for its derivatives, such as the mean of layer_norm; these have none
     flags = _has_derivative(overload, args, tuple([x.aval for x in operands]))
-    if not any(flags):  # a form of an operator without derivatives: asking for one must be an error
+    if not any(flags):  # this overload has no derivatives: asking for one is an error
         return results
     return [x if flag or not x.aval.floating else ops.stop_gradient(x) for x, flag in zip(results, flags, strict=True)]
 
@@ -74,12 +74,12 @@ _DIFFERENTIABLE: dict[str, Sequence[int]] = {
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": range(3),
     "gtrace.lstm.default": range(3), "gtrace.lstm_backward.default": range(6),
 }  # fmt: skip
-"""The results of which torch has derivatives, by overload."""
+"""The differentiable results, by overload."""
 
 
 @exact_cache(4096)
 def _has_derivative(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
-    """Return for each result of a call whether torch differentiates it."""
+    """Return, for each result of a call, whether torch differentiates it."""
     key = "differentiable", overload, args, avals
     kept = derivations.find(key, lambda text: [c == "1" for c in text]) if of_torch(overload) else None
     if kept is not None:
@@ -96,7 +96,7 @@ def _differentiable(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...
     try:
         return _requires_grad(overload, call, avals, floating)
     except RuntimeError:
-        # it refuses a gradient with respect to some operand, such as the weights of classes
+        # it rejects gradients with respect to some operands, such as class weights
         found = [False] * len(_requires_grad(overload, call, avals, []))
         for k in floating:
             with contextlib.suppress(RuntimeError):
@@ -112,7 +112,7 @@ def _requires_grad(overload: str, call: Callable[..., Any], avals: Sequence[Aval
 
     with torch.enable_grad():
         if is_tried(find_overload(overload), sum(a.size for a in avals)):
-            with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # zeros are no operands of it
+            with contextlib.suppress(RuntimeError, TypeError, ValueError, IndexError):  # zeros are invalid operands
                 return flags([torch.zeros(a.shape, dtype=a.dtype, device="cpu") for a in avals])
         with contextlib.suppress(NotImplementedError):
             return flags([torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals])
@@ -121,7 +121,7 @@ def _requires_grad(overload: str, call: Callable[..., Any], avals: Sequence[Aval
 
 
 Draw = Callable[[str, Aval, list[Any]], Any]
-"""(overload, type of the result, arguments) -> what a random operator gives; None: it cannot be drawn."""
+"""(overload, type of the result, arguments) -> the result of a random operator, or None if it is unsupported."""
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +129,7 @@ class Traced:
     """The aten calls of a function.
 
     Attributes:
-        graph: ``meta["val"]`` of its nodes has their types.
+        graph: its nodes have their types in ``meta["val"]``.
         constant: the tensor of a ``get_attr`` node, by its target.
     """
 
@@ -138,10 +138,10 @@ class Traced:
 
 
 def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
-    """Record traced calls on `inputs`; returns their outputs, which must all be there.
+    """Record traced calls on `inputs`; return their outputs, none of which may be missing.
 
     Args:
-        draw: records random operators; without it they are refused.
+        draw: records random operators; without it they raise.
     """
     values: dict[torch.fx.Node, Any] = {}
     rest = iter(inputs)
@@ -189,7 +189,7 @@ def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = No
 
 
 def _check_dense(node: torch.fx.Node, traced: Traced) -> None:
-    """Refuse a call that describes the memory of its operand, if the operand is not dense."""
+    """Raise for a call that describes the memory of an operand that is not dense."""
     operand: Any = node.args[0]
     if operand.op == "placeholder":  # recorded programs have dense operands
         return
@@ -221,7 +221,7 @@ def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any
     rule = _TRANSLATIONS.get(str(overload))
     if rule is not None:
         expected = node.meta["val"]
-        # within a derivative that torch has as a script, the fake tensors are on the device meta
+        # inside a derivative that is a script in torch, the fake tensors are on the device meta
         devices = [x.aval.device for x in args if isinstance(x, Array)]
         device = devices[0] if expected.device.type == "meta" and devices else expected.device
         a = aval(tuple(expected.shape), expected.dtype, device)
@@ -234,10 +234,10 @@ def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any
 
 
 RECORDED: dict[str, Callable[..., Sequence[Array]]] = {}
-"""By overload: what records an operator of ours, where that takes what is built on these modules, such as loops."""
+"""By overload: recorders of gtrace's own operators that need parts built on these modules, such as loops."""
 
 
-# -- the aten operators that gtrace has; each rule takes the expected type and returns None where it does not apply
+# -- aten operators with an equal in gtrace; each rule takes the expected type, and returns None if it does not apply
 
 _TRANSLATIONS: dict[str, Callable[..., Array | None]] = {}
 
@@ -256,12 +256,12 @@ def _record_op(name: str, *operands: Any, params: tuple[Any, ...] = ()) -> Array
 
 
 def _array(a: Aval, x: Any) -> Array:
-    """Return an operand in the dtype of the result; torch's autograd has numbers as tensors too, such as 1j."""
+    """Return an operand in the dtype of the result; torch's autograd passes numbers such as 1j as tensors."""
     return cast(x, a.dtype) if isinstance(x, Array) else full_like_scalar(x, a.dtype, (), a.device)
 
 
 def _same_dtype(a: Aval, x: Any) -> Any:
-    """Return an operand of an elementwise operation in the dtype of the result, or None where torch would promote."""
+    """Return an operand of an elementwise operation in the dtype of the result; None if torch would promote."""
     if isinstance(x, Array):
         return cast(x, x.aval.dtype) if x.aval.dtype is a.dtype else None
     if isinstance(x, (bool, int, float)) and not (isinstance(x, float) and not a.floating):
@@ -281,7 +281,7 @@ def _elementwise(name: str, floating: bool) -> Callable[..., Array | None]:
     return rule
 
 
-# those whose gradients or values at special points are equal to torch's
+# operations whose gradients and values at special points equal torch's
 for _name in (
     *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp", "expm1"),
     *("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf", "reciprocal"),
@@ -296,7 +296,7 @@ _rule("remainder.Tensor", "remainder.Scalar")(_elementwise("remainder", floating
 
 @_rule("div.Tensor_mode", "div.Scalar_mode")
 def _rounded_quotient(a: Aval, x: Array, y: Any, *, rounding_mode: str | None) -> Array | None:
-    # Inductor rounds the quotient, which may have been rounded up to an integer before
+    # Inductor rounds the quotient, which may already have been rounded up to an integer
     return _elementwise("floor_divide", floating=True)(a, x, y) if rounding_mode == "floor" else None
 
 
@@ -437,7 +437,7 @@ def _same(a: Aval, x: Any, **rest: Any) -> Array:
 
 @_rule("_conj.default", "conj_physical.default", "_conj_physical.default")
 def _conj(a: Aval, x: Any) -> Array:
-    # torch's results may be marked as conjugated and keep their memory; values of gtrace have no such marks
+    # torch may mark results as conjugated and keep their memory; gtrace values have no such marks
     return ops.conj(_array(a, x))
 
 
@@ -477,7 +477,7 @@ def _filling(value: float) -> Callable[..., Array]:
 
 
 _rule("fill.Scalar")(lambda a, x, value: _full(a, x, value))
-# an empty tensor is written to before it is read: any value is right
+# an empty tensor is written before it is read, so any value is right
 _rule("zeros.default", "zeros_like.default", "new_zeros.default", "empty.memory_format", "empty_like.default",
       "new_empty.default")(_filling(0))  # fmt: skip
 _rule("ones.default", "ones_like.default", "new_ones.default")(_filling(1))

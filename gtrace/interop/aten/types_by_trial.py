@@ -1,5 +1,5 @@
-"""Calls on zeros, for the types of their results: torch's own functions for ``meta`` are in Python, mostly, and import
-much else, which takes a second.
+"""Result types by trial: calls on zeros. torch's functions for ``meta`` are mostly in Python, and importing them takes
+a second.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from gtrace.core.base import torch_internals as internals
 Tensor = torch.Tensor
 
 MOST_TRIED = 1 << 20
-"""Elements, in all operands, of calls that are tried on the CPU: for milliseconds, in place of a second's imports."""
+"""The maximal number of operand elements for a trial on the CPU, which takes milliseconds."""
 
 _REFUSED = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
 
 
 def is_tried(function: Any, elements: int) -> bool:
-    """Whether a call says on the CPU what it gives, sooner than by torch's functions in Python for ``meta``.
+    """Whether a call on the CPU gives its types sooner than torch's Python functions for ``meta``.
 
-    Users' operators may have effects, and are not tried.
+    Users' operators may have effects, and are never tried.
 
     Args:
-        elements: in all operands.
+        elements: the number of elements of all operands.
     """
     if function.namespace != "aten" or not internals.has_python_meta(function):
         return False

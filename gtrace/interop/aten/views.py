@@ -1,4 +1,4 @@
-"""Writing through views of tensors: what was written to a view, as a new value of the tensor that it is a view of."""
+"""Writes through views: a write to a view gives a new value of its base."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 def written_through(
     call: Any, args: Sequence[Any], kwargs: dict[str, Any], place: int | None, value: torch.Tensor
 ) -> torch.Tensor | None:
-    """Return the base of a view after a write of `value` to the view; None if there is no rule for it.
+    """Return the base of a view after `value` was written to the view; None if there is no rule.
 
     Args:
-        call, args, kwargs: what gives the view; the base is the first argument.
-        place: of the view among the results of the call; None if it has one.
+        call, args, kwargs: the call that makes the view; the base is the first argument.
+        place: the index of the view among the results of the call; None if there is one result.
     """
     base, *rest = args
     name = call._schema.name.removeprefix("aten::")
@@ -28,7 +28,7 @@ def written_through(
 _SAME_ELEMENTS = {
     "view", "_unsafe_view", "_reshape_alias", "unsqueeze", "squeeze", "detach", "alias", "view_as", "expand",
 }  # fmt: skip
-"""Views that have all elements of their base, in its order."""
+"""Views with all elements of their base in order."""
 
 
 def _split(base: torch.Tensor, value: torch.Tensor, place: int | None, size: Any, dim: int = 0) -> torch.Tensor:
@@ -70,4 +70,4 @@ _INVERSES: dict[str, Callable[..., torch.Tensor]] = {
         base, value, size, stride, offset
     ),
 }
-"""By the name of an operator that gives a view: (base, value of the view, place, arguments) -> value of the base."""
+"""By the name of a view operator: (base, value of the view, place, arguments) -> value of the base."""

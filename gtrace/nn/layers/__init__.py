@@ -1,1 +1,1 @@
-"""Modules: parameters and the function that uses them, as one frozen pytree."""
+"""Modules: parameters and their function, as one frozen pytree."""

@@ -28,7 +28,7 @@ class KeyValueCache(Module):
 
     Attributes:
         keys, values: (..., kv_heads, capacity, depth).
-        length: int64, how many positions are filled.
+        length: int64, the number of filled positions.
     """
 
     keys: Array
@@ -36,13 +36,13 @@ class KeyValueCache(Module):
     length: Array
 
     def positions(self, count: int) -> Array:
-        """Return the positions of the next `count` tokens; one beyond the capacity raises when it runs."""
+        """Return the positions of the next `count` tokens. A position beyond the capacity raises at the run."""
         return ops.take(
             ops.arange(self.keys.shape[-2], device=self.keys.device), self.length + ops.arange(count), mode="raise"
         )
 
     def extended(self, keys: Array, values: Array, positions: Array) -> KeyValueCache:
-        """Return the cache with further keys and values (..., kv_heads, n, depth) at positions (n,)."""
+        """Return the cache with additional keys and values (..., kv_heads, n, depth) at positions (n,)."""
         places = (..., positions, slice(None))
         return KeyValueCache(
             self.keys.at[places].set(cast(keys, self.keys.aval.dtype)),
@@ -54,13 +54,13 @@ class KeyValueCache(Module):
 class MultiHeadAttention(Module):
     """Attention by several heads (Vaswani et al., 2017), with the parameters of torch.nn.MultiheadAttention.
 
-    Fewer heads of keys and values than of queries are grouped queries (Ainslie et al., 2023). The weights that project
-    queries, keys and values are one array, so that self-attention projects in one product.
+    If there are fewer heads of keys and values than of queries, heads share them (Ainslie et al., 2023). The
+    projections of queries, keys and values are one array, so self-attention projects with one matmul.
 
     Attributes:
-        in_proj_weight: ((num_heads + 2 * num_kv_heads) * depth, embed_dim), rows of queries, keys and values in this
-            order.
-        in_proj_bias: as many numbers, or None.
+        in_proj_weight: ((num_heads + 2 * num_kv_heads) * depth, embed_dim), with rows of queries, keys and values in
+            this order.
+        in_proj_bias: one number per row, or None.
         out_proj: the `Linear` map of the result.
 
     >>> import gtrace as gt
@@ -89,18 +89,18 @@ class MultiHeadAttention(Module):
         num_kv_heads: int | None = None, causal: bool = False, rotary_base: float | None = None,
         rotary_interleaved: bool = False, dtype: Any = None, key: Any = None,
     ) -> None:  # fmt: skip
-        """Draw the weights evenly, as Glorot and Bengio (2010); biases are 0.
+        """Sample the weights uniformly, as Glorot and Bengio (2010); biases are 0.
 
         Args:
-            embed_dim: of x and of the result; `num_heads` divides it.
-            dropout: the probability that a weight of the softmax is dropped, where the call has a key.
-            num_kv_heads: heads of keys and values, which divide `num_heads`; None: as many.
-            causal: a position takes part with those up to it.
-            rotary_base: turn queries and keys by `gt.nn.rotary_embedding` with this base, such as 10000.0.
-            rotary_interleaved: as there.
+            embed_dim: the width of x and of the result; a multiple of `num_heads`.
+            dropout: the probability that a weight of the softmax is dropped, if the call has a key.
+            num_kv_heads: heads of keys and values, a divisor of `num_heads`; None: `num_heads`.
+            causal: a position sees only positions up to it.
+            rotary_base: rotate queries and keys by `gt.nn.rotary_embedding` with this base, such as 10000.0.
+            rotary_interleaved: the option `interleaved` of `gt.nn.rotary_embedding`.
 
         Raises:
-            ArgumentError: no key, or heads that do not divide.
+            ArgumentError: there is no key, or numbers of heads do not divide.
         """
         name = "nn.MultiHeadAttention"
         groups = num_heads if num_kv_heads is None else num_kv_heads
@@ -121,7 +121,7 @@ class MultiHeadAttention(Module):
         self.rotary_base, self.rotary_interleaved = rotary_base, rotary_interleaved
 
     def initial_cache(self, batch: int | Sequence[int], capacity: int, *, dtype: Any = None) -> KeyValueCache:
-        """Return an empty cache for `capacity` positions of x with these axes before its last two."""
+        """Return an empty cache for `capacity` positions of an x with these leading axes."""
         axes = (batch,) if isinstance(batch, int) else tuple(batch)
         depth = self.in_proj_weight.shape[1] // self.num_heads
         shape = (*axes, self.num_kv_heads, capacity, depth)
@@ -132,20 +132,20 @@ class MultiHeadAttention(Module):
         self, query: Any, keys: Any = None, values: Any = None, *, mask: Any = None, cache: KeyValueCache | None = None,
         key: Any = None,
     ) -> Any:  # fmt: skip
-        """Return (..., queries, embed_dim); with a cache, that and the cache with these keys and values.
+        """Return (..., queries, embed_dim); with a cache, that and the new cache.
 
         Args:
             query: (..., queries, embed_dim).
             keys: (..., keys, embed_dim); None: `query`.
             values: likewise; None: `keys`.
-            mask: boolean, true for the keys that take part (torch's masks of its module say the opposite); or floating,
-                added to the scores. It broadcasts to (..., heads, queries, keys); with a cache, to its capacity.
-            cache: of the positions before; queries and keys are the next positions.
+            mask: boolean, true for visible keys, the opposite of masks of torch's module; or floating, added to the
+                scores. It broadcasts to (..., heads, queries, keys); with a cache, to its capacity.
+            cache: the cache of earlier positions; queries and keys are the next positions.
             key: for dropout.
 
         Raises:
-            ShapeError: shapes that do not fit.
-            ExecutionError: when run, if the cache is full.
+            ShapeError: shapes do not fit.
+            ExecutionError: (at the run) the cache is full.
         """
         if cache is not None and keys is not None:
             fix = "Pass keys without a cache: they are projected anew."
@@ -203,6 +203,6 @@ class MultiHeadAttention(Module):
 
 
 def _visible(mask: Any, visible: Array) -> Array:
-    """Return a mask, boolean or added to scores, that leaves out what is not visible."""
+    """Return a mask, boolean or added to scores, that also hides keys that are not visible."""
     given = as_mask("nn.MultiHeadAttention", mask)
     return ops.logical_and(given, visible) if given.aval.dtype is torch.bool else ops.where(visible, given, -math.inf)

@@ -19,7 +19,7 @@ from gtrace.random.continuous import uniform
 __all__ = ["Module", "field"]
 
 WIDTH = 100
-"""Columns of a module's text; longer nodes take a line for each field."""
+"""The width of a module's text; longer nodes use one line per field."""
 
 
 def field(*, static: bool = False, **options: Any) -> Any:
@@ -27,7 +27,7 @@ def field(*, static: bool = False, **options: Any) -> Any:
 
     Args:
         static: the value is part of the structure, not a leaf: a hashable setting such as a size or a function.
-        options: of ``attrs.field``.
+        options: options of ``attrs.field``.
 
     >>> import gtrace as gt
     >>> class Power(gt.nn.Module):
@@ -45,8 +45,8 @@ class Module:
     """Base class of modules: frozen pytrees of arrays and other modules, with a function to call.
 
     The annotated fields of a class are its children; fields made by ``gt.nn.field(static=True)`` are part of its
-    structure. Without an ``__init__`` of its own a class gets one that takes the fields in their order. In an
-    ``__init__`` each field is set once, and never again: training makes new modules, as `gt.tree.map` and `replace` do.
+    structure. A class without an ``__init__`` gets one that takes the fields in order. An ``__init__`` sets each field
+    once, and it stays: training makes new modules, as `gt.tree.map` and `replace` do.
 
     >>> import gtrace as gt
     >>> class Affine(gt.nn.Module):
@@ -70,11 +70,11 @@ class Module:
         """Make a class of fields.
 
         Args:
-            init: False tells type checkers that an ``__init__`` is inherited; it is without this, too.
+            init: False tells type checkers that an ``__init__`` is inherited, and has no other effect.
         """
         super().__init_subclass__(**kwargs)
         cls._written_init = cls._written_init or "__init__" in cls.__dict__ or not init
-        # equality of arrays is an array: modules are compared by identity
+        # comparing arrays gives an array, so modules are compared by identity
         attrs.define(
             cls, init=not cls._written_init, slots=False, eq=False, repr=False, auto_attribs=True,
             on_setattr=attrs.setters.NO_OP,
@@ -102,7 +102,7 @@ class Module:
         raise ImmutableAttributeError(message(f"nn.{type(self).__name__}", "no deletion", repr(name), fix))
 
     def __getattr__(self, name: str) -> Any:
-        # only for what is not set: an __init__ may leave fields to their defaults, as those of dataclasses
+        # only for missing attributes: an __init__ may leave fields at their defaults, as in dataclasses
         cls: Any = type(self)
         attribute = attrs.fields_dict(cls).get(name)
         if attribute is None:
@@ -113,21 +113,21 @@ class Module:
         return attribute.default
 
     def replace(self, **changes: Any) -> Self:
-        """Return a module like this one with other values of some fields.
+        """Return a copy of this module with other values of some fields.
 
         Raises:
-            ArgumentError: a field that the class does not have.
+            ArgumentError: the class has no such field.
         """
         new = object.__new__(type(self))
         for name, value in {**self.__dict__, **changes}.items():
-            if name != "_static":  # what `gt.tree` keeps beside the fields
+            if name != "_static":  # kept by `gt.tree` beside the fields
                 setattr(new, name, value)
         return new
 
     def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
-        """Return what torch calls the first steps of a path in this module, and how many those are: one, its field.
+        """Return torch's name of the first steps of a path in this module, and their number; here one, the field.
 
-        Classes whose torch counterparts have other names override it.
+        Classes with other names in torch override it.
         """
         return path[0].name, 1
 
@@ -136,7 +136,7 @@ class Module:
 
 
 def _text(value: Any, indent: int) -> str:
-    """Return a value of a field in one line if it fits, else with a line for each part."""
+    """Return a field's value in one line if it fits, else with one line per part."""
     if isinstance(value, Module):
         cls: Any = type(value)
         head, tail = f"{cls.__name__}(", ")"
@@ -159,10 +159,10 @@ def _text(value: Any, indent: int) -> str:
 
 
 def check_key(name: str, key: Any) -> Any:
-    """Return a key that initial values are drawn from.
+    """Return a key for initial values.
 
     Raises:
-        ArgumentError: there is none.
+        ArgumentError: the key is missing.
     """
     if key is None:
         raise ArgumentError(message(f"nn.{name}", "a key for its initial values", "None", "Pass key=gt.random.key(0)."))
@@ -170,10 +170,10 @@ def check_key(name: str, key: Any) -> Any:
 
 
 def check_function(name: str, what: str, function: Any) -> Any:
-    """Return a function that a module of this name is to call.
+    """Return a function that a module calls.
 
     Raises:
-        ArgumentError: it is none, such as the name of one.
+        ArgumentError: it is not a function, but for example a function's name.
     """
     if not callable(function):
         fix = "Pass gt.relu or another; torch's 'gelu' is functools.partial(gt.nn.gelu, approximate=False)."
@@ -182,11 +182,11 @@ def check_function(name: str, what: str, function: Any) -> Any:
 
 
 def default_dtype(dtype: Any) -> Any:
-    """Return the dtype of parameters: the one that is given, or float32."""
+    """Return the dtype of parameters: the given one, or float32."""
     return torch.float32 if dtype is None else dtype
 
 
 def within(key: Any, shape: tuple[int, ...], fan_in: int, dtype: Any) -> Array:
-    """Draw evenly from [-b, b] for b = 1 / sqrt(fan_in), the initial values of most layers of torch.nn."""
+    """Sample uniformly from [-b, b] for b = 1 / sqrt(fan_in), as most layers of torch.nn do initially."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
     return uniform(key, shape, default_dtype(dtype), -bound, bound)

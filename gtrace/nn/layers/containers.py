@@ -1,4 +1,4 @@
-"""Modules made of modules: layers one after the other, and the multilayer perceptron."""
+"""Modules composed of modules: sequences of layers, and the multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _stateful(layer: Any) -> bool:
 class Sequential(Module):
     """Layers one after the other, as torch.nn.Sequential; functions among them become `Lambda` modules.
 
-    Layers whose call takes a key get one of their own, if the call has one. Layers with a state (`initial_state`), such
-    as `BatchNorm`, get theirs from a tuple with an entry for each layer.
+    Layers that take a key get their own if the call has a key. Layers with a state (`initial_state`), such as
+    `BatchNorm`, get theirs from a tuple with an entry for each layer.
 
     >>> import gtrace as gt
     >>> one, two = gt.random.split(gt.random.key(0))
@@ -49,7 +49,7 @@ class Sequential(Module):
         """Take modules and functions.
 
         Raises:
-            ArgumentError: a layer that is neither.
+            ArgumentError: a layer is neither.
         """
         for layer in layers:
             if not callable(layer):
@@ -61,7 +61,7 @@ class Sequential(Module):
         self.layers = tuple(x if isinstance(x, Module) else Lambda(x) for x in layers)
 
     def initial_state(self) -> tuple[Any, ...] | None:
-        """Return the states of the layers before any batch, None for a layer without; None if no layer has one."""
+        """Return the initial states of the layers, None for layers without one; None if no layer has one."""
         if not _stateful(self):
             return None
         return tuple(layer.initial_state() if _stateful(layer) else None for layer in self.layers)
@@ -71,11 +71,11 @@ class Sequential(Module):
 
         Args:
             key: for layers such as dropout.
-            state: as of `initial_state`.
+            state: in the form of `initial_state`.
             training: for layers with a state.
 
         Raises:
-            ArgumentError: no state, and a layer has one.
+            ArgumentError: a layer has a state, and none is given.
         """
         keyed = [k for k, layer in enumerate(self.layers) if _takes_key(layer.__class__)]
         keys = {} if key is None or not keyed else dict(zip(keyed, split(key, len(keyed)), strict=True))
@@ -124,7 +124,7 @@ class MLP(Module):
         """Make `depth` hidden layers of `width` and a last map.
 
         Raises:
-            ArgumentError: no key.
+            ArgumentError: the key is missing.
         """
         sizes = [in_size, *[width] * depth, out_size]
         keys = split(check_key("MLP", key), depth + 1)

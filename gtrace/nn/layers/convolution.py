@@ -18,12 +18,12 @@ Sizes = int | Sequence[int]
 
 
 def _each(value: Any, axes: int) -> Any:
-    """Return a size for each axis; "same" and "valid" stay."""
+    """Return a size for each axis; "same" and "valid" are unchanged."""
     return value if isinstance(value, str) else (value,) * axes if isinstance(value, int) else tuple(value)
 
 
 def _check_groups(name: str, in_channels: int, out_channels: int, groups: int) -> None:
-    """Refuse groups that do not divide the channels of x and those of the result."""
+    """Raise if the groups do not divide the channels of x and of the result."""
     if groups < 1 or in_channels % groups or out_channels % groups:
         got = f"groups={groups} for {in_channels} and {out_channels}"
         fix = "Take a number that divides both in_channels and out_channels."
@@ -31,10 +31,10 @@ def _check_groups(name: str, in_channels: int, out_channels: int, groups: int) -
 
 
 class _Convolution(Module):
-    """What convolutions have in common.
+    """The common base of convolutions.
 
     Attributes:
-        weight: (out_channels, in_channels // groups, *window); with transposes (in_channels, out_channels // groups,
+        weight: (out_channels, in_channels // groups, *window); for transposes (in_channels, out_channels // groups,
             *window).
         bias: (out_channels,), or None.
     """
@@ -65,17 +65,17 @@ class _Conv(_Convolution):
         self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes = 1, padding: Sizes | str = 0,
         dilation: Sizes = 1, groups: int = 1, bias: bool = True, *, dtype: Any = None, key: Any = None,
     ) -> None:  # fmt: skip
-        """Draw weight and bias evenly from [-b, b], b = 1 / sqrt(numbers that make one result).
+        """Sample weight and bias uniformly from [-b, b], b = 1 / sqrt(number of inputs of a result).
 
         Raises:
-            ArgumentError: no key, or groups that do not divide the channels.
+            ArgumentError: the key is missing, or the groups do not divide the channels.
         """
         _check_groups(type(self).__name__, in_channels, out_channels, groups)
         shape = out_channels, in_channels // groups
         self._settle(shape, out_channels, kernel_size, stride, padding, dilation, groups, bias, dtype, key)
 
     def __call__(self, x: Any) -> Array:
-        """Return (batch, out_channels, *spatial) for x (batch, in_channels, *spatial); the batch may be absent."""
+        """Return (batch, out_channels, *spatial) for x (batch, in_channels, *spatial); the batch is optional."""
         convolve = getattr(functions, f"conv{self.axes}d")
         out: Array = convolve(x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
         return out
@@ -122,11 +122,11 @@ class _ConvTranspose(_Convolution):
         output_padding: Sizes = 0, groups: int = 1, bias: bool = True, dilation: Sizes = 1, *, dtype: Any = None,
         key: Any = None,
     ) -> None:  # fmt: skip
-        """Draw weight and bias evenly, as those of torch.
+        """Sample weight and bias uniformly, as torch does.
 
         Raises:
-            ArgumentError: no key, groups that do not divide the channels, or an output_padding that is neither less
-                than the stride nor than the dilation.
+            ArgumentError: the key is missing, the groups do not divide the channels, or output_padding is not below the
+                stride or the dilation.
         """
         _check_groups(type(self).__name__, in_channels, out_channels, groups)
         shape = in_channels, out_channels // groups
@@ -143,7 +143,7 @@ class _ConvTranspose(_Convolution):
             )
 
     def __call__(self, x: Any) -> Array:
-        """Return (batch, out_channels, *spatial) for x (batch, in_channels, *spatial); the batch may be absent."""
+        """Return (batch, out_channels, *spatial) for x (batch, in_channels, *spatial); the batch is optional."""
         convolve = getattr(functions, f"conv_transpose{self.axes}d")
         out: Array = convolve(
             x, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation

@@ -1,4 +1,4 @@
-"""Pytrees that hold more than arrays: their parts, and transforms that leave the rest alone."""
+"""Pytrees with other leaves than arrays: their parts, and transforms of their arrays alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def is_array(x: Any) -> bool:
-    """Return whether x is an array, of this package, NumPy or torch. Numbers of Python are none.
+    """Return whether x is an array of gtrace, NumPy or torch. Python numbers are not arrays.
 
     >>> import gtrace as gt
     >>> gt.nn.is_array(gt.ones(2)), gt.nn.is_array(1.0)
@@ -32,7 +32,7 @@ def is_array(x: Any) -> bool:
 
 
 def is_inexact_array(x: Any) -> bool:
-    """Return whether x is an array of floating or complex numbers: what gradients are taken by.
+    """Return whether x is an array of floating or complex numbers, and so has gradients.
 
     >>> import gtrace as gt
     >>> gt.nn.is_inexact_array(gt.ones(2)), gt.nn.is_inexact_array(gt.arange(2))
@@ -50,10 +50,10 @@ def _is_none(x: Any) -> bool:
 
 
 def partition(tree_: Any, choose: Any = is_inexact_array) -> tuple[Any, Any]:
-    """Return two pytrees like the given one: the chosen leaves, and the others; None in place of those left out.
+    """Return two pytrees like the given one: the chosen leaves, and the others, with None for missing leaves.
 
     Args:
-        choose: a function from leaves to bool, or a pytree of bools whose leaves stand at, or above, those of the tree.
+        choose: a function from leaves to bool, or a pytree of bools whose leaves are at or above the tree's leaves.
 
     >>> import gtrace as gt
     >>> gt.nn.partition({"w": gt.ones(2), "name": "dense"})
@@ -71,10 +71,10 @@ def partition(tree_: Any, choose: Any = is_inexact_array) -> tuple[Any, Any]:
 
 
 def combine(*trees: Any) -> Any:
-    """Return a pytree with, in each place, the first leaf that is not None: the inverse of `partition`.
+    """Return a pytree with the first leaf that is not None at each position. It inverts `partition`.
 
     Raises:
-        StructureError: trees of other structures.
+        StructureError: the trees have other structures.
 
     >>> combine((1, None), (None, 2))
     (1, 2)
@@ -85,22 +85,22 @@ def combine(*trees: Any) -> Any:
 @tree.register_static
 @attrs.frozen(eq=False)
 class _Rest:
-    """What a jitted function returned beside arrays: part of the structure of its result."""
+    """Values beside arrays in a jitted function's result: part of the structure of the result."""
 
     value: Any
 
 
 def filter_jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """Return `f` jitted, with everything in its arguments that is no array as a static, hashable value.
+    """Return `f` jitted, with every leaf of its arguments that is not an array as a static, hashable value.
 
-    So models that hold functions, names and numbers can be passed, and results may hold them too. A Python number is
-    part of the program; pass one that changes as an array. Usable as a decorator.
+    So models with functions, names and numbers can be passed, and results may contain them too. A Python number is part
+    of the program; pass a number that changes as an array. Usable as a decorator.
 
     Args:
-        options: of `gt.jit`, such as `wait`; `static_argnums` and its like are not needed.
+        options: options of `gt.jit`, such as `wait`; `static_argnums` and similar options are not needed.
 
     Raises:
-        ArgumentError: (when called) a leaf that is no array and not hashable.
+        ArgumentError: (when called) a leaf is neither an array nor hashable.
 
     >>> import gtrace as gt
     >>> @gt.nn.filter_jit
@@ -141,13 +141,13 @@ def filter_jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
 def filter_value_and_grad(f: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
     """Return a function for the value of `f` and its gradient by the floating arrays in its first argument.
 
-    Other leaves of the argument may be anything; the gradient has None in their place. Usable as a decorator.
+    Other leaves of the argument may have any type; the gradient has None there. Usable as a decorator.
 
     Args:
         has_aux: `f` returns (value, aux).
 
     Raises (when called):
-        ShapeError, DtypeError: the value is no floating scalar.
+        ShapeError, DtypeError: the value is not a floating scalar.
 
     >>> import gtrace as gt
     >>> gt.nn.filter_value_and_grad(lambda m: (m["w"] ** 2).sum())({"w": gt.array([1., 2.]), "name": "dense"})

@@ -33,10 +33,10 @@ class Linear(Module):
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, *, dtype: Any = None, key: Any = None
     ) -> None:
-        """Draw weight and bias evenly from [-b, b], b = 1 / sqrt(in_features).
+        """Sample weight and bias uniformly from [-b, b], b = 1 / sqrt(in_features).
 
         Raises:
-            ArgumentError: no key.
+            ArgumentError: the key is missing.
         """
         one, other = split(check_key("Linear", key))
         self.weight = within(one, (out_features, in_features), in_features, dtype)
@@ -54,11 +54,11 @@ def linear(x: Any, weight: Any, bias: Any) -> Array:
 
 
 class Embedding(Module):
-    """Rows of a table, by their numbers, as torch.nn.Embedding.
+    """Rows of a table by index, as torch.nn.Embedding.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
-        padding_idx: a row that gets no gradient, and is 0 at first; or None.
+        padding_idx: a row without a gradient, which is 0 at first; or None.
 
     >>> import gtrace as gt
     >>> gt.nn.Embedding(10, 4, key=gt.random.key(0))(gt.array([1, 2, 1])).shape
@@ -77,10 +77,10 @@ class Embedding(Module):
         dtype: Any = None,
         key: Any = None,
     ) -> None:
-        """Draw the rows from the standard normal distribution.
+        """Sample the rows from the standard normal distribution.
 
         Raises:
-            ArgumentError: no key.
+            ArgumentError: the key is missing.
         """
         rows = normal(check_key("Embedding", key), (num_embeddings, embedding_dim), dtype)
         self.weight = rows if padding_idx is None else rows.at[padding_idx].set(0.0)
@@ -89,14 +89,14 @@ class Embedding(Module):
     def __call__(self, indices: Any) -> Array:
         """Return (*indices.shape, embedding_dim).
 
-        Negative indices count from the end, and an index outside the table means the nearest row, as in JAX: values
-        are not checked. torch raises for both.
+        Negative indices count from the end. An out-of-range index means the nearest row, as in JAX, because values are
+        not checked. torch raises for both.
         """
         return embedding(indices, self.weight, self.padding_idx)
 
 
 class Dropout(Module):
-    """`gt.nn.dropout` with a key; without one, the identity. So a model that is given a key is in training.
+    """`gt.nn.dropout` with a key; without one, the identity. So a model that gets a key is in training.
 
     Attributes:
         p: the probability that an element is dropped.
@@ -110,7 +110,7 @@ class Dropout(Module):
     p: float = field(static=True)
 
     def __init__(self, p: float = 0.5) -> None:
-        """Take the probability.
+        """Set the probability.
 
         Raises:
             ArgumentError: it is not in [0, 1].
@@ -118,12 +118,12 @@ class Dropout(Module):
         self.p = check_number("nn.Dropout", "p", p, 0.0, 1.0)
 
     def __call__(self, x: Any, *, key: Any = None) -> Array:
-        """Return x, with elements dropped if there is a key."""
+        """Return x; with a key, elements are dropped."""
         return dropout(x, self.p, key, training=key is not None)
 
 
 class Lambda(Module):
-    """A function as a module: `Sequential` makes one of each function among its layers.
+    """A function as a module; `Sequential` wraps each function among its layers.
 
     >>> import gtrace as gt
     >>> gt.nn.Lambda(gt.relu)(-1.0)

@@ -1,4 +1,4 @@
-"""Normalization layers; the statistics of batch normalization are a state of their own."""
+"""Normalization layers; the statistics of batch normalization are a separate state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class GroupNorm(Module):
         """Make the weight 1 and the bias 0; neither without `affine`.
 
         Raises:
-            ArgumentError: groups that do not divide the channels.
+            ArgumentError: the groups do not divide the channels.
         """
         if num_groups < 1 or num_channels % num_groups:
             got, fix = f"{num_groups} of {num_channels}", "The first argument is the number of groups."
@@ -114,7 +114,7 @@ class GroupNorm(Module):
 
 
 class BatchNormState(Module):
-    """The running statistics of a `BatchNorm`: no parameters, so no part of the module.
+    """The running statistics of a `BatchNorm`. They are not parameters, so not part of the module.
 
     Attributes:
         running_mean, running_var: (num_features,).
@@ -160,8 +160,8 @@ class BatchNorm(Module):
         """Return x (batch, channels, ...) normalized, and the new statistics.
 
         Args:
-            training: normalize by the statistics of the batch, and count them with share `momentum`; otherwise by the
-                running ones, which stay.
+            training: normalize by the statistics of the batch, and add them to the running ones with share `momentum`.
+                Otherwise normalize by the running ones, which stay.
         """
         mean, var = state.running_mean, state.running_var
         if not training:

@@ -1,4 +1,4 @@
-"""Mixed precision: dtypes of parameters, computation and results, and the scale of a loss."""
+"""Mixed precision: dtypes of parameters, computation and results, and the scaling of a loss."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["DynamicLossScale", "Policy", "all_finite", "select_tree"]
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:
-    """Return a pytree with its real floating arrays in a dtype, and all else as it is.
+    """Return a pytree with its real floating arrays in a dtype; other leaves are unchanged.
 
-    Running statistics are sums over many steps, which 16 bits would not move: they stay too.
+    Running statistics are also unchanged: they are sums over many steps, whose terms would vanish in 16 bits.
     """
 
     def one(x: Any) -> Any:
@@ -39,16 +39,16 @@ def _cast(values: Any, dtype: torch.dtype) -> Any:
 
 @attrs.frozen
 class Policy:
-    """Dtypes of parameters, of what is computed from them, and of results.
+    """Dtypes of parameters, of computations with them, and of results.
 
-    Parameters stay in float32, and so do gradients and the state of an optimizer: small updates are not lost. What a
-    wrapped function computes has 16 bits, except normalizations, softmax, reductions and losses, which compute in
-    float32 whatever they are given (docs/nn.md has the table).
+    Parameters, gradients and the state of an optimizer stay in float32, so that small updates are not lost. A wrapped
+    function computes in 16 bits, except for normalizations, softmax, reductions and losses. These compute in float32,
+    whatever they are given (docs/nn.md has the table).
 
     Attributes:
-        compute_dtype: bfloat16 or float16, as a rule; float16 needs a `DynamicLossScale`.
-        param_dtype: of parameters.
-        output_dtype: of results.
+        compute_dtype: usually bfloat16 or float16; float16 needs a `DynamicLossScale`.
+        param_dtype: the dtype of parameters.
+        output_dtype: the dtype of results.
 
     >>> import gtrace as gt
     >>> policy = gt.nn.Policy(gt.bfloat16)
@@ -64,7 +64,7 @@ class Policy:
     output_dtype: torch.dtype = attrs.field(converter=as_dtype, default=torch.float32)
 
     def cast_to_param(self, values: Any) -> Any:
-        """Return a pytree with its floating arrays in the dtype of parameters; integers, keys and others stay."""
+        """Return a pytree with its floating arrays in the dtype of parameters; other leaves are unchanged."""
         return _cast(values, self.param_dtype)
 
     def cast_to_compute(self, values: Any) -> Any:
@@ -78,8 +78,8 @@ class Policy:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function or a module that computes by this policy; usable as a decorator.
 
-        Floating arrays in arguments are cast, as are the parameters of a module that is given here or as an argument;
-        those that a function closes over are not, nor are the running statistics of a `BatchNorm`.
+        Floating arrays in arguments are cast, and so are the parameters of modules. Arrays that a function closes over
+        are not cast, nor are the running statistics of a `BatchNorm`.
         """
 
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +105,7 @@ def all_finite(values: Any) -> Array:
 
 
 def select_tree(condition: Any, yes: Any, no: Any) -> Any:
-    """Return one of two pytrees of one structure, by a boolean array without dimensions.
+    """Return one of two pytrees with the same structure, selected by a 0-d boolean array.
 
     >>> import gtrace as gt
     >>> gt.nn.select_tree(gt.array(True), {"a": gt.array(1.0)}, {"a": gt.array(2.0)})
@@ -115,15 +115,15 @@ def select_tree(condition: Any, yes: Any, no: Any) -> Any:
 
 
 class DynamicLossScale(Module):
-    """A factor of the loss that keeps gradients of float16 in its range (Micikevicius et al., 2017).
+    """A factor of the loss that keeps float16 gradients in range (Micikevicius et al., 2017).
 
-    It is halved when a gradient is not finite, and doubled after `period` steps in which all were.
+    It is halved if a gradient is not finite, and doubled after `period` steps with finite gradients.
 
     Attributes:
         factor: float32, the scale.
         good_steps: int32, steps with finite gradients since it changed.
-        period: see above.
-        growth: what the scale is multiplied or divided by.
+        period: the number of steps after which the scale grows.
+        growth: the factor by which the scale grows or shrinks.
         least: the smallest scale.
 
     >>> import gtrace as gt
@@ -149,11 +149,11 @@ class DynamicLossScale(Module):
         return tree.map(lambda x: x * cast(self.factor, lift("nn.DynamicLossScale", x).aval.dtype), loss)
 
     def unscale(self, grads: Any) -> Any:
-        """Return gradients over the scale."""
+        """Return gradients divided by the scale."""
         return tree.map(lambda g: g * cast(1.0 / self.factor, lift("nn.DynamicLossScale", g).aval.dtype), grads)
 
     def adjust(self, finite: Any) -> DynamicLossScale:
-        """Return the scale for the next step, by whether all gradients of this one were finite."""
+        """Return the scale for the next step, given whether all gradients of this step were finite."""
         grown = self.good_steps >= self.period - 1
         larger = ops.where(ops.isfinite(self.factor * self.growth), self.factor * self.growth, self.factor)
         return self.replace(

@@ -58,14 +58,14 @@ class _Cell(Module):
         self.bias_hh = within(keys[3], (rows,), hidden_size, dtype) if bias else None
 
     def from_input(self, x: Any) -> Array:
-        """Return the part of the gates that comes from the input: of a whole sequence in one product."""
+        """Return the input's part of the gates, for a whole sequence with one matmul."""
         return linear(x, self.weight_ih, self.bias_ih)
 
 
 class LSTMCell(_Cell, init=False):
     """One step of a long short-term memory (Hochreiter and Schmidhuber, 1997), as torch.nn.LSTMCell.
 
-    The gates are, in this order of rows: input, forget, cell and output.
+    The rows of the gates are in the order input, forget, cell, output.
 
     >>> import gtrace as gt
     >>> cell = gt.nn.LSTMCell(3, 5, key=gt.random.key(0))
@@ -80,13 +80,13 @@ class LSTMCell(_Cell, init=False):
         """Return the new state (h, c), each (..., hidden_size), for x of shape (..., input_size).
 
         Raises:
-            ArgumentError: a state that is no pair.
+            ArgumentError: the state is not a pair.
         """
         _check_pair("nn.LSTMCell", state)
         return self.step(self.from_input(x), state)
 
     def step(self, given: Array, state: tuple[Any, Any]) -> tuple[Array, Array]:
-        """Return the new state from the part of the gates that comes from the input."""
+        """Return the new state, given the input's part of the gates."""
         h, c = lstm_step(given, state, self.weight_hh, self.bias_hh)
         return h, c
 
@@ -94,7 +94,7 @@ class LSTMCell(_Cell, init=False):
 class GRUCell(_Cell, init=False):
     """One step of a gated recurrent unit (Cho et al., 2014), as torch.nn.GRUCell.
 
-    The gates are, in this order of rows: reset, update and new.
+    The rows of the gates are in the order reset, update, new.
 
     >>> import gtrace as gt
     >>> gt.nn.GRUCell(3, 5, key=gt.random.key(0))(gt.ones((2, 3)), gt.zeros((2, 5))).shape
@@ -108,7 +108,7 @@ class GRUCell(_Cell, init=False):
         return self.step(self.from_input(x), state)
 
     def step(self, given: Array, state: Any) -> Array:
-        """Return the new state from the part of the gates that comes from the input."""
+        """Return the new state, given the input's part of the gates."""
         return gru_step(given, state, self.weight_hh, self.bias_hh)
 
 
@@ -116,7 +116,7 @@ class _Recurrent(Module):
     """Layers of cells over sequences.
 
     Attributes:
-        cells: from the first layer to the last; with `bidirectional` the cell of the other direction comes after each.
+        cells: one for each layer, in order; with `bidirectional`, each is followed by that of the other direction.
     """
 
     cell: ClassVar[type[_Cell]]
@@ -168,15 +168,15 @@ class _Recurrent(Module):
         return ops.moveaxis(steps, 0, -2), last
 
     def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
-        """Return such as ``weight_ih_l0_reverse``, for the path ``.cells[1].weight_ih``."""
+        """Return a name such as ``weight_ih_l0_reverse`` for the path ``.cells[1].weight_ih``."""
         layer, direction = divmod(path[1].idx, 1 + self.bidirectional)
         return f"{path[2].name}_l{layer}{'_reverse' * direction}", 3
 
     def _input(self, x: Any) -> Array:
-        """Return x after a check of its size.
+        """Return x after checking its size.
 
         Raises:
-            ShapeError: another size than the first cell's.
+            ShapeError: it differs from the first cell's input size.
         """
         name, size = f"nn.{type(self).__name__}", self.cells[0].weight_ih.shape[1]
         x = floating(name, x)
@@ -186,10 +186,10 @@ class _Recurrent(Module):
         return x
 
     def _start(self, x: Array, state: Any) -> Array:
-        """Return the state before the first step, of all cells: the given one, or zeros.
+        """Return the initial state of all cells: the given one, or zeros.
 
         Raises:
-            ShapeError: a state of another shape.
+            ShapeError: the state has another shape.
         """
         shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
         if state is None:
@@ -226,8 +226,8 @@ class LSTM(_Recurrent, init=False):
             (..., length, directions * hidden_size), and (h, c).
 
         Raises:
-            ArgumentError: a state that is no pair.
-            ShapeError: an x or a state of another shape.
+            ArgumentError: the state is not a pair.
+            ShapeError: x or a state has another shape.
         """
         x = self._input(x)
         state = (None, None) if state is None else state

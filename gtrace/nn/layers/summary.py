@@ -14,10 +14,10 @@ __all__ = ["summary"]
 
 
 def summary(model: Any) -> str:
-    """Return a table of the arrays in a pytree: path, the class of the module that holds it, shape, dtype, numbers.
+    """Return a table of the arrays in a pytree: path, class of their module, shape, dtype, number of elements.
 
     Args:
-        model: a module, or any pytree; leaves that are no arrays are left out.
+        model: a module or any pytree; other leaves than arrays are left out.
 
     >>> import gtrace as gt
     >>> print(gt.nn.summary(gt.nn.Linear(3, 4, key=gt.random.key(0))))

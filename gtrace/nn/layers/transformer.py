@@ -1,4 +1,4 @@
-"""Blocks of transformers: encoder and decoder layers, normalized before or after, and stacks of them."""
+"""Transformer blocks: encoder and decoder layers with normalization before or after, and stacks of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OPTIONS = """
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share."""
+    """The common base of encoder and decoder layers."""
 
     self_attn: MultiHeadAttention
     linear1: Linear
@@ -63,7 +63,7 @@ class _Layer(Module):
         return x + change(norm(x)) if self.norm_first else norm(x + change(x))
 
     def _attend(self, x: Any, mask: Any, cache: KeyValueCache | None, keys: Any) -> tuple[Any, KeyValueCache | None]:
-        """Return x with its self-attention added, and the cache with the keys and values of x; without one, None."""
+        """Return x plus its self-attention, and the cache with the keys and values of x; None without a cache."""
         new = None
 
         def attention(y: Any) -> Any:
@@ -80,9 +80,9 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention and two linear maps, each added to its input, as torch.nn.TransformerEncoderLayer (batch first).
+    """Self-attention and two linear maps, each with a residual sum, as torch.nn.TransformerEncoderLayer (batch first).
 
-    With ``causal=True`` and ``norm_first=True`` it is the block of a language model.
+    With ``causal=True`` and ``norm_first=True`` it is a language model's block.
 
     >>> import gtrace as gt
     >>> layer = gt.nn.TransformerEncoderLayer(16, 4, 32, causal=True, key=gt.random.key(0))
@@ -150,8 +150,8 @@ class TransformerDecoderLayer(_Layer):
 
         Args:
             memory: (..., memory length, d_model), such as an encoder's result.
-            mask, cache: of the self-attention; see `MultiHeadAttention`.
-            memory_mask: of the attention to the memory.
+            mask, cache: for the self-attention; see `MultiHeadAttention`.
+            memory_mask: for the attention to the memory.
             key: for dropout.
         """
         keys = [None] * 6 if key is None else split(key, 6)
@@ -166,10 +166,10 @@ class TransformerDecoderLayer(_Layer):
 
 
 class _Stack(Module):
-    """Layers of one kind, and a normalization after the last.
+    """A stack of equal layers, with a final normalization.
 
     Attributes:
-        layers: from the first to the last.
+        layers: from first to last.
         norm: a `LayerNorm`, or None.
     """
 
@@ -193,7 +193,7 @@ class _Stack(Module):
         self.norm = LayerNorm(d_model, eps, dtype=options.get("dtype")) if norm else None
 
     def initial_cache(self, batch: Any, capacity: int, *, dtype: Any = None) -> tuple[KeyValueCache, ...]:
-        """Return an empty cache of each layer's self-attention: see `MultiHeadAttention`."""
+        """Return an empty cache for each layer's self-attention; see `MultiHeadAttention`."""
         return tuple(layer.self_attn.initial_cache(batch, capacity, dtype=dtype) for layer in self.layers)
 
     def _run(self, x: Any, args: tuple[Any, ...], cache: Any, key: Any, options: dict[str, Any]) -> Any:
@@ -229,8 +229,8 @@ class TransformerEncoder(_Stack, init=False):
         """Return x (..., length, d_model) transformed; with a cache, that and the new cache.
 
         Args:
-            mask: of all layers; see `MultiHeadAttention`.
-            cache: of `initial_cache`, or of the call before.
+            mask: for all layers; see `MultiHeadAttention`.
+            cache: from `initial_cache`, or from the call before.
             key: for dropout.
         """
         return self._run(x, (), cache, key, {"mask": mask})
@@ -254,8 +254,8 @@ class TransformerDecoder(_Stack, init=False):
 
         Args:
             memory: (..., memory length, d_model).
-            mask, cache: of the self-attention of all layers.
-            memory_mask: of the attention to the memory.
+            mask, cache: for the self-attention of all layers.
+            memory_mask: for the attention to the memory.
             key: for dropout.
         """
         return self._run(x, (memory,), cache, key, {"mask": mask, "memory_mask": memory_mask})

@@ -1,4 +1,4 @@
-"""Weights by torch's names: what a torch model calls the parameters that a module holds."""
+"""Weights by torch's names: converts between modules and torch's ``state_dict``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 def state_dict(model: Any) -> dict[str, Array]:
-    """Return the arrays of a module, or of another pytree, by the names that they have in torch's ``state_dict``.
+    """Return the arrays of a module, or another pytree, by their names in torch's ``state_dict``.
 
-    A name is the path of attributes, keys and numbers with dots between them. The layers of a `Sequential` have their
-    numbers alone, and the parameters of `LSTM` and `GRU` are called ``weight_ih_l0`` and so on.
+    A name is the path of attributes, keys and numbers, separated by dots. Layers of a `Sequential` have only their
+    numbers, and parameters of `LSTM` and `GRU` are called ``weight_ih_l0`` and so on.
 
     >>> import gtrace as gt
     >>> list(gt.nn.state_dict(gt.nn.Sequential(gt.nn.Linear(2, 3, key=gt.random.key(0)), gt.relu)))
@@ -31,15 +31,15 @@ def state_dict(model: Any) -> dict[str, Array]:
 
 
 def load_state_dict(model: T, state: Mapping[str, Any], *, strict: bool = True) -> T:
-    """Return a module with the arrays of a ``state_dict``, of torch's or of `state_dict`, in its own dtypes.
+    """Return a module with the arrays of a ``state_dict``, from torch or `state_dict`, in the module's dtypes.
 
     Args:
-        state: arrays of any library by their names.
-        strict: refuse names that the module does not have; for a part of a state, pass False.
+        state: arrays of any library by name.
+        strict: raise for names that the module does not have. For a part of a state, pass False.
 
     Raises:
-        ArgumentError: a name that is missing, or unknown.
-        ShapeError: an array of another shape.
+        ArgumentError: a name is missing or unknown.
+        ShapeError: an array has another shape.
 
     >>> import torch, gtrace as gt
     >>> theirs = torch.nn.Linear(2, 3)
@@ -69,7 +69,7 @@ def load_state_dict(model: T, state: Mapping[str, Any], *, strict: bool = True) 
 
 
 def _named(model: Any) -> tuple[list[tuple[str, Any]], tree.TreeDef]:
-    """Return the leaves of a pytree with their names in torch's form, and its structure."""
+    """Return the leaves of a pytree with their torch names, and its structure."""
     pairs, structure = tree.flatten_with_path(model)
     return [(_name(model, path), leaf) for path, leaf in pairs], structure
 
