@@ -247,8 +247,8 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
 
     The module's operations are recorded like any others, so gradients, `vmap`, `jit` and hot paths work through it. The
     module is copied, and shares no memory with the Arrays. It is traced once for each kind of arguments, in training
-    and in evaluation. A module that reads values, for example to route tokens to experts, is traced at each call, and
-    not inside `jit` or `vmap`.
+    and in evaluation. A module that reads values, for example to route tokens to experts, is traced at each call. It
+    does not work inside `jit` or `vmap`.
 
     Args:
         module: pure, except for its buffers and random numbers.

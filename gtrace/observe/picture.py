@@ -39,7 +39,7 @@ LEFT, RIGHT, ABOVE, BELOW, LEGEND = 1.75, 0.2, 0.6, 0.45, 0.6
 """In inches: margins beside, above (title and names of swaps) and below a panel, and for the legend."""
 
 COLUMNS = 2400
-"""Spans of one kind that are closer than the width of the time axis divided by this are drawn as one."""
+"""Spans of one kind are drawn as one if they are closer than the width of the time axis divided by this."""
 
 _LETTER = 0.0062
 """The width of a letter, as a fraction of the time axis."""

@@ -43,8 +43,8 @@ _BLOCK = 1024
 """The maximal size of arrays that are not cut into blocks."""
 
 State = tuple[Array, ...]
-"""The state of one element: its key, the keys of this attempt's normal and uniform number, whether the next attempt
-takes new ones, the cube of the accepted number, and whether one was accepted."""
+"""The state of one element: its key; the keys of this attempt's normal and uniform number; whether the next attempt
+takes new ones; the cube of the accepted number; whether one was accepted."""
 
 
 def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, new: Array) -> State:

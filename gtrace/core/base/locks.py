@@ -12,8 +12,8 @@ def new_lock() -> threading.RLock:
     """Return a re-entrant lock that is free in a forked process, whichever thread of the parent held it.
 
     It is re-entrant, because a signal handler or finalizer may run while this thread holds it. It is the interpreter's
-    own lock. Ctrl-C could strike inside a `__enter__` or `__exit__` written in Python, after the lock is taken and
-    before a `with` statement knows of it. Every other thread would then wait for ever.
+    own lock. Inside a `__enter__` or `__exit__` written in Python, Ctrl-C could strike between
+    taking the lock and the start of the `with` block. Every other thread would then wait for ever.
     """
     lock = threading.RLock()
     _locks.add(lock)

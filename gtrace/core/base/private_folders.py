@@ -1,7 +1,7 @@
 """Folders and files that only this user or root can have written. Code is loaded and compiled from no others.
 
 The rule is ssh's rule for keys. A folder belongs to this user or to root, and neither group nor others can write to
-it. The same holds for all folders above it, except that a sticky folder such as `/tmp` may be open to all. Links on
+it. The same holds for all folders above it. A sticky folder such as `/tmp` may be open to all. Links on
 the way belong to this user or to root.
 """
 

@@ -17,8 +17,8 @@ from gtrace.core.base.torch_modes import without_modes
 def is_alone(tensors: Sequence[torch.Tensor], k: int, lists: int = 1) -> bool:
     """Whether only these lists refer to tensor `k`, and nothing else shares its memory.
 
-    It is not alone if an Array or a recording refers to it, or if a NumPy array or a tensor shares its memory or made
-    it. If torch does not say who shares memory, the answer is no.
+    It is not alone if an Array or a recording refers to it. Nor is it if a NumPy array or a tensor shares its memory or
+    made it. If torch does not say who shares memory, the answer is no.
 
     Args:
         lists: how many lists may refer to it, including this one.

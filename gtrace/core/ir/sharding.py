@@ -33,8 +33,8 @@ class Mesh:
         axis_names: the name of each dimension.
 
     Raises:
-        ShardingError: a name is not an identifier, a name or rank appears twice, or the number of names differs from
-            the number of dimensions.
+        ShardingError: a name is not an identifier, a name or rank appears twice, or there is not one name per
+            dimension.
 
     >>> mesh = Mesh([[0, 1], [2, 3]], ("data", "model"))
     >>> dict(mesh.shape), mesh

@@ -76,8 +76,9 @@ def dce(graph: Graph) -> Graph:
 def fold(graph: Graph) -> Graph:
     """Fold constants: compute uniform arrays now, and pass them to elementwise operations as scalars.
 
-    A uniform array is ``full`` of a scalar, or the result of an elementwise or `Op.uniform` operation on uniform arrays
-    and scalars. Folding runs the operation itself on 0-d tensors of the same dtype, so the results are the same.
+    A uniform array is ``full`` of a scalar, or results from uniform arrays and scalars by an elementwise or
+    `Op.uniform` operation. Folding runs the operation itself on 0-d tensors of the same dtype, so the results are the
+    same.
 
     >>> import gtrace as gt
     >>> from gtrace import ir

@@ -1,7 +1,7 @@
 """The components of complex arrays: real part, imaginary part, and the conjugate.
 
-None of these is holomorphic. Each is linear over the real numbers, and declares its transpose with respect to the
-pairing Re(cotangent * tangent), which derivatives of complex functions follow.
+None of these is holomorphic. Each is linear over the real numbers, and declares its transpose. The pairing is
+Re(cotangent * tangent), as in derivatives of complex functions.
 """
 
 from __future__ import annotations

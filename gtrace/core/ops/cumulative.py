@@ -153,7 +153,7 @@ _cummin = define(
 
 
 def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    """Compute the cotangent from the share of each element in the sum so far, and the share of the earlier sum.
+    """Compute the cotangent from the shares of each element, and of the earlier sum, in the sum so far.
 
     Far from 0, `out` is rounded, so exp(x - out) is not a share. So the sums are relative to the running maximum.
     """

@@ -126,7 +126,7 @@ def iinfo(dtype: Any) -> IntInfo:
 
 
 def isdtype(dtype: Any, kind: Any) -> builtins.bool:
-    """Return whether a dtype equals another one, or belongs to a kind of the array API, or to any of several.
+    """Return whether a dtype equals another one, or belongs to a kind of the array API or to one of several kinds.
 
     Args:
         kind: a dtype, ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,

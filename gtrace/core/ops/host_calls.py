@@ -28,7 +28,7 @@ from gtrace.core.trace.record import Trace, thread
 
 PROCESS = uuid.uuid4().hex[:12]
 METHODS = ("sequential", "expand_dims", "broadcast_all")
-"""How to compute a batch: one call per example, or one call with all batch axes, which have size 1 in unbatched arrays
+"""How to compute a batch: one call per example, or one call with all batch axes. In unbatched arrays these have size 1
 ("expand_dims") or the size of the batch."""
 
 TOKEN = numpy.zeros(0, numpy.uint8)

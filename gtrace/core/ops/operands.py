@@ -38,7 +38,7 @@ WEAK = "~"
 
 def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
     out = x.to(DTYPES[dtype.removesuffix(WEAK)])
-    # a weak and a strong Array of one tensor would be the same input of a program, so return another tensor
+    # another tensor: a weak and a strong Array of one tensor would be the same input of a program
     return x.view(x.shape) if out is x and type(x) is torch.Tensor else out  # no call while it is lowered
 
 

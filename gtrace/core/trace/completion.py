@@ -1,8 +1,8 @@
 """Completes a program whose updates overwrite their operands, so that it cannot run again.
 
-Until the first update begins, an interrupted or failed program can run again from its inputs, if one of its Arrays is
-read. After that the trace has a `Completion`, and every reader of an Array completes it. The reader may be the
-interrupted thread, a signal handler, a finalizer or another thread.
+Until the first update begins, an interrupted or failed program can run again from its inputs when an Array is read.
+After that the trace has a `Completion`, and every reader of an Array completes it. The reader may be the interrupted
+thread, a signal handler, a finalizer or another thread.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class _Writes:
     """The pending writing calls, each of which is made once.
 
     Attributes:
-        left: an iterator that makes the remaining calls. It and the kernels are written in C. So a call has begun if
-            and only if the iterator has passed it, and it has ended whenever Python code of this thread runs.
+        left: an iterator that makes the remaining calls. It and the kernels are written in C. A call has begun if and
+            only if the iterator has passed it. It has ended whenever Python code of this thread runs.
         operands: the operands of each update.
     """
 

@@ -16,8 +16,8 @@ from gtrace.core.trace.record import Donation
 def give_away(arrays: Sequence[Array], places: Collection[int], written: Collection[int], call: str) -> Owned:
     """Return the tensors of arrays, some of which are donated. The Arrays of donated ones become unusable.
 
-    They become unusable before the call writes. So a later use of such an Array raises, even after an interrupted or
-    failed call, and never sees a partial result.
+    They become unusable before the call writes. A later use of such an Array raises, even after an interrupted or
+    failed call. It never sees a partial result.
 
     Args:
         places: indices of the donated arrays.

@@ -108,7 +108,7 @@ def weight(template: Template | None) -> int:
 def replayable(function: F) -> F:
     """Return a function that records all operations at once after its first call with arguments of given types.
 
-    The function must be pure. Its recording must follow from the types of Arrays, of their holders and sequences, and
+    The function must be pure. Its recording must follow from types of Arrays, holders and sequences, and
     from numbers, names, dtypes and slices. Calls with other arguments run the function, and so do functions that read
     values.
     """

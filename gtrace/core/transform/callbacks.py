@@ -125,8 +125,8 @@ def pure_callback(
 ) -> Any:
     """Call a Python function of NumPy arrays; return its results as Arrays. It has no derivative.
 
-    With values, it is called at once. In traced functions, the call is an operation of the program, which may be
-    dropped if its result is unused, or repeated.
+    With values, it is called at once. In traced functions, the call is an operation of the program. It may be
+    repeated, or dropped if its result is unused.
 
     Args:
         callback: a function without effects.

@@ -152,7 +152,7 @@ def checkpoint(
     """Return `f` with a backward pass that recomputes intermediate values instead of keeping them.
 
     Only the arguments of `f` are kept until the backward pass. A deep network of checkpointed blocks keeps the inputs
-    of all blocks, and the intermediate values of one block at a time.
+    of all blocks. It keeps the intermediate values of one block at a time.
 
     Args:
         f: a function over pytrees.

@@ -74,7 +74,7 @@ def with_rules(vjp: Rule, jvp: Rule | None) -> Op:
 def call_with_rules(op: Op, body: Subgraph, operands: Sequence[Array]) -> list[Array]:
     """Record a call of `body` by an operation with user-defined rules.
 
-    The instruction equals that of any call of the same body, so the rules do not enter the program's key or signature.
+    The instruction equals that of any call of the same body. So the rules do not enter the program's key or signature.
     They stay attached to it until the program is complete. Each call has its own instruction, so no two programs with
     rules are equal: an earlier recording of a rule never replaces a new one.
     """

@@ -299,9 +299,9 @@ def walk_key(
 ) -> Hashable | None:
     """Return the key of a backward walk; None if an output has no number in the trace.
 
-    The key holds the recorded entries and scalars, the lengths of the trace's lists, the outputs and their cotangents,
-    and which operands are the tape's inputs. An input shares its buffer, and so its number, with the Array it copies.
-    In captures, the key also holds the lines of the operations, from which those of the walk follow.
+    The key holds the recorded entries and scalars, and the lengths of the trace's lists. It also holds the outputs,
+    their cotangents, and which operands are the tape's inputs. An input shares its buffer, and so its number, with the
+    Array it copies. In captures, the key also holds the lines of the operations, from which those of the walk follow.
     """
     if trace.special or trace.marks:
         return None  # the list does not show user-defined rules and regions
