@@ -109,7 +109,6 @@ def _lengths(value: Any, size: int, single: bool) -> Array:
 
 
 def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) -> Array:
-    """Return labels as (batch, length)."""
     labels = as_index(targets)
     if single and labels.ndim == 1:
         return ops.expand_dims(labels, 0)

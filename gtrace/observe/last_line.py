@@ -104,7 +104,6 @@ class LastLine:
         return self._console
 
     def _intercept(self) -> None:
-        """Intercept the program's streams that end on this terminal."""
         if not self._proxies:
             for name in ("stdout", "stderr"):
                 stream = getattr(sys, name)

@@ -91,7 +91,6 @@ def render(stats: Sequence[ProgramStats]) -> FittingTable:
 
 
 def _cells(program: ProgramStats) -> list[Any]:
-    """Return the texts of a row."""
     return [
         short(program.signature),
         str(len(program.ops)),

@@ -343,7 +343,6 @@ def _leaves(x: Array, key: tuple[Any, ...]) -> bool:
 
 @replayable_with_places
 def _gathered(x: Array, index: Any) -> Array:
-    """Return x[index] for any index."""
     split = split_index(x, index)
     y = split.view(x)
     return bind(index_op, (y, *split.indices()), (split.dims,)) if split.arrays else y

@@ -352,7 +352,6 @@ class Jitted:
         return key
 
     def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
-        """Capture the function for a new kind of arguments."""
         found = self._traced.get((self._key(given), *avals))
         if found is not None:
             return found

@@ -75,7 +75,6 @@ def svd(x: Array, full_matrices: bool) -> Sequence[Array] | None:
 def _cholesky_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangent of positive definite matrices."""
     if args != (OPERAND,):
         return None
     factor = one(CHOLESKY, args, *operands)
@@ -239,7 +238,6 @@ def _qr_pullback(
 
 
 def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of factors and failures; None: no rule applies."""
     (x,) = avals
     if args != (OPERAND,) or not square(x):
         return None
@@ -247,7 +245,6 @@ def _type_of_cholesky(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | 
 
 
 def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of eigenvalues and eigenvectors; None: no rule applies."""
     (x,) = avals
     if len(args) > 2 or not square(x):
         return None
@@ -255,7 +252,6 @@ def _type_of_eigh(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None
 
 
 def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of orthonormal and upper triangular factors; None: no rule applies."""
     (x,) = avals
     if args != (OPERAND,) or x.dtype not in REAL or len(x.shape) < 2:
         return None
@@ -265,7 +261,6 @@ def _type_of_qr(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
 
 
 def _type_of_svd(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of singular vectors, values and vectors; None: no rule applies."""
     (x,) = avals
     if args not in ((OPERAND,), (OPERAND, True)) or x.dtype not in REAL or len(x.shape) < 2:
         return None

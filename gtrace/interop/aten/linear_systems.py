@@ -129,7 +129,6 @@ def _read_half(x: Array, upper: bool, unit: bool) -> Array:
 def _solve_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangents of triangular matrices and right sides."""
     a, b = operands
     upper, left, unit = _options(args)
     of_b = one(SOLVE, (*_BOTH, not upper, left, unit), ops.matrix_transpose(a), ct)
@@ -158,7 +157,6 @@ def _solve_tangent(
 def _general_solve_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangents of matrices and right sides."""
     a, b = operands
     if args != _BOTH or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
         return None
@@ -186,7 +184,6 @@ def _general_solve_tangent(
 def _inverse_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of inverted matrices."""
     transposed = ops.matrix_transpose(one(INVERSE, args, *operands))
     return [-ops.matmul(transposed, ops.matmul(cts[0], transposed))]
 
@@ -353,7 +350,6 @@ def _lu_pullback(
 
 
 def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of the solution of a triangular system; None: no rule applies."""
     a, b = avals
     _, left, _ = _options(args)
     if not square(a) or b.dtype is not a.dtype or len(b.shape) < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
@@ -366,7 +362,6 @@ def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | No
 
 
 def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of the solution of a linear system and of its elimination; None: no rule applies."""
     a, b = avals
     if args != _BOTH or not square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
         return None
@@ -376,19 +371,16 @@ def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> B
 
 
 def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of inverses and failures; None: no rule applies."""
     (x,) = avals
     return bundle((x, _numbers(x))) if args == (OPERAND,) and square(x) else None
 
 
 def _type_of_det(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of determinants and eliminations; None: no rule applies."""
     (x,) = avals
     return bundle((aval(x.shape[:-2], x.dtype, x.device), x, _pivots(x))) if square(x) else None
 
 
 def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of signs, logarithms and eliminations; None: no rule applies."""
     (x,) = avals
     if not square(x):
         return None
@@ -396,7 +388,6 @@ def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | N
 
 
 def _type_of_lu(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of factors, exchanges and failures; None: no rule applies."""
     (x,) = avals
     return bundle((x, _pivots(x), _numbers(x))) if args == (OPERAND,) and x.dtype in REAL and len(x.shape) > 1 else None
 

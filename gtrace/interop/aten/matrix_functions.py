@@ -189,12 +189,10 @@ def _eig_pullback(
 
 
 def _type_of_expm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of exponentials; None: no rule applies."""
     return avals[0] if square(avals[0]) else None
 
 
 def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    """Return the type of pseudo-inverses; None: no rule applies."""
     x = avals[0]
     if x.dtype not in WIDE or len(x.shape) < 2 or any(a.shape for a in avals[1:]):
         return None
@@ -202,7 +200,6 @@ def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
 
 
 def _type_of_eig(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of eigenvalues and eigenvectors; None: no rule applies."""
     (x,) = avals
     return bundle((retyped(x, x.shape[:-1], WIDE), retyped(x, x.shape, WIDE))) if square(x) else None
 

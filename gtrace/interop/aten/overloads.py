@@ -234,7 +234,6 @@ def _with_own_memory(x: torch.Tensor) -> torch.Tensor:
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose last axis is dense."""
     return x if x.dim() == 0 or x.stride(-1) == 1 else x.contiguous()
 
 

@@ -94,7 +94,6 @@ def _run_layer(
     kind: str, x: Tensor, state: Sequence[Tensor], weight: Tensor, bias: Tensor | None, projection: Tensor | None,
     lengths: Tensor | None, reverse: bool,
 ) -> list[Tensor]:  # fmt: skip
-    """Run a layer step by step."""
     step, now = NETWORKS[kind], tuple(state)
     outs: list[Tensor] = [x] * len(x)
     for k in reversed(range(len(x))) if reverse else range(len(x)):
@@ -108,7 +107,6 @@ def _run_layer(
 
 
 def _types(kind: str, x: Tensor, state: Sequence[Tensor], *rest: Any) -> list[Tensor]:
-    """Return empty tensors with the shapes of the results."""
     return [x.new_empty((x.shape[0], *state[0].shape)), *(x.new_empty(one.shape) for one in state)]
 
 

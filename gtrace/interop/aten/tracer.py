@@ -376,7 +376,6 @@ def _composite(function: Any) -> bool:
 
 @functools.cache
 def _takes_tensor(function: Any) -> bool:
-    """Whether an operator's first argument is a tensor."""
     arguments = function._schema.arguments
     return bool(arguments) and str(arguments[0].type) == "Tensor"
 
