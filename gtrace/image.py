@@ -154,8 +154,8 @@ def scale_and_translate(
 ) -> Array:  # fmt: skip
     """Return an image that is scaled and then moved along some axes; scales and moves may be traced.
 
-    The element at x of the image is at ``x * scale + translation`` of the result, where elements have the size 1 and
-    the first begins at 0. Elements from outside the image are zeros.
+    The element at x of the image is at ``x * scale + translation`` of the result. Elements have size 1, and the first
+    begins at 0. Elements from outside the image are zeros.
 
     Args:
         image: of any number of axes.

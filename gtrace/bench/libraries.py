@@ -1,4 +1,4 @@
-"""gtrace, torch and JAX under one set of names, so that a program is written once, and the sides that run it."""
+"""gtrace, torch and JAX under one set of names, so that a program is written once. Also the sides that run it."""
 
 from __future__ import annotations
 

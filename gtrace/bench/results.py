@@ -135,7 +135,7 @@ def _figure(entry: dict[str, Any]) -> Figure:
 
 
 def added(runs: Sequence[Run], new: Run) -> list[Run]:
-    """Return the runs of a file with one more, beside the others of its program, without what it has measured again."""
+    """Return the runs of a file with one more; it replaces earlier runs of the same measurement."""
     measured = {figure.workload for figure in new.figures}
     found: list[Run] = []
     for run in runs:

@@ -1,7 +1,7 @@
 """What ``gtrace doctor`` says of this machine and process: versions, compilers, folders, settings, what is off.
 
-Each function yields lines. Environment variables are shown only if they are of gtrace, torch or its libraries, and
-their values only if the name does not speak of a secret.
+Each function yields lines. Only environment variables of gtrace, torch and its libraries are shown. Values are hidden
+if the name suggests a secret.
 """
 
 from __future__ import annotations

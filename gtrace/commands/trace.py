@@ -25,7 +25,7 @@ from gtrace.observe.timeline import read_timelines
 def trace(
     script: str, args: Sequence[str], *, seconds: float | None, folder: str, workers: int = 1, module: bool = False
 ) -> int:
-    """Run a script as ``__main__`` and write its log and its Chrome trace to a folder, at its end or after `seconds`.
+    """Run a script as ``__main__``; write its log and Chrome trace to a folder at its end, or after `seconds`.
 
     Processes that the script starts write logs of their own, and are in the same trace.
 

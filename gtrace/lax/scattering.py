@@ -82,8 +82,8 @@ def _places(
         numbers: the roles of the axes of indices and x; those of results are not read.
 
     Returns:
-        For each axis of x, indices that broadcast to the axes of the indices without the last one, followed by the axes
-        of slices that are neither collapsed nor batched.
+        For each axis of x, broadcastable indices. Their axes are those of the indices without the last one, then those
+        axes of slices that are neither collapsed nor batched.
 
     Raises:
         ShapeError: the indices have no components, or slices are larger than x.

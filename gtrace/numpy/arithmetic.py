@@ -101,7 +101,7 @@ def fmin(x: Any, y: Any) -> Array:
 
 
 def _but_nan(op: str, x: Any, y: Any, pick: Any, first: Any) -> Array:
-    """Return x where `first` says so or y is NaN, and y elsewhere, which has the derivative where they are equal."""
+    """Return x where `first` holds or y is NaN, and y elsewhere. Where they are equal, y has the derivative."""
     x, y = promote_arrays(op, x, y)
     if not x.aval.floating:
         return pick(x, y)

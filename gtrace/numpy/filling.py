@@ -12,7 +12,7 @@ from gtrace.core.trace.array import Array
 
 
 def like(given: Any, x: Array) -> Array:
-    """Return what was given, such as a number, a list or an array, in the dtype of `x` and beside it.
+    """Return a number, a list or an array in the dtype of `x`, on its device.
 
     Raises:
         RangeError: numbers or host data that the dtype cannot hold.

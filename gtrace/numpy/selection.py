@@ -94,7 +94,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Array:
-    """Return at each place the value of the function of the last condition that holds there, in the dtype of x.
+    """Return for each element the function of the last condition that holds there, in the dtype of x.
 
     Every function is applied to all of x. Its derivative counts only where it is chosen.
 

@@ -1,7 +1,7 @@
 """Bessel functions of orders 0 and 1.
 
-torch's own of the first and the second kind have 7 digits beyond x = 5. Here, up to 25 they are integrals over a
-period, which the trapezoidal rule computes to all digits, and beyond it the asymptotic expansions of Hankel.
+torch's functions of the first and second kind have only 7 digits beyond x = 5. Here, up to 25 they are integrals over a
+period, which the trapezoidal rule computes to all digits. Beyond that they are Hankel's asymptotic expansions.
 """
 
 from __future__ import annotations

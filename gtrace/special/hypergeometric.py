@@ -1,6 +1,6 @@
 """Hypergeometric functions, the complex error function of Faddeeva, and spherical harmonics.
 
-They are made of other operations, in float64, so their derivatives in all arguments and to any order follow from those.
+They are composed of other operations in float64. So they have derivatives of any order in all arguments.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ _STEP = math.sqrt(math.pi / _COUNT)
 def _first_quadrant(z: torch.Tensor) -> torch.Tensor:
     """Return w(z) for real and imaginary parts that are not negative, by Al Azah and Chandler-Wilde (2021).
 
-    The trapezoidal rule, at nodes that z is not next to, and the residue that it leaves out near the real axis.
+    It uses the trapezoidal rule, with nodes away from z, and adds the missing residue near the real axis.
     """
     x, y = z.real, z.imag
     high = y >= torch.clamp(x, min=math.pi / _STEP)

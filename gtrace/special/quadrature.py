@@ -21,7 +21,7 @@ _FIRST, _LAST = -4.0, 5.0
 def half_line(scale: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return nodes and weights along a new last axis, for integrands over (0, infinity) that decay within `scale`.
 
-    It is a double exponential rule (Takahasi and Mori, 1974): equidistant u become s = exp(u - exp(-u)), which are
+    It is a double exponential rule (Takahasi and Mori, 1974): equidistant u become s = exp(u - exp(-u)). These are
     dense at 0, and wide apart where an exponential has decayed. For smooth integrands the error is about 1e-12.
     """
     step = (_LAST - _FIRST) / (_NODES - 1)
@@ -38,8 +38,8 @@ BLOCK = 1 << 13
 def in_blocks(function: Callable[..., torch.Tensor]) -> Callable[..., Callable[..., torch.Tensor] | None]:
     """Return the `Rules.direct` of an elementwise operation that computes many terms for each element.
 
-    All of them at once may be a hundred times as large as the result, so large operands are computed in blocks. The
-    compiler needs no such help: it makes a loop of the sum.
+    All terms at once may take a hundred times the memory of the result. So large operands are computed in blocks. The
+    compiler needs no blocks, because it turns the sum into a loop.
     """
 
     def direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor] | None:

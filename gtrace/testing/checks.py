@@ -41,7 +41,7 @@ def check_grads(
     """Compare the derivatives of a function with central differences, and those of the modes with one another.
 
     Everything is computed in float64, along a fixed direction in each floating argument. The derivative of order k + 1
-    is checked as the derivative of the exact one of order k, in each composition of the modes.
+    is checked as the derivative of the exact one of order k. Each composition of modes is checked.
 
     Args:
         f: from pytrees to a pytree; its floating outputs are differentiated.

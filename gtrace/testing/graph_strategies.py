@@ -118,7 +118,7 @@ def _draw_nodes(draw: st.DrawFn, graph: Unfinished, least: int, most: int) -> No
 def _another(draw: st.DrawFn, graph: Unfinished, needed: bool, full: bool) -> bool:
     """Draw whether there is one more node, and the node.
 
-    The choice is drawn even where there is none, so that any node can be left out when a graph shrinks.
+    Even a forced choice is drawn, so that any node can be left out when a graph shrinks.
     """
     more = draw(st.integers(0, 31)) > 0
     if full or not (more or needed):

@@ -94,8 +94,8 @@ def _map_bodies(params: Params, function: Any) -> Params:
 def isomorphic(graph: Graph, other: Graph) -> bool:
     """Whether two graphs are one program up to names, order, duplicates and dead code, and the order of their inputs.
 
-    Every assignment of inputs is tried: this is for small graphs. It is what canonical forms are tested against, and
-    shares with them no more than the folding of constants and the removal of identities.
+    Every assignment of inputs is tried: this is for small graphs. Canonical forms are tested against it. The two share
+    only constant folding and the removal of identities.
 
     >>> import gtrace as gt
     >>> def recorded(f):
@@ -196,8 +196,8 @@ class Change:
 def near_twins(draw: st.DrawFn, graph: Graph) -> Graph:
     """Draw a graph that differs from `graph` in one place, and is another program: its signature must differ.
 
-    Two operands of an operation that is not commutative are exchanged, or another value, attribute, number, operation
-    or dtype stands where one stood, in the graph or in a sub-graph. Graphs in which no change matters are rejected.
+    Either two operands of a non-commutative operation are exchanged, or a value, attribute, number, operation or dtype
+    is replaced. The change is in the graph or in a sub-graph. Graphs in which no change matters are rejected.
 
     >>> from hypothesis import given, strategies as st
     >>> from gtrace.core.passes.canonical import canonicalize

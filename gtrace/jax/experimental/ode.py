@@ -44,8 +44,8 @@ def odeint(
 ) -> Any:  # fmt: skip
     """Return the solution of dy/dt = func(y, t, *args) with y(t[0]) = y0, at the times t, stacked on axis 0.
 
-    Its derivative, by y0, t and args, solves the adjoint equation backwards in time, with as little memory as the
-    solution takes.
+    Its derivative by y0, t and args solves the adjoint equation backwards in time. It takes as little memory as the
+    solution.
 
     Args:
         func: from the state, a time and args to the derivative of the state, of the same structure.

@@ -1,8 +1,8 @@
 """Linear algebra: decompositions, solvers, norms. All take stacks of matrices in the last two axes.
 
 The functions are torch's; their derivatives, of every order, and their batching are derived from torch. As in JAX, a
-matrix that has no inverse or no Cholesky factor gives infinities, NaN or rounding errors, and raises nothing: looking
-at values would end what is being recorded.
+matrix without an inverse or Cholesky factor gives infinities, NaN or rounding errors. It raises nothing, because
+reading values would end the recording.
 """
 
 from gtrace.core.base.public_names import publish as _publish
