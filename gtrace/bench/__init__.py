@@ -1,1 +1,1 @@
-"""What the programs in ``benchmarks/`` share: workloads, libraries side by side, timing, and comparing two runs."""
+"""Shared parts of the programs in ``benchmarks/``: workloads, libraries side by side, timing, and comparisons."""

@@ -13,7 +13,7 @@ LEAST = 0.03
 """A change below this is never reported: two runs of the same code differ by as much."""
 
 SINGLE = 0.25
-"""The noise of a figure of a single round, of which nothing is known."""
+"""The assumed noise of a figure from a single round."""
 
 FACTOR = 2.0
 """A change is reported if it is larger than so many times the noise of both runs."""

@@ -122,7 +122,7 @@ def expected(workload: Workload, arrays: Arrays) -> Any:
 
 
 def compare(workload: Workload, side: str, result: Any, reference: Any) -> None:
-    """Refuse to report the speed of wrong results.
+    """Raise instead of reporting the speed of wrong results.
 
     Raises:
         BenchmarkError: a number differs by more than the workload's tolerance.
@@ -145,7 +145,7 @@ def compare(workload: Workload, side: str, result: Any, reference: Any) -> None:
 
 
 def refuse_empty(workload: Workload, side: str, arrays: Arrays, first: Any, second: Any) -> None:
-    """Refuse a workload that computes nothing, or nothing that depends on its arguments.
+    """Raise for a workload that computes nothing, or nothing that depends on its arguments.
 
     Args:
         first: the result of `arrays`.

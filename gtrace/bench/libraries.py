@@ -20,7 +20,7 @@ from gtrace.bench.machine import installed
 from gtrace.core.base import tree
 
 Names = SimpleNamespace
-"""What a program may use: np, nn, lax, random, tree, and the transforms grad, value_and_grad, vmap, hessian and jit."""
+"""The names for programs: np, nn, lax, random, tree, and the transforms grad, value_and_grad, vmap, hessian and jit."""
 
 Function = Callable[..., Any]
 

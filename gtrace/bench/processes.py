@@ -23,7 +23,7 @@ def environment() -> dict[str, str]:
 
 
 def child(file: str, arguments: Sequence[object], folder: str | Path, **variables: str) -> Any:
-    """Run ``file --child ARGUMENTS`` in a process of its own; returns what its last line of JSON says.
+    """Run ``file --child ARGUMENTS`` in its own process; return its last line of JSON.
 
     Args:
         folder: where gtrace, Inductor and JAX keep what they compile.

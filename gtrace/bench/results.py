@@ -1,4 +1,4 @@
-"""What a benchmark found: figures, their table, and their file."""
+"""Results of a benchmark: figures, their table, and their file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _numbers(values: Iterable[float]) -> tuple[float, ...]:
 
 @attrs.frozen
 class Figure:
-    """What was measured of one side in one workload.
+    """The measurements of one side in one workload.
 
     Attributes:
         workload: what was done.

@@ -33,28 +33,28 @@ PROGRAMS = {
     "ports": "programs.py",
     "ablation": "ablation.py",
 }
-"""What can be measured, and the program that does."""
+"""Benchmarks, and the programs that run them."""
 
 APART = ("ablation",)
 """Programs that take many hours, and do not belong to "all"."""
 
 
 WITH_WORKLOADS = ("compilation", "peers")
-"""Programs of which single workloads can be chosen."""
+"""Programs whose workloads can be chosen one by one."""
 
 
 def bench(
     names: Sequence[str], *, quick: bool = False, rounds: int | None = None, file: str | None = None,
     workloads: Sequence[str] = (), add: bool = False,
 ) -> int:  # fmt: skip
-    """Run benchmarks, each in a process of its own; returns 0, 1 if one failed, or 2 if there are none to run.
+    """Run benchmarks, each in its own process; return 0, 1 if one failed, or 2 if there are none to run.
 
     Args:
         names: keys of `PROGRAMS`, or "all", which leaves out those of `APART`.
         quick: small sizes and few rounds.
         rounds: of each measurement; None: as many as each program makes.
         file: where the figures of all of them are written.
-        workloads: names, or parts of names, of what is measured; empty: everything.
+        workloads: names, or parts of names, of workloads; empty: all.
         add: to what the file has.
     """
     folder = programs()
@@ -112,7 +112,7 @@ def programs() -> Path | None:
 
 
 def compare(before: str, after: str, *, everything: bool = False) -> int:
-    """Print what moved by more than its noise between two files; returns 2 if one cannot be read, else 0.
+    """Print figures that moved by more than their noise between two files; return 2 if a file is unreadable, else 0.
 
     Args:
         everything: print what did not move, too.

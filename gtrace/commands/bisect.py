@@ -36,7 +36,7 @@ WAYS: dict[str, dict[str, str]] = {
 
 @attrs.frozen
 class Outcome:
-    """What a run of the script came to.
+    """The outcome of a run of the script.
 
     Attributes:
         code: its exit code.
@@ -151,7 +151,7 @@ def blamed(names: Sequence[str], right: Callable[[Collection[str]], bool]) -> li
 
 
 def list_mechanisms() -> int:
-    """Print the table of mechanisms; returns the exit code, 0."""
+    """Print the table of mechanisms; return the exit code, 0."""
     group = ""
     for one in MECHANISMS.values():
         if one.group != group:

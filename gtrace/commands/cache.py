@@ -1,4 +1,4 @@
-"""``gtrace cache``: what is kept on disk, why something is not used, and how to move or remove it."""
+"""``gtrace cache``: lists, explains, moves and removes compiled programs on disk."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DAMAGED = (
     ValueError, KeyError, EOFError, RuntimeError, OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
     lzma.LZMAError, GtraceError,
 )  # fmt: skip
-"""What reading one file of a damaged archive raises; RuntimeError: it is encrypted, or nested too deeply."""
+"""Exceptions from reading a file of a damaged archive; RuntimeError: it is encrypted, or nested too deeply."""
 
 
 def add_parser(commands: Any) -> None:
@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
 
 
 def command(options: argparse.Namespace) -> int:
-    """Run one of the commands; returns the exit code."""
+    """Run one of the commands; return the exit code."""
     store = artifacts.store
     if store is None:
         print("gtrace cache: nothing is kept on disk while GT_CACHE_SIZE or GT_BACKGROUND is 0.", file=sys.stderr)

@@ -23,7 +23,7 @@ from gtrace.version import __version__
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line; return the exit code.
 
     Args:
         argv: the arguments after the program's name; None: those of this process.

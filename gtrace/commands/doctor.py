@@ -36,7 +36,7 @@ from gtrace.version import __version__
 
 @attrs.frozen
 class Finding:
-    """What was found and, if that is not good, what to do.
+    """A finding and, if it is bad, advice.
 
     Attributes:
         good: None for a fact that is neither good nor bad.
@@ -52,7 +52,7 @@ _MARKS = {True: "[green]ok  [/]", False: "[red]FAIL[/]", None: "    "}
 
 
 def doctor() -> int:
-    """Print every finding; returns 1 if one is bad, else 0. Whatever a section raises is a finding too."""
+    """Print every finding; return 1 if one is bad, else 0. An exception of a section is a finding too."""
     console = Console(highlight=False, soft_wrap=True)
     bad = 0
     for section in _SECTIONS:

@@ -1,4 +1,4 @@
-"""What ``gtrace doctor`` says of this machine and process: versions, compilers, folders, settings, what is off.
+"""The facts that ``gtrace doctor`` prints: versions, compilers, folders, settings, disabled features.
 
 Each function yields lines. Only environment variables of gtrace, torch and its libraries are shown. Values are hidden
 if the name suggests a secret.
@@ -151,7 +151,7 @@ def variables() -> Iterator[str]:
 
 
 def switched_off() -> Iterator[str]:
-    """Yield what is off in this process, and why."""
+    """Yield the features that are off in this process, and why."""
     count = 0
     for name, feature in vars(torch_internals).items():
         if isinstance(feature, torch_internals.Feature) and not feature.available():

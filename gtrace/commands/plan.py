@@ -74,7 +74,7 @@ def plan(
 
 
 def check(path: str, script: str | None = None, page: str | None = None) -> int:
-    """Print the signals of a file; returns 0, or 2 if it has an error, which is printed with its line.
+    """Print the signals of a file; return 0, or 2 after an error, which is printed with its line.
 
     Args:
         script, page: what the user named besides, which is an error: nothing is run, and so there are no plans.

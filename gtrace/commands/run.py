@@ -24,7 +24,7 @@ from gtrace.observe import progress, table
 
 @attrs.frozen
 class Script:
-    """What is run as ``__main__``.
+    """The script or module that runs as ``__main__``.
 
     Attributes:
         name: as the user gave it: a path, or the name of a module.

@@ -34,11 +34,11 @@ GIVE_WAY = ("operations", "ops", "a call", "time", "signature", "calls/s")
 """Columns that are left out, one after another, where there is little room."""
 
 SILENT = f"does not answer within {PATIENCE:.0f} s: it is stopped, or inside one long call"
-"""What is said of a program that runs."""
+"""The message for a running program that does not answer."""
 
 
 def top(pid: int | None, *, interval: float, once: bool) -> int:
-    """Show a running program until it ends, or Ctrl-C; returns the exit code.
+    """Show a running program until it ends, or Ctrl-C; return the exit code.
 
     Args:
         pid: the process; None: the one of this user that was started last.

@@ -126,7 +126,7 @@ def _free_prefix(folder: Path, stem: str) -> Path:
 
 
 def _launch(files: TraceFiles, workers: int, script: str, args: Sequence[str], module: bool) -> int:
-    """Run the script in several processes, each of which writes a log, and put the logs together."""
+    """Run the script in several processes, each with a log, and merge the logs."""
     command = [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers", str(workers)]
     command += [*["-m"] * module, script, *args]
     process = subprocess.Popen(command)

@@ -15,7 +15,7 @@ from gtrace.observe.timeline import read_timelines
 
 
 def visualize(logs: Sequence[str], output: str) -> int:
-    """Write the timelines of logs to a file of the type that its suffix says; returns the exit code."""
+    """Write the timelines of logs to a file whose suffix sets its type; return the exit code."""
     try:
         timelines = read_timelines(logs)
         match Path(output).suffix:

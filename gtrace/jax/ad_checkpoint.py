@@ -14,7 +14,7 @@ checkpoint_policies = gt.checkpoint_policies
 
 
 class _Decision:
-    """What a policy says of a value."""
+    """The decision of a policy about a value."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -88,7 +88,7 @@ INSTEAD = {
     "jax.memory": "Arrays lie where jax.device_put puts them.",
     "jax.numpy.ufunc": "jnp.frompyfunc makes functions with these methods; ask callable(f).",
 }
-"""What to use for names that are left out."""
+"""Replacements for missing names."""
 
 DEFAULTS: dict[str, tuple[Any, ...]] = {
     "allow_int": (True,),
@@ -104,7 +104,7 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
 
 @attrs.frozen
 class Difference:
-    """What of JAX's parameters of a function is not there.
+    """The missing parameters of a JAX function.
 
     Attributes:
         refused: parameters that only their default is accepted for.

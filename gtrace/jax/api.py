@@ -86,13 +86,13 @@ def typeof(x: Any) -> Any:
 
 
 def block_until_ready(x: Any) -> Any:
-    """Compute all arrays of a pytree; returns it."""
+    """Compute all arrays of a pytree; return it."""
     gt.eval(x)
     return x
 
 
 def device_get(x: Any) -> Any:
-    """Return a pytree with NumPy arrays in the place of Arrays; arrays of keys stay."""
+    """Return a pytree with NumPy arrays in place of Arrays; arrays of keys stay."""
     return paths.map(lambda leaf: leaf.numpy() if type(leaf) is gt.Array else leaf, x)
 
 
@@ -202,7 +202,7 @@ class Shard:
 def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Any, arrays: Sequence[gt.Array], *, dtype: Any = None
 ) -> gt.Array:
-    """Return an array of parts, of which this process has one.
+    """Return an array whose parts processes hold; this process has one.
 
     Raises:
         ArgumentError: several parts.

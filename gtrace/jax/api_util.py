@@ -22,7 +22,7 @@ def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
 
 
 def debug_info(traced_for: str, fun: Any, args: Any, kwargs: Any, **options: Any) -> types.SimpleNamespace:
-    """Return a record of what is traced and why, for errors."""
+    """Return a record of the traced function and the reason, for errors."""
     return types.SimpleNamespace(traced_for=traced_for, func_src_info=getattr(fun, "__name__", str(fun)))
 
 

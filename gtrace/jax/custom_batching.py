@@ -32,7 +32,7 @@ class custom_vmap:  # noqa: N801 - JAX's name
         self.vmap_rule: Callable[..., Any] | None = None
 
     def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Keep the rule; returns it."""
+        """Keep the rule; return it."""
         self.vmap_rule = vmap_rule
         return vmap_rule
 

@@ -39,7 +39,7 @@ class CustomVJPPrimal:
 
 
 def custom_vjp_primal_tree_values(tree: Any) -> Any:
-    """Return a pytree with the values in the place of `CustomVJPPrimal` leaves."""
+    """Return a pytree with the values in place of `CustomVJPPrimal` leaves."""
     return gt.tree.map(lambda x: x.value, tree, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
 
 

@@ -33,7 +33,7 @@ class Device:
 
     @property
     def device_kind(self) -> str:
-        """What the device calls itself."""
+        """The name of the device."""
         return torch.cuda.get_device_name(self.id) if self.platform == "gpu" else "cpu"
 
     @property

@@ -18,7 +18,7 @@ INSTEAD = {
     "jax.experimental.stax": "Use jax.example_libraries.stax.",
     "jax.experimental.optimizers": "Use jax.example_libraries.optimizers.",
 }
-"""What to use for modules of JAX's that are left out."""
+"""Replacements for missing modules of JAX."""
 
 
 class _Loader(importlib.abc.Loader):

@@ -157,7 +157,7 @@ def is_tree_node(x: Any) -> bool:
 
 
 def flatten_one_level(x: Any) -> tuple[list[Any], Any]:
-    """Return the children of an inner node, and what is kept beside them.
+    """Return the children of an inner node, and its static data.
 
     Raises:
         ValueError: it is a leaf.
@@ -167,7 +167,7 @@ def flatten_one_level(x: Any) -> tuple[list[Any], Any]:
 
 
 def flatten_one_level_with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    """Return the children of an inner node with their keys, and what is kept beside them.
+    """Return the children of an inner node with their keys, and its static data.
 
     Raises:
         ValueError: it is a leaf.

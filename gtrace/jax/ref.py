@@ -107,7 +107,7 @@ def get(ref: Ref, idx: Any = ...) -> Array:
 
 
 def swap(ref: Ref, idx: Any, value: Any) -> Array:
-    """Assign to a cell; returns what was there."""
+    """Assign to a cell; return its old value."""
     before = ref[idx]
     ref[idx] = value
     return before

@@ -48,11 +48,11 @@ class PyTreeDef:
         return [PyTreeDef(child) for child in self.spec.children()]
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
-        """Return this structure with `inner` in the place of each leaf."""
+        """Return this structure with `inner` in place of each leaf."""
         return PyTreeDef(self.spec.compose(spec_of(inner)))
 
     def node_data(self) -> tuple[type, Any] | None:
-        """Return the class of the root, and what is kept beside its children; None for a leaf.
+        """Return the class of the root, and its static data; None for a leaf.
 
         >>> PyTreeDef(tree.structure({"a": 1})).node_data()
         (<class 'dict'>, ['a'])
@@ -123,7 +123,7 @@ def _text(spec: tree.TreeDef) -> str:
 
 
 def _root(spec: tree.TreeDef) -> str:
-    """Return the class of a node, and what is kept beside its children, as text."""
+    """Return the class of a node and its static data, as text."""
     kind, level = spec.type, spec.one_level()
     assert kind is not None and level is not None
     if spec.kind == _KIND.NAMEDTUPLE:

@@ -112,7 +112,7 @@ def _loop_shapes(arrays: list[Array], names: list[tuple[str, ...]]) -> list[tupl
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:
-    """Return `func1d` of each row of elements along `axis`, with its result's axes in the place of that axis.
+    """Return `func1d` of each row of elements along `axis`, with its result's axes in place of that axis.
 
     Args:
         func1d: a function of an Array of one dimension, mapped with `vmap`.

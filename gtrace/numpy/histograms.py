@@ -130,7 +130,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 
 def _bins(x: Array, edges: Array) -> Array:
-    """Return the bin of each element, the last of which holds its upper edge too; -1 outside, and for NaN."""
+    """Return the bin of each element, or -1 outside and for NaN. The last bin includes its upper edge."""
     x, edges = promote_arrays("histogram", x, edges)
     inside = ops.logical_and(ops.greater_equal(x, edges[0]), ops.less_equal(x, edges[-1]))
     places = ops.clip(

@@ -1,4 +1,4 @@
-"""What the array API asks a namespace about itself."""
+"""The array API's inspection of a namespace."""
 
 from __future__ import annotations
 

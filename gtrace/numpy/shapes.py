@@ -481,7 +481,7 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
 
 
 def refuse_inplace(op: str, inplace: bool) -> None:
-    """Refuse to change an array.
+    """Raise, because arrays cannot change.
 
     Raises:
         ArgumentError: it was asked for.

@@ -188,7 +188,7 @@ def _both(z: Array, a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _log_part(part: Array, rest: Array) -> Array:
-    """Return the logarithm of a probability; of one near 1 by the logarithm of what is left."""
+    """Return the logarithm of a probability; if it is near 1, by that of its complement."""
     small = part < math.log(0.5)
     return ops.where(small, part, log1mexp(neg(ops.where(small, -1.0, rest))))
 

@@ -1,4 +1,4 @@
-"""What the distributions share: location and scale, and the functions that follow from one another."""
+"""The base of distributions: location and scale, and functions derived from one another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _after(outer: Function, inner: Function | None) -> Function | None:
 
 
 def _logarithm(part: Function | None, rest: Function | None) -> Function | None:
-    """Return the logarithm of a probability; of one near 1 by what is left.
+    """Return the logarithm of a probability; if it is near 1, by its complement.
 
     It is computed in float64, because the logarithm of a number that underflows in the dtype itself is no large one.
     """

@@ -43,7 +43,7 @@ def map_coordinates(
     Args:
         coordinates: for each axis, the places along it; they broadcast.
         order: 0 takes the nearest element, 1 is linear between them.
-        mode: what is outside: "constant" (`cval`), "nearest", "wrap", "mirror" or "reflect".
+        mode: the values outside: "constant" (`cval`), "nearest", "wrap", "mirror" or "reflect".
 
     Raises:
         ArgumentError: another order or mode.

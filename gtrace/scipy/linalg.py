@@ -128,7 +128,7 @@ def solve(a: Any, b: Any, lower: bool = False, assume_a: str = "gen") -> Array:
     """Return x with a @ x == b.
 
     Args:
-        assume_a: "pos": positive definite, of which one half is read; anything else: any matrix.
+        assume_a: "pos": positive definite, and only one half is read; otherwise: any matrix.
         lower: which half.
     """
     return cho_solve(cho_factor(a, lower), b) if assume_a == "pos" else linalg.solve(a, b)

@@ -22,7 +22,7 @@ MAX_SEARCH = 30
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` found.
+    """The result of `minimize`.
 
     Attributes:
         x: the minimum.

@@ -14,7 +14,7 @@ __all__ = ["ModeResult", "mode", "rankdata", "sem"]
 
 
 class ModeResult(NamedTuple):
-    """What `mode` returns."""
+    """The result of `mode`."""
 
     mode: Array
     count: Array  # type: ignore[assignment] # SciPy's name, which hides the tuple's method

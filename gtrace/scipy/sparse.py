@@ -1,4 +1,4 @@
-"""Linear systems given by a function: conjugate gradients and their kin, under the names of SciPy's sparse algebra.
+"""Linear systems given by a function: conjugate gradients and related methods, with the names of SciPy.
 
 The derivative of a solution is that of the system, by one more solution, and not that of the steps.
 """

@@ -163,7 +163,7 @@ def stft(
         nfft: elements of the transforms; the rest is zeros.
         detrend: what to take off each stretch: "constant", "linear", a function, or False.
         return_onesided: of real signals, only the frequencies from 0 on.
-        boundary: what is added at both ends: "zeros", "even", "odd", "constant", or None.
+        boundary: the values added at both ends: "zeros", "even", "odd", "constant", or None.
         padded: add zeros at the end, so that the last stretch is full.
 
     Returns:
@@ -273,7 +273,7 @@ def istft(
     nfft: int | None = None, input_onesided: bool = True, boundary: bool = True, time_axis: int = -1,
     freq_axis: int = -2,
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Return the signals of which `stft` returns these transforms.
+    """Return the signals whose `stft` gives these transforms.
 
     Args:
         Zxx: array with frequencies on `freq_axis` and times on `time_axis`.

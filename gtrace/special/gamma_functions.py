@@ -1,4 +1,4 @@
-"""The gamma function and what is made of it: its logarithm, the derivatives of that, and the incomplete integrals."""
+"""The gamma function, its logarithm and derivatives, and the incomplete gamma functions."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     """Return 2F1(a, b; c; 1 - rest) for small `rest` (Abramowitz and Stegun, 15.3.6).
 
     Where c - a - b is close to an integer, the two terms have poles that cancel. There the function is interpolated
-    from its values at other c: the function is smooth, and so is what is interpolated.
+    from its values at other c: the function is smooth there.
     """
     gap = ops.subtract(ops.subtract(c, a), b)
     close = ops.less(ops.absolute(ops.subtract(gap, ops.stop_gradient(ops.round(gap)))), _NEAR_INTEGER)

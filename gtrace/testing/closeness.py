@@ -46,7 +46,7 @@ def assert_close(
 
     Args:
         actual: what was computed.
-        expected: what is right. A list of numbers may stand for one array. Python numbers have no dtype of their own.
+        expected: the correct result. A number list may stand for one array. Python numbers have no dtype of their own.
         what: what `actual` is, for the message.
         steps: how many roundings lead to an element, one after another. An operation has one, and an elementary
             function about four. A sum or a product of matrices has one for each term, or log2 of that if it is added in

@@ -12,7 +12,7 @@ from gtrace.core.base.events import CompileStarted, Loaded, Recompiling, bus
 
 @attrs.define
 class Compiles:
-    """What was compiled while a `count_compiles` block ran; it goes on counting until the block ends.
+    """The compilations during a `count_compiles` block, which it counts until the block ends.
 
     Attributes:
         signatures: of the programs that a compile began of, here or in the worker.

@@ -72,7 +72,7 @@ def graphs(
         smooth: draw float64 programs whose derivatives exist everywhere and stay moderate.
         continuous: leave out operations whose results jump where their floating operands hardly change, so that
             results of different roundings can be compared.
-        control: draw loops and branches too; of a smooth program, those that have a gradient.
+        control: draw loops and branches too; for a smooth program, only differentiable ones.
 
     >>> import gtrace as gt
     >>> from hypothesis import given

@@ -48,7 +48,7 @@ class Unfinished:
         self.inputs = self.used = len(self.avals)
 
     def add(self, name: str, ins: Sequence[Operand], params: Params = ()) -> int:
-        """Append a node; returns its value."""
+        """Append a node; return its value."""
         kinds = tuple(self.kind(x) for x in ins)
         node = Node(REGISTRY[name].instr(params, kinds), tuple(ins), self.used)
         self.nodes.append(node)
@@ -58,7 +58,7 @@ class Unfinished:
         return node.out
 
     def add_all(self, name: str, ins: Sequence[Operand], params: Params) -> list[int]:
-        """Append a node with several results and those that take them out; returns their values."""
+        """Append a node with several results, and their projections; return their values."""
         kinds = tuple(self.kind(x) for x in ins)
         whole = Node(REGISTRY[name].instr(params, kinds), tuple(ins), self.used)
         self.nodes.append(whole)

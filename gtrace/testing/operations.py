@@ -1,4 +1,4 @@
-"""What every operation gets checked for being declared: `check_op` walks one, and each part is a function.
+"""The checks of every declared operation: `check_op` runs them all, and each is a function.
 
 The material is the declaration's: samples, error samples, reference, rules. A part that does not apply to an operation
 passes.

@@ -45,11 +45,11 @@ all_checks = automatic_checks | user_checks
 
 @attrs.frozen(repr=False, eq=False)
 class Error:
-    """What the checks of a call found; a pytree, whose arrays say for each check whether it failed.
+    """The results of a call's checks: a pytree whose arrays tell for each check whether it failed.
 
     Attributes:
         failed: booleans; with axes in front, for each example of a batch.
-        values: what is put into the texts.
+        values: the values for the texts.
         texts: to format, with where the values go: their places and names.
     """
 

@@ -18,7 +18,7 @@ __all__ = ["BCOO", "bcoo_fromdense", "bcoo_todense"]
 
 
 class BCOO:
-    """A matrix of which some elements are stored; the others are zero, and several for one place add up.
+    """A matrix that stores some elements. The others are zero, and several elements at one index are added.
 
     Args:
         args: the elements, of shape (n,), and their places, integers of shape (n, 2).

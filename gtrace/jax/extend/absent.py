@@ -15,7 +15,7 @@ from gtrace.core.trace.record import thread
 
 
 def refuse(name: str) -> NoReturn:
-    """Refuse the use of JAX's intermediate representation.
+    """Raise, because JAX's intermediate representation is not supported.
 
     Raises:
         ArgumentError: always.

@@ -1,4 +1,4 @@
-"""Of ``jax.interpreters.partial_eval``, the run of a function of which some arguments are known, as flax uses it."""
+"""``jax.interpreters.partial_eval``: runs a function with some known arguments, as flax does."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class PartialVal(NamedTuple):
 def trace_to_jaxpr_nounits(
     fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool = False
 ) -> tuple[None, list[PartialVal], list[Any]]:
-    """Run a function of which some arguments are known; what depends on these alone has a value.
+    """Run a function with some known arguments; results that depend on these alone have values.
 
     Returns:
-        None in the place of JAX's program; the results; no constants.
+        None in place of JAX's program; the results; no constants.
 
     >>> from gtrace.jax.extend.linear_util import wrap_init
     >>> given = [PartialVal.unknown(gt.ShapeDtypeStruct((2,), "float32")), PartialVal.known(gt.ones(2))]

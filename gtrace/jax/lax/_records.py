@@ -89,7 +89,7 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Do nothing: what is not returned is not computed."""
+    """Do nothing, because unused values are not computed."""
 
 
 def pcast(x: Any, axis_name: Any = None, *, to: Any = None) -> Any:

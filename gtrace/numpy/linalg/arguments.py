@@ -49,7 +49,7 @@ def finite_alone(function: Callable[[Array], Sequence[Array]], x: Array, read: A
     So one such matrix leaves the others of a batch as they are.
 
     Args:
-        read: the elements that the function reads, with anything finite in the place of the others; None: all of x.
+        read: the elements that the function reads, with finite values for the others; None: all of x.
     """
     known = ops.all(ops.isfinite(x if read is None else read), (-2, -1), keepdims=True)
     results = function(ops.where(known, x, 0.0))

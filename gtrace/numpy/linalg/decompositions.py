@@ -134,7 +134,7 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     Those of U, and of Vh, exist only with ``full_matrices=False``, or for square matrices.
 
     Args:
-        hermitian: the matrices are Hermitian, of which the lower half is read.
+        hermitian: the matrices are Hermitian, and only the lower half is read.
 
     >>> import gtrace as gt
     >>> gt.linalg.svd(gt.array([[3., 0.], [0., -2.]])).S
@@ -182,7 +182,7 @@ def svdvals(x: Any, /) -> Array:
 
 
 def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
-    """Return eigenvalues and eigenvectors of Hermitian matrices, of which one half is read.
+    """Return eigenvalues and eigenvectors of Hermitian matrices; only one half is read.
 
     Derivatives of eigenvectors are those of one choice of signs; they exist where the eigenvalues differ.
 

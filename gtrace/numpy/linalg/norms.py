@@ -133,7 +133,7 @@ def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: An
 
     Args:
         tol: the bound, one or one for each matrix.
-        hermitian: the matrices are Hermitian, of which the lower half is read.
+        hermitian: the matrices are Hermitian, and only the lower half is read.
         rtol: the bound as a part of the largest singular value; by default the machine epsilon times the larger size
             of the matrix.
 

@@ -70,7 +70,7 @@ def _system(name: str, a: Any, b: Any, square: bool = True) -> tuple[Array, Arra
 def solve_triangular(
     a: Any, b: Any, /, trans: int | str = 0, lower: bool = False, unit_diagonal: bool = False
 ) -> Array:
-    """Return x with a @ x == b for triangular matrices, of which the other half is not read.
+    """Return x with a @ x == b for triangular matrices; the other half is not read.
 
     Args:
         a: (..., n, n).
@@ -122,7 +122,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     Args:
         rcond, rtol: two names of the bound, a number or one for each matrix; by default the machine epsilon times the
             larger size of the matrix.
-        hermitian: the matrices are Hermitian, of which the lower half is read.
+        hermitian: the matrices are Hermitian, and only the lower half is read.
 
     Raises:
         ArgumentError: both are given.
