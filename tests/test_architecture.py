@@ -358,7 +358,6 @@ def test_a_decision_by_name_is_found(code):
         assert not decisions_by_name(ast.parse(allowed))
 
 
-
 # -- the picture, and the table of states
 
 

@@ -85,8 +85,8 @@ def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) ->
 
 
 scatter_op = define(
-    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, indices=True, shape=same_kind, vjp=_scatter_vjp, batch=_scatter_batch,
-    unsigned=_scatter_bits,
+    "scatter_reduce", _scatter_impl, params=("mode",), arity=3, indices=True, shape=same_kind, vjp=_scatter_vjp,
+    batch=_scatter_batch, unsigned=_scatter_bits,
     samples=lambda: [Sample((uniform(0.5, 2, 5), numpy.array([0, 3, 3]), uniform(0.5, 2, 3, seed=1), name))
                      for name in ("multiply", "min", "max")]
     + [Sample((numpy.ones(3), numpy.array([0, 2, 2, 0, 2, 2]), numpy.array([0.0, 0.0, 2, 3, 0, 5]), "multiply"))],
