@@ -1,13 +1,14 @@
-"""What each mechanism of gtrace gains: whole runs with everything on, and with one mechanism off.
+"""What each mechanism of gtrace gains: the steps of a program with everything on, and with one mechanism off.
 
-    python benchmarks/ablation.py [--program WORD ...] [--mechanism NAME ...] [--rounds 3] [--json FILE] [--page FILE]
+    python benchmarks/ablation.py [--program WORD ...] [--mechanism NAME ...] [--rounds 15] [--json FILE] [--page FILE]
 
-A program is a training run of models.py, modules.py or handwritten.py, or many calls of a program of peers.py. Its
-first run says which mechanisms it uses. Each of them is then switched off by itself (GT_DISABLE), and the run with
-everything on comes again before each. Every run is a process of its own: "cold" with empty caches of compiled code,
-then "warm" with those of the cold run. The figure is the seconds without a mechanism divided by those with it.
+A program is a training loop of models.py, modules.py or handwritten.py, or calls of a program of peers.py. A process
+with everything on says which mechanisms it uses. Each of them gets a process that goes without it (GT_DISABLE), with
+empty caches. They all run until nothing is left to compile. Then they take turns of a tenth of a second, round after
+round, so that what else slows the machine slows them alike. A sample is the median step without a mechanism divided by
+the median step with it, in one round. A second process with everything on shows the noise.
 
-`--page` writes the table from a file of figures: the lines of code of a mechanism, the program that gains most, and the
+`--page` writes the table from files of figures: the lines of code of a mechanism, the program that gains most, and the
 geometric mean over all programs. Those that do not use it count as 1.
 """
 
@@ -15,14 +16,15 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import math
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 import handwritten
@@ -32,16 +34,22 @@ import peers
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.bench.libraries import available
-from gtrace.bench.processes import child
+from gtrace.bench.libraries import UNDECORATED, available
+from gtrace.bench.processes import start
 from gtrace.bench.results import BenchmarkError, Figure, Run, load, parser, report, rounds
 from gtrace.core.base.mechanisms import MECHANISMS, Mechanism
+from gtrace.core.runtime.worker.client import worker
 
 FOLDER = Path(__file__).resolve().parent
 PACKAGE = Path(gt.__file__).resolve().parent
-STEPS = 120
-CALLS = 300
-"""Calls of a program of peers.py."""
+TURN = 0.1
+"""Seconds of a turn."""
+SETTLING = 4.0
+"""Seconds of steps before the first turn, and at most so many for the worker after each of four parts."""
+TOGETHER = 12
+"""Processes that take turns at a time."""
+NOISE = "noise"
+"""The side of a second process with everything on."""
 
 
 @attrs.frozen
@@ -49,85 +57,136 @@ class Program:
     """A program to time.
 
     Attributes:
-        name: of its figures.
-        file: in benchmarks/, which runs it as a child.
-        arguments: of the child.
+        family: the file in benchmarks/ that has it.
+        name: within its file.
+        side: how gtrace runs it: "gtrace" for undecorated, or "gt.jit, wait=True".
     """
 
+    family: str
     name: str
-    file: str
-    arguments: tuple[object, ...]
+    side: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.family} {self.name}, {self.side}"
+
+
+JITTED = "gt.jit, wait=True"
 
 
 def programs(quick: bool) -> list[Program]:
     """Return the programs that are timed."""
-    steps = 4 if quick else STEPS
-    found = [Program(f"models {name}", "models.py", ("gtrace", name, steps, int(quick), 6)) for name in models.MODELS]
-    found += [Program(f"modules {name}", "modules.py", ("gtrace", name, steps, int(quick))) for name in modules.MODELS]
-    found += [
-        Program(f"handwritten {name}", "handwritten.py", ("gtrace", name, steps, int(quick)))
-        for name in handwritten.PROGRAMS
-    ]
-    found += [
-        Program(f"peers {one.name}, {side}", "ablation.py", (one.name, side, int(quick)))
-        for one in peers.programs(quick)
-        for side in ("gt.jit", "gtrace")
-    ]
+    found = [Program("models", name, side) for name in models.MODELS for side in ("gtrace", JITTED)]
+    found += [Program("modules", name, "gtrace") for name in modules.MODELS]
+    found += [Program("handwritten", name, "gtrace") for name in handwritten.PROGRAMS]
+    found += [Program("peers", one.name, side) for one in peers.programs(quick) for side in ("gtrace", JITTED)]
     return found
 
 
-def run_peer(name: str, side: str, quick: bool) -> dict[str, Any]:
-    """Call a program of peers.py many times; returns the seconds of the calls."""
-    (contestant,), _ = available([side])
-    workload = next(one for one in peers.programs(quick) if one.name == name)
-    args = tree.map(contestant.convert, workload.arrays())
-    start = time.perf_counter()
-    function = workload.function(contestant)
-    seconds = []
-    for _ in range(3 if quick else CALLS):
-        contestant.wait(function(*args))
-        now = time.perf_counter()
-        seconds.append(now - start)
-        start = now
-    return {"seconds": seconds}
+def step_of(program: Program, quick: bool) -> Callable[[], object]:
+    """Return what runs a step of a program in this process."""
+    if program.family == "models":
+        made = models.model(program.name, 2 if quick else 6, quick)
+        arrays = made.parameters(), made.data()
+        return models.functional(program.side, lambda lib: models.training_step(lib, made.loss), arrays)
+    if program.family == "modules":
+        return modules.gtrace_step(*modules.made(program.name, quick))
+    if program.family == "handwritten":
+        return handwritten.step_of(program.side, program.name, quick)()
+    (side,), _ = available(["gt.jit" if program.side == JITTED else UNDECORATED.name])
+    workload = next(one for one in peers.programs(quick) if one.name == program.name)
+    args, function = tree.map(side.convert, workload.arrays()), workload.function(side)
+    return lambda: side.wait(function(*args))
 
 
-def whole_run(program: Program, folder: str, off: str) -> float:
-    """Return the seconds of a run."""
-    variables = {"GT_DISABLE": off, "GT_MECHANISM_LOG": f"{folder}/mechanisms"}
-    return float(sum(child(str(FOLDER / program.file), program.arguments, folder, **variables)["seconds"]))
+def take_turns(program: Program, quick: bool) -> None:
+    """Run steps whenever the parent asks for some seconds of them, and print how long each took."""
+    step = step_of(program, quick)
+    for line in sys.stdin:
+        if line.strip() == "worker":
+            worker.wait(SETTLING)
+            print("[]", flush=True)
+            continue
+        seconds, end = [], time.perf_counter() + float(line)
+        while not seconds or time.perf_counter() < end:
+            began = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - began)
+        print(json.dumps(seconds), flush=True)
 
 
-def cold_and_warm(program: Program, off: str) -> tuple[dict[str, float], list[str]]:
-    """Return the seconds of a run with empty caches and of one after it, and the mechanisms that they used."""
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = {caches: whole_run(program, folder, off) for caches in ("cold", "warm")}
-        log = Path(folder) / "mechanisms"
-        used = set(log.read_text(encoding="utf-8").split()) if log.exists() else set()
-    return seconds, [name for name in MECHANISMS if name in used]
+class Variant:
+    """A process that runs a program without a mechanism, or with all."""
+
+    def __init__(self, program: Program, off: str, quick: bool, stack: contextlib.ExitStack) -> None:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        self.name, self._log = off, Path(folder) / "mechanisms"
+        arguments = [program.family, program.name, program.side, str(int(quick))]
+        variables = {"GT_DISABLE": "" if off == NOISE else off, "GT_MECHANISM_LOG": str(self._log)}
+        self._process = start(str(FOLDER / "ablation.py"), arguments, folder, **variables)
+        stack.callback(self._end)
+
+    def _end(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+    def ask(self, what: str) -> list[float]:
+        """Return the seconds of the steps of a turn."""
+        with contextlib.suppress(BrokenPipeError):
+            print(what, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise BenchmarkError(f"A process without {self.name or 'nothing'} ended:\n{self._process.stderr.read()}")
+        return list(json.loads(answer))
+
+    def settle(self, quick: bool) -> None:
+        """Run until nothing is left to compile."""
+        for _ in range(1 if quick else 4):
+            self.ask("0" if quick else str(SETTLING / 4))
+            self.ask("worker")
+
+    def used(self) -> list[str]:
+        """Return the mechanisms that it used."""
+        names = set(self._log.read_text(encoding="utf-8").split()) if self._log.exists() else set()
+        return [name for name in MECHANISMS if name in names]
+
+
+def compare(program: Program, wanted: Sequence[str], options: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the samples of each mechanism that a program uses."""
+    found: dict[str, list[float]] = {}
+    with contextlib.ExitStack() as stack:
+        base = Variant(program, "", options.quick, stack)
+        base.settle(options.quick)
+        names = [name for name in base.used() if not wanted or name in wanted]
+        for first in range(0, len(names), TOGETHER):
+            with contextlib.ExitStack() as group:
+                variants = [
+                    Variant(program, name, options.quick, group)
+                    for name in [NOISE, *names[first : first + TOGETHER]]
+                ]  # fmt: skip
+                for one in variants:
+                    one.settle(options.quick)
+                for _ in range(rounds(options)):
+                    known = statistics.median(base.ask(str(TURN)))
+                    for one in variants:
+                        found.setdefault(one.name, []).append(statistics.median(one.ask(str(TURN))) / known)
+    return found
 
 
 def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
     chosen = [
         one for one in programs(options.quick)
-        if not options.program or any(word in one.name for word in options.program)
+        if not options.program or any(word in one.title for word in options.program)
     ]  # fmt: skip
     if not chosen:
         raise BenchmarkError(f"expected words of programs, got {', '.join(options.program)}: there is none.")
     figures = []
     for program in chosen:
-        _, used = cold_and_warm(program, "")
-        names = [name for name in used if not options.mechanism or name in options.mechanism]
-        ratios: dict[tuple[str, str], list[float]] = {}
-        for _ in range(rounds(options)):
-            for name in names:
-                (with_it, _), (without, _) = cold_and_warm(program, ""), cold_and_warm(program, name)
-                for caches, seconds in with_it.items():
-                    ratios.setdefault((name, caches), []).append(without[caches] / seconds)
-        print(f"measured: {program.name}, {len(names)} mechanisms", file=sys.stderr, flush=True)
-        figures += [
-            Figure(f"{program.name}, {caches}", name, tuple(samples), "x") for (name, caches), samples in ratios.items()
-        ]
+        began = time.perf_counter()
+        found = compare(program, options.mechanism, options)
+        figures += [Figure(program.title, name, tuple(samples), "x") for name, samples in found.items()]
+        shown = ", ".join(f"{name} {statistics.median(samples):.2f}" for name, samples in found.items())
+        print(f"{program.title}, {time.perf_counter() - began:.0f} s: {shown}", file=sys.stderr, flush=True)
     return figures, []
 
 
@@ -153,33 +212,35 @@ def page(runs: Sequence[Run]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|"
     for run in runs:
         processor = run.machine.get("processor", "unknown")
-        names = {figure.workload for figure in run.figures}
+        noise = {figure.workload: figure.median for figure in run.figures if figure.side == NOISE}
         for one in MECHANISMS.values():
             found = [figure for figure in run.figures if figure.side == one.name]
             if not found:
                 yield f"| `{one.name}` | {lines_of(one)} | 0 | | | | {processor} |"
                 continue
             best = max(found, key=lambda figure: figure.median)
-            mean = math.exp(sum(math.log(figure.median) for figure in found) / len(names))
+            mean = math.exp(sum(math.log(figure.median) for figure in found) / len(noise))
             yield (
-                f"| `{one.name}` | {lines_of(one)} | {len({f.workload.rpartition(',')[0] for f in found})} |"
-                f" {best.workload} | {best.median:.2f} (noise {best.noise:.2f}) | {mean:.3f} | {processor} |"
+                f"| `{one.name}` | {lines_of(one)} | {len(found)} | {best.workload} |"
+                f" {best.median:.2f} (noise {noise[best.workload]:.2f}) | {mean:.3f} | {processor} |"
             )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = parser(__doc__, 3)
+    options = parser(__doc__, 15)
     options.add_argument("--program", metavar="WORD", nargs="+", default=[], help="names that contain one of these")
     options.add_argument("--mechanism", metavar="NAME", nargs="+", default=[], choices=MECHANISMS, help="only these")
-    options.add_argument("--page", metavar="FILE", help="print the table of this file of figures, and measure nothing")
-    options.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    options.add_argument(
+        "--page", metavar="FILE", nargs="+", help="print the table of these figures, and measure nothing"
+    )
+    options.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     given = options.parse_args(argv)
     if given.child:
-        name, side, quick = given.child
-        print(json.dumps(run_peer(name, side, bool(int(quick)))))
+        *program, quick = given.child
+        take_turns(Program(*program), bool(int(quick)))
         return
     if given.page:
-        print("\n".join(page([run for run in load(given.page) if run.program == "ablation"])))
+        print("\n".join(page([run for file in given.page for run in load(file) if run.program == "ablation"])))
         return
     report("ablation", given, measure)
 

@@ -12,11 +12,9 @@ import gtrace as gt
 from gtrace.core.backends.interpreter import call_plan as schedules
 from gtrace.core.backends.interpreter.call_plan import plan_calls, reusable
 from gtrace.core.backends.interpreter.interpreter import bound_impl, interpreter
-from gtrace.core.ir.edit import lift_scalars
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import Op
 from gtrace.core.ir.rules import Rules
-from gtrace.core.passes.canonical import canonicalize
 from gtrace.testing import arguments, assert_close, graphs
 
 ALWAYS, NEVER = 0, 1 << 60
@@ -70,43 +68,6 @@ def test_memory_is_used_again():
     # a view, or another use later on, keeps it from being written over
     graph = gt.make_graph(lambda x: ((y := x * 2).T + 1, y * 3))(x)
     assert reusable(graph, plan_calls(graph)) == {}
-
-
-def test_steps_of_parameters_are_one_call_and_are_rounded_alike_however_the_rate_is_given():
-    w, g = gt.random.normal(gt.random.key(0), (40, 30)), gt.random.normal(gt.random.key(1), (40, 30))
-    form = canonicalize(gt.make_graph(lambda w, g: (w * 0.999 - g * 0.1, 0.2 * g + w))(w, g))
-    graph, given = form.graph, [w, g]
-    assert {step.factor for step in plan_calls(graph)} == {None, 0.1, 0.2}
-    numbers = [x.value for node in graph.nodes for x in node.ins if not isinstance(x, int)]
-    opened = lift_scalars(graph, [[0], [1], [2]])
-    assert sorted(len(step.ins) for step in plan_calls(opened)) == [2, 3, 3]
-    tensors = [given[k].to_torch() for k in form.inputs]
-    rates = [torch.tensor(x) for x in numbers]
-    merged = interpreter(graph)(tensors)
-    for other in (
-        interpreter(opened)(tensors + rates),
-        run(graph, tensors, ALWAYS),
-        run(opened, tensors + rates, ALWAYS),
-    ):
-        for a, b in zip(merged, other, strict=True):
-            np.testing.assert_array_equal(a.numpy(), b.numpy())
-    a, b = (x.numpy().astype(np.float64) for x in (w, g))
-    first, second = (merged[k].numpy() for k in form.outputs)
-    np.testing.assert_allclose(first, 0.999 * a - 0.1 * b, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(second, 0.2 * b + a, rtol=1e-5, atol=1e-6)
-
-
-def test_products_that_are_needed_otherwise_and_those_that_broadcast_stay():
-    def names(f, *arrays):
-        return [step.node.op.name for step in plan_calls(canonicalize(gt.make_graph(f)(*arrays)).graph)]
-
-    w, row = gt.ones((4, 3)), gt.ones(3)
-    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1 + 1), w, 2 * w)) == ["add", "mul", "sub"]
-    assert sorted(names(lambda w, g: (w - g * 0.1, g * 0.1), w, 2 * w)) == ["mul", "sub"]
-    assert sorted(names(lambda w, g: w - g * 0.1, w, row)) == ["mul", "sub"]
-    assert sorted(names(lambda w, g: g * 0.1 - w, w, 2 * w)) == ["mul", "sub"]
-    assert sorted(names(lambda w, g: w - g // 2 * 2, gt.arange(3), gt.arange(3))) == ["floor_divide", "mul", "sub"]
-    assert names(lambda w, g: w - g * 0.1, w, 2 * w) == ["sub"]
 
 
 def test_what_torch_refuses_names_the_operation_and_a_bug_of_its_own_code_comes_out():
@@ -171,21 +132,6 @@ def test_what_torch_refuses_with_debug_nans_is_an_execution_error(jitted):
         with pytest.raises(gt.ExecutionError, match=r"\[debug_nans\] expected values.*ZeroDivisionError"):
             f(a, b).tolist()
         assert f(a, gt.array([2, 3])).tolist() == [2, 2]
-
-
-@pytest.mark.parametrize("shape", [(64, 96, 2), (3, 64, 64), (32, 2, 64, 4), (1 << 13, 3)])
-@pytest.mark.parametrize("name", ["sum", "mean"])
-@pytest.mark.parametrize("keepdims", [False, True])
-def test_sums_over_short_axes_are_torchs(shape, name, keepdims):
-    """Arrays along axes of a few elements are added; infinities and NaNs stay where they are."""
-    x = torch.randn(shape, dtype=torch.float64)
-    x.view(-1)[0], x.view(-1)[-1] = torch.inf, torch.nan
-    axes = tuple(k for k, n in enumerate(shape) if n <= 4)
-    graph = gt.make_graph(lambda x: getattr(gt, name)(x, axis=axes, keepdims=keepdims))(gt.array(x))
-    (got,) = interpreter(graph)([x])
-    expected = getattr(x, name)(axes, keepdim=keepdims)
-    assert got.shape == expected.shape and got.is_contiguous() == expected.is_contiguous()
-    assert_close(got, expected)
 
 
 @pytest.mark.parametrize("repeats", [2, 3, 4, 5])

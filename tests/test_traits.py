@@ -9,7 +9,6 @@ import torch
 import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import bound_impl, direct_impl
 from gtrace.core.ir.op import REGISTRY, Op
-from gtrace.testing import assert_close
 
 
 def having(trait):
@@ -75,11 +74,10 @@ def test_operands_of_free_operations_are_no_larger(op):
         assert not out.numel() or all(x.nbytes <= node.instr.aval.nbytes for x in operands)
 
 
-@having(lambda op: op.scales)
-def test_scales_is_the_torch_functions_alpha(op):
-    for _, (x, y), _ in runs(op):
-        if x.is_floating_point():
-            assert_close(op.impl(x, y, alpha=2.5), op.impl(x, 2.5 * y))
+@having(lambda op: op.sum)
+def test_sum_is_linear_in_both_operands(op):
+    for _, (x, y), out in runs(op):
+        np.testing.assert_array_equal(op.impl(x, torch.zeros_like(y)), op.impl(out, op.impl(torch.zeros_like(x), y)))
 
 
 @having(lambda op: op.product)

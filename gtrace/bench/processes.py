@@ -41,7 +41,24 @@ def children(file: str, arguments: Sequence[object], folder: str | Path, count: 
     return _run([*launcher, file, "--child", *map(str, arguments)], folder, {})
 
 
+def start(file: str, arguments: Sequence[object], folder: str | Path, **variables: str) -> subprocess.Popen[str]:
+    """Start a process as `child` does, which reads and prints lines as long as its parent asks."""
+    command = [sys.executable, "-W", "ignore", file, "--child", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=_variables(folder) | variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+    )  # fmt: skip
+
+
 def _run(arguments: Sequence[str], folder: str | Path, variables: Mapping[str, str]) -> Any:
+    command = [sys.executable, "-W", "ignore", *arguments]
+    done = subprocess.run(command, env=_variables(folder) | dict(variables), capture_output=True, text=True)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(arguments)} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _variables(folder: str | Path) -> dict[str, str]:
     root = str(Path(gtrace.__file__).resolve().parent.parent)
     caches = {
         "GT_CACHE_DIR": f"{folder}/gtrace", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
@@ -49,11 +66,7 @@ def _run(arguments: Sequence[str], folder: str | Path, variables: Mapping[str, s
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")])),
     }  # fmt: skip
-    command = [sys.executable, "-W", "ignore", *arguments]
-    done = subprocess.run(command, env=environment() | caches | dict(variables), capture_output=True, text=True)
-    if done.returncode:
-        raise BenchmarkError(f"{' '.join(arguments)} failed:\n{done.stderr}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return environment() | caches
 
 
 def age() -> float:

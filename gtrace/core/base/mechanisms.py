@@ -185,14 +185,6 @@ ADAM_UPDATE = _mechanism(
     "adam_update", _INTERPRETER, "an update by Adam or AdamW is torch's fused kernel",
     "core/passes/optimizer_updates",
 )  # fmt: skip
-KERNEL_GRADIENTS = _mechanism(
-    "kernel_gradients", _INTERPRETER, "derivatives of tanh, sigmoid, silu and softmax, and clamps, are one call",
-    "core/passes/kernel_gradients",
-)  # fmt: skip
-MULTIPLY_ADD = _mechanism(
-    "multiply_add", _INTERPRETER, "a product with a number and the sum it is for are one call",
-    "core/backends/interpreter/call_plan:plan_calls",
-)  # fmt: skip
 MEMORY_REUSE = _mechanism(
     "memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more",
     "core/backends/interpreter/call_plan:reusable",
@@ -200,10 +192,6 @@ MEMORY_REUSE = _mechanism(
 DIRECT_CALLS = _mechanism(
     "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it",
     "core/backends/interpreter/interpreter:direct_impl",
-)  # fmt: skip
-SHORT_AXES = _mechanism(
-    "short_axes", _INTERPRETER, "sums over axes of two to four elements are additions",
-    "core/backends/interpreter/short_axes",
 )  # fmt: skip
 ROW_INDEXING = _mechanism(
     "row_indexing", _INTERPRETER, "rows at integer places are read and added by torch's kernels for rows",
@@ -228,10 +216,6 @@ LSTM_KERNEL = _mechanism(
 
 # Inductor
 _INDUCTOR = "Inductor"
-RECIPROCALS = _mechanism(
-    "reciprocals", _INDUCTOR, "rows are multiplied by a reciprocal where they would be divided",
-    "core/backends/inductor/divisions",
-)  # fmt: skip
 SMALL_MATMULS = _mechanism(
     "small_matmuls", _INDUCTOR, "small matmuls of known sizes are C++ of ours",
     "core/backends/inductor/matmul core/backends/native/product.h",
@@ -244,18 +228,6 @@ POOLING_KERNEL = _mechanism(
     "pooling_kernel", _INDUCTOR, "the gradient of max pooling is C++ of ours",
     "core/backends/inductor/pooling core/backends/native/pooling.h",
 )  # fmt: skip
-HOISTED_ROWS = _mechanism(
-    "hoisted_rows", _INDUCTOR, "what is equal along a row is computed before the loop",
-    "core/backends/inductor/kernels:_without_fixed,_rewritten",
-)  # fmt: skip
-DIVIDED_SUMS = _mechanism(
-    "divided_sums", _INDUCTOR, "a sum adds into four vectors",
-    "core/backends/inductor/kernels:_divided",
-)  # fmt: skip
-OWN_EXP = _mechanism(
-    "own_exp", _INDUCTOR, "exp is a function of ours with AVX-512",
-    "core/backends/inductor/kernels:faster",
-)  # fmt: skip
 SHARED_BODIES = _mechanism(
     "shared_bodies", _INDUCTOR, "repeated expressions of a kernel are removed early",
     "core/backends/inductor/loop_bodies",
@@ -263,13 +235,6 @@ SHARED_BODIES = _mechanism(
 SHORT_BUILD = _mechanism(
     "short_build", _INDUCTOR, "a library is built without AOTInductor's model",
     "core/backends/inductor/launcher",
-)  # fmt: skip
-
-# native code
-_NATIVE = "Native code"
-NARROWING = _mechanism(
-    "narrowing", _NATIVE, "only the parts of an array that are read are computed",
-    "core/backends/native/narrowing",
 )  # fmt: skip
 
 # mended faults of libraries

@@ -45,7 +45,7 @@ class Declaration:
             elementwise operation; the result of another one is strong.
         fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
         product: it is x * y, element by element.
-        scales: it is x + y or x - y, and its `impl` takes a number `alpha` that multiplies y.
+        sum: it is x + y or x - y, element by element.
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
         contraction: for a sum of products, as of matrices, which is expensive to recompute: a function of (operands'
             avals, result's aval, **attributes) that returns how many products it adds up.
@@ -84,7 +84,7 @@ class Declaration:
     keeps: slice | None = None
     fresh: bool | Callable[[tuple[Aval, ...], Aval], bool] = False
     product: bool = False
-    scales: bool = False
+    sum: bool = False
     constant: bool = False
     contraction: Callable[..., int] | None = None
     view: bool | Callable[..., bool] = False

@@ -59,13 +59,13 @@ neg = unary(
 )  # fmt: skip
 add = binary(
     "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    algebraic=True, commutative=True, scales=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
+    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
     partials=(lambda x, y, out: 1, lambda x, y, out: 1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.add,
 )  # fmt: skip
 subtract = binary(
     "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    algebraic=True, scales=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
+    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
     partials=(lambda x, y, out: 1, lambda x, y, out: -1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
 )  # fmt: skip

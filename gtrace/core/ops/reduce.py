@@ -11,7 +11,6 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.backends.interpreter.short_axes import short_mean, short_sum
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval
@@ -64,12 +63,10 @@ def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return reduce
 
 
-def _direct(method: Callable[..., torch.Tensor], short: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Return the `Rules.direct` of a reduction: a call of this method, or the function that `short` returns."""
+def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """Return the `Rules.direct` of a reduction: a call of this method."""
 
     def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-        if short is not None and (found := short(avals[0], axes, keepdims)) is not None:
-            return found
         if len(axes) == len(avals[0].shape) and axes and not keepdims and avals[0].dtype is not torch.uint8:
             return method
         if len(axes) != 1 or avals[0].dtype is torch.uint8:
@@ -129,13 +126,13 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum, short_sum), params=_PARAMS, fresh=True,
+    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
     shape=reduced_shape, linear=True, factors=reduction("sum"), batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean, short_mean), params=_PARAMS,
+    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean), params=_PARAMS,
     shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"), factors=reduction("mean"),
     samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip

@@ -11,7 +11,6 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.backends.interpreter.short_axes import short_sum_to
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval
@@ -445,7 +444,7 @@ def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray
 
 sum_to = define(
     "sum_to", lambda x, shape: x.sum_to_size(shape), fresh=_sum_to_fresh,
-    direct=lambda avals, shape: (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else short_sum_to(avals[0], shape),
+    direct=lambda avals, shape: (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else None,
     params=("shape",), vjp=_sum_to_vjp, linear=True, factors=summed_to,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],

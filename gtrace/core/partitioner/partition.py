@@ -370,7 +370,7 @@ class Partitioner:
             return ()
         if op.product or rules.multilinear:
             return axes if len(summands) == 1 else ()
-        linear = range(len(node.ins)) if rules.linear is True or op.scales else rules.linear or ()
+        linear = range(len(node.ins)) if rules.linear is True or op.sum else rules.linear or ()
         if not set(summands) <= set(linear):
             return ()
         if all(k in summands or self._is_zero(node.ins[k]) for k in linear):

@@ -16,7 +16,6 @@ import torch
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.fx import Lowered, lower
 from gtrace.core.backends.inductor.accuracy import decompositions
-from gtrace.core.backends.inductor.divisions import multiply_by_reciprocals
 from gtrace.core.backends.inductor.exactness import compute_as_torch, in_single_precision
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.inductor.folders import has_headers, private_folders
@@ -149,7 +148,6 @@ def _compile(
     lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
     if request.device.type == "cpu":
         compute_as_torch(lowered.module, lowered.mode)
-    multiply_by_reciprocals(lowered.module)
     choose_libraries(lowered.module, own=folder is not None)
     shims |= {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:

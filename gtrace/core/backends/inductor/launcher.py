@@ -25,7 +25,6 @@ import torch
 
 from gtrace.core.backends.inductor.failures import NO_INTERFACE
 from gtrace.core.backends.inductor.folders import headers_folder
-from gtrace.core.backends.inductor.kernels import faster
 from gtrace.core.backends.inductor.time_limit import run_limited
 from gtrace.core.backends.toolchain import compiler
 from gtrace.core.backends.whole_libraries import check_library
@@ -225,7 +224,7 @@ def build(kernels: str, launcher: str, folder: Path) -> Path:
         option = internals.CPP_OPTIONS.get()(**options, extra_flags=flags)
     option.precompiled_header = _precompiled_header(command, options)
     source = folder / "program.cpp"
-    source.write_text(_SOURCE.format(kernels=faster(kernels), launcher=launcher))
+    source.write_text(_SOURCE.format(kernels=kernels, launcher=launcher))
     builder(name="program", sources=str(source), BuildOption=option, output_dir=str(folder)).build()
     return folder / "program.so"
 

@@ -1,20 +1,18 @@
-"""The torch calls that compute a graph: which operations are fused, in which order they run, which memory is reused."""
+"""The torch calls that compute a graph: in which order they run, which memory is reused."""
 
 from __future__ import annotations
 
-import collections
 import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import attrs
-import torch
 
 from gtrace.core.backends.interpreter.tuned import LEAST_REUSED
-from gtrace.core.base.mechanisms import MEMORY_REUSE, MULTIPLY_ADD
+from gtrace.core.base.mechanisms import MEMORY_REUSE
 from gtrace.core.ir.aliasing import is_fresh
 from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.graph import Graph, Node, Operand
 from gtrace.core.ir.wide_unsigned import is_wide
 from gtrace.core.passes.optimizer_updates import ADAM, overwritable
 
@@ -24,15 +22,15 @@ class TorchCall:
     """One call of torch.
 
     Attributes:
-        node: the operation; for a fused multiply and add, the add.
-        ins: the operands of the call.
-        factor: for a fused multiply and add: the number that multiplies the second operand. None: not fused, or the
-            number is the third operand.
+        node: the operation.
     """
 
     node: Node
-    ins: tuple[Operand, ...]
-    factor: float | None = None
+
+    @property
+    def ins(self) -> tuple[Operand, ...]:
+        """The operands of the call."""
+        return self.node.ins
 
     def function(self, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
         """Return the function of this step.
@@ -47,59 +45,14 @@ class TorchCall:
         if place == 0:
             assert self.node.op.rules.in_place is not None
             call = self.node.op.rules.in_place
-        if len(self.ins) > len(self.node.ins):
-            if place == 1:
-                return lambda x, y, factor: call(x, y, alpha=factor.item(), out=y)
-            return lambda x, y, factor: call(x, y, alpha=factor.item())
-        if self.factor is not None:
-            call = functools.partial(call, alpha=self.factor)
         if place == 1:
             return lambda x, y: call(x, y, out=y)
         return call
 
 
 def plan_calls(graph: Graph) -> list[TorchCall]:
-    """Return the calls that compute a graph, in the order in which to make them.
-
-    A product with a number is fused with the sum or difference that is its only use: x + factor * y is one call, as in
-    torch's own optimizers. It is rounded once, whether the number is a constant or an input.
-    """
-    made = {node.out: node for node in graph.nodes}
-    uses = collections.Counter(graph.outputs)
-    for node in graph.nodes:
-        for x in node.ins:
-            if x.__class__ is int:
-                uses[x] += 1
-    numbers = {v for v, a in zip(graph.inputs, graph.avals, strict=True) if a.weak and not a.shape}
-    steps: dict[int, TorchCall] = {}
-    for node in graph.nodes:
-        steps[node.out] = TorchCall(node, node.ins)
-        if not node.instr.op.scales or not MULTIPLY_ADD.on:
-            continue
-        a = node.instr.aval
-        if (
-            a.dtype not in (torch.float32, torch.float64)
-            or a.device.type != "cpu"
-            or {operand.shape for operand in node.instr.ins} != {a.shape}
-        ):
-            continue
-        for x, y in (node.ins, node.ins[::-1])[: 2 if node.op.commutative else 1]:
-            product = made.get(y) if isinstance(y, int) else None
-            if not isinstance(x, int) or product is None or not product.op.product or uses[product.out] != 1:
-                continue
-            for value, factor in (product.ins, product.ins[::-1]):
-                if isinstance(factor, Scalar) and isinstance(value, int):
-                    steps[node.out] = TorchCall(node, (x, value), factor.value)  # type: ignore[arg-type]  # real: the dtype is
-                elif factor in numbers and a.shape:
-                    steps[node.out] = TorchCall(node, (x, value, factor))
-                else:
-                    continue
-                steps.pop(product.out)
-                MULTIPLY_ADD.used()
-                break
-            if product.out not in steps:
-                break
-    return _near(list(steps.values()))
+    """Return the calls that compute a graph, in the order in which to make them."""
+    return _near([TorchCall(node) for node in graph.nodes])
 
 
 def _near(steps: Sequence[TorchCall]) -> list[TorchCall]:

@@ -20,7 +20,6 @@ from gtrace.core.base.mechanisms import DIRECT_CALLS
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.core.ir.wide_unsigned import is_wide
 from gtrace.core.passes.deferred_updates import DeferredUpdate
-from gtrace.core.passes.kernel_gradients import fuse_derivatives
 from gtrace.core.passes.optimizer_updates import fuse_updates, is_deferrable
 
 Around = Callable[[Node, Callable[..., Any]], Callable[..., Any]]
@@ -100,7 +99,7 @@ class CallPlan:
     @classmethod
     def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> CallPlan:
         """Return the plan of a graph; see `interpreter`."""
-        graph = fuse_derivatives(fuse_updates(graph))
+        graph = fuse_updates(graph)
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype, torch.device], int] = {}

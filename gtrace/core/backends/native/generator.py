@@ -19,7 +19,6 @@ from gtrace.core.backends.native.elementwise import lowering
 from gtrace.core.backends.native.functions import separated
 from gtrace.core.backends.native.layers import is_written
 from gtrace.core.backends.native.loops import scan_loop
-from gtrace.core.backends.native.narrowing import narrowed
 from gtrace.core.backends.native.tuned import LONG_PART, SHORT_PART
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import Writer
@@ -175,7 +174,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         writer.constant(f"{own}* const", f"o{k}", f"static_cast<{own}*>(args[{len(graph.inputs) + k}])")
     stacked_from = len(results) if scan is None else scan.params[4]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
-    block = Block(writer, graph if node is not None else narrowed(graph), values, frees=node is None)
+    block = Block(writer, graph, values, frees=node is None)
     final: list[Value] = []
     if node is None:
         for value, out in zip(graph.outputs, outs, strict=True):

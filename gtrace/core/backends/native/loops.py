@@ -8,7 +8,6 @@ import attrs
 
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.elementwise import ELEMENTWISE
-from gtrace.core.backends.native.narrowing import narrowed
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import Writer
 from gtrace.core.ir.aval import Aval
@@ -115,7 +114,7 @@ def run_step(
             targets.setdefault(value, []).append(carry.value)
     for value, stack in zip(body.outputs[len(carries) :], stacks, strict=True):
         targets.setdefault(value, []).append(stack)
-    block = Block(writer, narrowed(body), inputs, targets)
+    block = Block(writer, body, inputs, targets)
     block.run()
     straight = block.cost - block.looped
     if straight > writer.most:
