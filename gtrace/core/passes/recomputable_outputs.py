@@ -55,7 +55,7 @@ def _is_added(
     if len(users) != 1 or not avals[value].shape:
         return False
     node = users[0]
-    if not node.op.scales:
+    if not node.op.sum:
         return False
     other, last = node.ins
     if other == value and node.op.commutative:

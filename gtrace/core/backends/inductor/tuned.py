@@ -16,18 +16,6 @@ LEAST_CHUNK = 512
 """Elements of a kernel for each thread, at least.
 Chosen: Inductor's own number."""
 
-LEAST_DIVIDED_ROW = 16
-"""Elements that are divided by one number, from which on they are multiplied by its reciprocal.
-Chosen: a vector of the widest processors."""
-
-SUM_VECTORS = 4
-"""Vectors that the sum along a row is divided among.
-Chosen: an addition takes four cycles, and waits for the one before."""
-
-MOST_LINES = 24
-"""Lines of a loop's body, above which its additions have no need to wait.
-Chosen: so many take longer than the four cycles of an addition."""
-
 LEAST_MOVED = 1 << 14
 """Elements of chosen or added rows from which on a call of our own is worth it.
 Chosen: so many take longer than the call, which is apart from the operations around it."""

@@ -56,14 +56,6 @@ MOST_SEARCHED = 5
 """Operands of an einsum, at most, of which all orders are compared.
 Chosen: there are 180 orders of five operands, and 2,700 of six."""
 
-LONGEST_SHORT_AXIS = 4
-"""Elements of an axis, at most, whose sum is a sum of slices.
-Measured: the sum of two slices takes 0.17 ms for 800,000 elements, torch's sum 3.0; AMD Zen 4."""
-
-LEAST_SHORT_SUM = 1 << 13
-"""Elements of an array from which on torch's sum over such an axis takes longer than several calls.
-Chosen: at 4 ns an element, so many take 30 us."""
-
 LEAST_CHOSEN = 1 << 13
 """Elements from which on choosing rows by their own kernel is faster: the places are looked at before.
 Measured: 4,000 rows of 64 in 16 us, by torch's kernel for elements 149; processor not noted."""
