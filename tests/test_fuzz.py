@@ -1,4 +1,4 @@
-"""A slice of what `make fuzz` runs, and that a difference is found and reduced."""
+"""A slice of what `make fuzz` runs, and that differences are found and reduced."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import attrs
 import pytest
 from fuzz import check as checks
 from fuzz.__main__ import drawn
-from fuzz.check import COMPILED, FORMS, check
+from fuzz.check import COMPILED, FORMS, check, check_together
 from fuzz.generators import GENERATORS
 from fuzz.near_misses import smallest
+from fuzz.programs import Input, Program
 
 import gtrace as gt
 
@@ -21,17 +22,17 @@ BY_INDUCTOR = ("mixed", "integers", "convolutions")
 @pytest.mark.parametrize("generator", GENERATORS)
 def test_every_form_gives_what_torch_gives(generator):
     for seed in range(1 if generator == "long" else PROGRAMS):
-        program = drawn(generator, seed)
+        program, reference = drawn(generator, seed)
         left_out = COMPILED if seed else () if generator in BY_INDUCTOR else ("inductor",)
         forms = [form for form in FORMS if form not in left_out]
-        assert check(program, forms) is None, f"seed {seed}\n{program.text()}"
+        assert check(program, forms, reference=reference) is None, f"seed {seed}\n{program.text()}"
 
 
 def test_a_difference_is_found_and_reduced(monkeypatch):
     """A tanh that is a little off, in one program among those that a generator draws."""
     monkeypatch.setattr(checks.GTRACE, "tanh", lambda x: gt.tanh(x) * (1 + 1e-6))
     for seed in range(200):
-        program = attrs.evolve(drawn("elementwise", seed), way="value")
+        program = attrs.evolve(drawn("elementwise", seed)[0], way="value")
         if "m.tanh" in program.text() and check(program, ["float64"]):
             break
     else:
@@ -45,3 +46,21 @@ def found(program):
         return check(program, ["float64"])
     except (checks.NoProgramError, SyntaxError, NameError):
         return None
+
+
+def test_a_difference_is_found_among_programs_that_run_as_one(monkeypatch):
+    monkeypatch.setattr(checks.GTRACE, "sinh", lambda x: gt.sinh(x) * (1 + 1e-3))
+    lines = [("v0 = x * 2.0",), ("v0 = m.sinh(x)", "v1 = v0 + 1.0"), ("v0 = m.tanh(x)",)]
+    inputs = (Input("x", (5,)),)
+    references = [checks.Reference(Program("", inputs, given, (f"v{len(given) - 1}",))) for given in lines]
+    assert check_together(references, "interpreted") == ([1], "")
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_a_rounding_that_is_left_out_is_found(monkeypatch, name):
+    """One that is far within the bound of programs of 16 bits."""
+    lines = f"v0 = m.astype(x, '{name}')", "v1 = m.sin(v0)", "v2 = m.astype(v1, 'float32')"
+    program = Program("", (Input("x", (3, 17)),), lines, ("v2",))
+    assert check(program, ["interpreted"]) is None
+    monkeypatch.setattr(checks.GTRACE, "sin", lambda x: gt.sin(x.astype("float32")))
+    assert str(check(program, ["interpreted"])).endswith("(rounded otherwise)')")

@@ -9,6 +9,7 @@ that has no digit left in float32 is left out: steps that amplify roundings do n
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -37,7 +38,10 @@ COUNTS = collections.Counter[str]()
 ROUNDINGS = 64
 TIMES = 16
 BESIDE = 2
-"""Inputs beside the program's, for which torch's own error is found too."""
+"""Inputs beside the program's, for which torch's own error is found too, where the first is not enough."""
+
+LEAST_ROUNDED, MOST_ROUNDED = 4, 0.5
+"""Elements of 16 bits that differ by a rounding: so many at least, and this part of all, are no chance."""
 
 
 class NoProgramError(Exception):
@@ -52,13 +56,14 @@ def _total(m: Any, values: Sequence[Any], dtype: str, weighted: bool) -> Any:
     total = None
     for k, v in enumerate(values):
         v = m.astype(v, dtype)
-        term = m.sum(v * m.ramp(v)) * (1.0 + 0.5 * k) if weighted else m.sum(v)
+        term = m.sum(v * m.ramp(v) if weighted and v.shape else v) * (1.0 + 0.5 * k)
         total = term if total is None else total + term
     return total
 
 
 def _by_torch(program: Program, wide: bool, beside: int = 0) -> list[torch.Tensor]:
-    function, tensors = program.function(), [x.tensor(wide) for x in program.inputs]
+    function = program.function()
+    tensors: list[torch.Tensor] = [x.tensor(wide) for x in program.inputs]
     if beside:
         tensors = [x * (1 + beside * 2.0**-12) if x.dtype.is_floating_point else x for x in tensors]
     exact = "float64" if wide else "float32"
@@ -72,17 +77,18 @@ def _by_torch(program: Program, wide: bool, beside: int = 0) -> list[torch.Tenso
                 total = _total(TORCH, _floats(out)[:4], exact, program.weighted)
                 if total is None or not total.requires_grad:
                     raise NoProgramError("nothing to differentiate")
-                grads = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
-                grads = [torch.zeros_like(x) if g is None else g for g, x in zip(grads, wanted, strict=True)]
+                found = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
+                grads = [torch.zeros_like(x) if g is None else g for g, x in zip(found, wanted, strict=True)]
                 out = [*grads, *out]
         tensors = [*out[: program.carry], *tensors[program.carry :]]
     return [x.detach() for x in out]
 
 
-def _by_gtrace(program: Program, wide: bool, wrap: Callable[[Any], Any] = lambda f: f, times: int = 1) -> list[Any]:
+def _step(program: Program, wide: bool) -> Callable[..., list[Any]]:
+    """Return a call of a program by gtrace, from its inputs to its results and what they are differentiated to."""
     function = program.function()
     exact = "float64" if wide else "float32"
-    places = [k for k, x in enumerate(program.inputs) if x.is_float]
+    places = tuple(k for k, x in enumerate(program.inputs) if x.is_float)
 
     def values(*arrays: Any) -> list[Any]:
         return list(function(GTRACE, *arrays))
@@ -93,26 +99,41 @@ def _by_gtrace(program: Program, wide: bool, wrap: Callable[[Any], Any] = lambda
             return _total(GTRACE, _floats(out)[:4], exact, program.weighted), out
 
         def run(*arrays: Any) -> list[Any]:
-            grads, out = gt.grad(loss, argnums=tuple(places), has_aux=True)(*arrays)
+            grads, out = gt.grad(loss, argnums=places, has_aux=True)(*arrays)
             return [*grads, *out]
 
         return run
 
-    step = values
+    step: Callable[..., list[Any]] = values
     for _ in range({"value": 0, "grad": 1, "second": 2}[program.way]):
         step = differentiated(step)
-    step = wrap(step)
-    out: list[Any] = []
+    return step
+
+
+def _by_gtrace(
+    programs: Sequence[Program], wide: bool, wrap: Callable[[Any], Any] = lambda f: f, times: int = 1
+) -> list[list[Any]]:
+    """Return the results of programs that are computed as one."""
+    steps = [_step(program, wide) for program in programs]
+
+    def all_steps(*groups: Any) -> list[list[Any]]:
+        return [step(*arrays) for step, arrays in zip(steps, groups, strict=True)]
+
+    call = wrap(all_steps)
+    out: list[list[Any]] = [[] for _ in programs]
     for _ in range(times):
-        arrays = [gt.from_torch(x.tensor(wide)) for x in program.inputs]
-        for _ in range(program.calls):
-            out = gt.eval(step(*arrays))
-            arrays = [*out[: program.carry], *arrays[program.carry :]]
+        arrays = [[gt.from_torch(x.tensor(wide)) for x in program.inputs] for program in programs]
+        for k in range(max(program.calls for program in programs)):
+            found = gt.eval(call(*arrays))
+            for j, program in enumerate(programs):
+                if k < program.calls:
+                    out[j] = found[j]
+                    arrays[j] = [*found[j][: program.carry], *arrays[j][program.carry :]]
     return out
 
 
-def run_form(program: Program, form: str, stored: bool = False) -> list[torch.Tensor]:
-    """Return the results of a form of a program.
+def run_form(programs: Sequence[Program], form: str, stored: bool = False) -> list[list[torch.Tensor]]:
+    """Return the results of a form of programs. They are one program in that form.
 
     Args:
         stored: whether jitted programs go to the store, and come from there.
@@ -122,9 +143,7 @@ def run_form(program: Program, form: str, stored: bool = False) -> list[torch.Te
     if form in COMPILED:
         settings |= {"auto_compile": True, "native": form != "inductor", "background": stored and form != "hot"}
         settings["jit_wait"] = math.inf
-        # else the program that another form compiled would run
-        for known in (engine.recordings, engine.forms, engine.programs):
-            known.clear()
+        _forget()
     if form == "hot":
         settings |= {"hot_threshold": 2, "min_seq": 1}
     events: list[Event] = []
@@ -135,21 +154,34 @@ def run_form(program: Program, form: str, stored: bool = False) -> list[torch.Te
             warnings.simplefilter("ignore", RuntimeWarning)
             warnings.simplefilter("error", gt.CompileWarning)
             if form == "float64":
-                found = _by_gtrace(program.wide(), True)
+                found = _by_gtrace([program.wide() for program in programs], True)
             elif form == "hot":
-                found = _by_gtrace(program, False, times=4)
+                found = _by_gtrace(programs, False, times=4)
             elif form == "interpreted":
-                found = _by_gtrace(program, False)
+                found = _by_gtrace(programs, False)
             else:
-                found = _by_gtrace(program, False, jit)
+                found = _by_gtrace(programs, False, jit)
     finally:
         unsubscribe()
     if form in COMPILED:
         ways = {"loaded" for event in events if isinstance(event, Loaded)}
         if len(events) > sum(isinstance(event, Loaded) for event in events):
             ways.add("inductor" if metrics.ir_nodes_pre_fusion > kernels else "native")
-        COUNTS.update(f"{form}, {way}" for way in ways or {"interpreted"})
-    return [x.to_torch() for x in found]
+        COUNTS.update([f"{form}, {way}" for way in ways or {"interpreted"}] * len(programs))
+    return [[x.to_torch() for x in out] for out in found]
+
+
+def _forget() -> None:
+    """Forget programs; else one that another form compiled would run."""
+    for known in (engine.recordings, engine.forms, engine.programs):
+        known.clear()
+
+
+def takes_inductor(program: Program) -> bool:
+    """Whether Inductor compiles some of a program, which the C++ compiler alone does not."""
+    _forget()
+    run_form([program], "interpreted")
+    return any(not made.natively for made in engine.programs.values())
 
 
 class Reference:
@@ -159,23 +191,35 @@ class Reference:
         wide = program.wide()
         try:
             self.exact, self.own = _by_torch(wide, True), _by_torch(program, False)
-            pairs = [(_by_torch(wide, True, k), _by_torch(program, False, k)) for k in range(1, BESIDE + 1)]
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
             raise NoProgramError(str(error)) from error
         if program.way != "value" and any(x.isnan().any() for x in _floats(self.exact)):
             raise NoProgramError("derivatives at NaN are conventions")
-        pairs.append((self.exact, self.own))
-        self.errors = [max(_error(exact[k], own[k]) for exact, own in pairs) for k in range(len(self.exact))]
+        self.program = program
+        self.errors = list(map(_error, self.exact, self.own))
         given = [x.tensor(True) for x in program.inputs if x.is_float]
         # values in between may be larger than the results, and as large as this
         self.between = max([1.0, *[float(x.abs().nan_to_num(0.0, 1.0).max()) for x in given if x.numel()]])
         lower = [name for name in LOWER if name in program.text()]
         self.unit = 2.0**-7 if lower else max([_unit(x) for x in self.own], default=0.0)
+        self.rounds = bool(lower) and program.way == "value"
+
+    @functools.cached_property
+    def errors_beside(self) -> list[float]:
+        """The largest of torch's own errors with the inputs and with inputs beside them."""
+        found = [self.errors]
+        for k in range(1, BESIDE + 1):
+            found.append(list(map(_error, _by_torch(self.program.wide(), True, k), _by_torch(self.program, False, k))))
+        return list(map(max, zip(*found, strict=True)))
 
     def difference(self, form: str, found: Sequence[torch.Tensor]) -> str | None:
         """Say where results differ from torch's; None if they do not."""
+        # the larger bounds take longer to find, and are seldom needed
+        return self._beyond(self.errors, form, found) and self._beyond(self.errors_beside, form, found)
+
+    def _beyond(self, errors: Sequence[float], form: str, found: Sequence[torch.Tensor]) -> str | None:
         for k, (got, exact, own) in enumerate(zip(found, self.exact, self.own, strict=True)):
-            unit, error = self.unit, self.errors[k]
+            unit, error = self.unit, errors[k]
             if form == "float64":
                 if unit and error * TIMES >= _largest(exact):
                     continue
@@ -185,7 +229,10 @@ class Reference:
             if got.shape != exact.shape or got.dtype != own.dtype:
                 expected, came = ((str(x.dtype), tuple(x.shape)) for x in (own, got))
                 return f"result {k}: expected {expected}, got {came}"
-            if said := _apart(got, exact, own, unit, error):
+            said = _apart(got, exact, own, unit, error)
+            if not said and self.rounds and form != "float64":
+                said = _rounded_otherwise(got, own)
+            if said:
                 return f"result {k}: {said}"
         return None
 
@@ -226,16 +273,30 @@ def _apart(got: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, unit: floa
     return f"{values} (bound {bound:.3g}, torch's own error {own_error:.3g})"
 
 
-def check(program: Program, forms: Sequence[str] = FORMS, stored: bool = False) -> tuple[str, str] | None:
+def _rounded_otherwise(got: torch.Tensor, own: torch.Tensor) -> str | None:
+    """Say whether most of what was rounded to 16 bits on the way, an element at a time, has other bits than torch's."""
+    a, b = got.double().flatten(), own.double().flatten()
+    apart = (a != b) & ~(a.isnan() & b.isnan())
+    if int(apart.sum()) < LEAST_ROUNDED or float(apart.double().mean()) <= MOST_ROUNDED:
+        return None
+    return f"expected {b[apart][:4].tolist()}, got {a[apart][:4].tolist()} (rounded otherwise)"
+
+
+def check(
+    program: Program, forms: Sequence[str] = FORMS, stored: bool = False, reference: Reference | None = None
+) -> tuple[str, str] | None:
     """Return the first form whose results differ from torch's, and how; None if none does.
+
+    Args:
+        reference: of the program, if it was made already.
 
     Raises:
         NoProgramError: torch refuses the program, or gtrace does so rightly.
     """
-    reference = Reference(program)
+    reference = Reference(program) if reference is None else reference
     for form in forms:
         try:
-            said = reference.difference(form, run_form(program, form, stored))
+            said = reference.difference(form, run_form([program], form, stored)[0])
         except Exception as error:
             # torch's loops and gathers take some shapes that gtrace refuses
             if isinstance(error, gt.ShapeError) or "The carry keeps its structure" in str(error):
@@ -244,3 +305,18 @@ def check(program: Program, forms: Sequence[str] = FORMS, stored: bool = False) 
         if said:
             return form, said
     return None
+
+
+def check_together(references: Sequence[Reference], form: str, stored: bool = False) -> tuple[list[int], str]:
+    """Return the places of programs whose results differ, run as one program, and why it raises, if it does.
+
+    Inductor takes seconds for a program of a few operations, and little longer for one of a few hundred. What a single
+    program raises is raised.
+    """
+    try:
+        found = run_form([reference.program for reference in references], form, stored)
+    except Exception as error:
+        if len(references) == 1:
+            raise
+        return [], str(error) or type(error).__name__
+    return [k for k, reference in enumerate(references) if reference.difference(form, found[k])], ""

@@ -19,8 +19,8 @@ class Input:
 
     Attributes:
         values: how it is filled: "normal", "positive", "small", "rows" (some rows are constant), "zeros",
-            "large" (where exp nearly
-            overflows), "special" (NaN, infinities and signed zeros too), "mask" (booleans), or "below N" (integers).
+            "tenths" (0.1 each), "large" (where exp nearly overflows), "special" (NaN, infinities and signed zeros too),
+            "mask" (booleans), or "below N" (integers).
         layout: "dense", or "swapped": the last two axes lie in memory the other way round.
     """
 
@@ -45,6 +45,8 @@ class Input:
             x = x * 1e-3
         elif self.values == "large":  # near the largest number whose exp is finite, and of its double
             x = np.sign(x) * (87.5 + np.abs(x))
+        elif self.values == "tenths":
+            x = np.full(self.shape, 0.1)
         elif self.values == "zeros":
             x = x * 0
         elif self.values == "rows" and x.ndim and x.size:

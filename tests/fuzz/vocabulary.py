@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import torch
 from torch.nn import functional
 
 import gtrace as gt
 import gtrace.numpy
+from gtrace.jax import dtypes, lax
 
-SAME = "exp log sin cos sinh cosh tanh sqrt rsqrt abs sign erf log1p expm1 sigmoid where einsum tril triu relu".split()
+gt.config.update(x64=True, jax_results=False)  # importing gtrace.jax changes these
+
+SAME = (
+    "exp log sin cos sinh cosh tanh atan2 sqrt rsqrt abs sign erf log1p expm1 sigmoid relu".split()
+    + "where einsum tril triu".split()
+)
 """Functions with one name and one meaning in both, for arrays alone."""
 
 
@@ -79,6 +87,75 @@ def _torch_norms(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.linalg.matrix_norm(a, 2) if a.isfinite().all() else missing for a in x])
 
 
+def _torch_apply(x: torch.Tensor, index: torch.Tensor, f: Any) -> torch.Tensor:
+    rows = list(x)
+    for k in index.tolist():
+        rows[k] = f(rows[k])
+    return torch.stack(rows)
+
+
+def _torch_pullback(f: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    x = x.clone() if x.requires_grad else x.detach().requires_grad_()  # what `f` closes over stays as it is
+    out = f(x, *rest)
+    (found,) = torch.autograd.grad((out * _ramp(torch, out)).sum(), x, create_graph=True)
+    return found
+
+
+def _torch_pushforward(f: Any, x: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Return a derivative in the direction of the ramp, as that of a pullback by its cotangent."""
+    x = x.clone() if x.requires_grad else x.detach().requires_grad_()  # what `f` closes over stays as it is
+    out = f(x, *rest)
+    cotangent = torch.zeros_like(out).requires_grad_()
+    (pulled,) = torch.autograd.grad(out, x, cotangent, create_graph=True)
+    (found,) = torch.autograd.grad(pulled, cotangent, _ramp(torch, x), create_graph=True)
+    return found
+
+
+def _gtrace_pullback(f: Any, x: Any, *rest: Any) -> Any:
+    out, pullback = gt.vjp(f, x, *rest)
+    return pullback(_ramp(gt, out))[0]
+
+
+def _tangents(x: Any, rest: Any) -> tuple[Any, ...]:
+    return _ramp(gt, x), *[numpy.zeros(one.shape, dtypes.float0) for one in rest]
+
+
+def _damped(library: Any, a: Any) -> Any:
+    return library.tanh(a) * 0.3 + library.eye(a.shape[0], dtype=a.dtype) * 2.0
+
+
+def _gtrace_solve(a: Any, b: Any) -> Any:
+    """Solve by functions that close over the matrix."""
+    a = _damped(gt, a)
+    return lax.custom_linear_solve(
+        lambda x: a @ x, b, lambda _, y: gt.linalg.solve(a, y), lambda _, y: gt.linalg.solve(gt.moveaxis(a, 0, 1), y)
+    )
+
+
+def _through_numpy(x: Any) -> Any:
+    """Return a value by way of NumPy; what is differentiated or traced is refused, as it would lose its derivative."""
+    try:
+        return gt.array(numpy.asarray(x), dtype=x.dtype)
+    except gt.ArrayConcretizationError:
+        return x
+
+
+_GIVEN_AWAY: Any = gt.jit(lambda x: x + 1.0, donate_argnums=0)
+_COPIES: dict[str, Any] = {
+    "array": gt.array,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "method": lambda x: x.copy(),
+}
+
+
+def _survivor(x: Any, how: str) -> Any:
+    """Return a copy of a value and what was computed of the original, whose memory was given away."""
+    x = x * 1.0
+    kept = _COPIES[how](x)
+    return _GIVEN_AWAY(x) * kept
+
+
 TORCH = SimpleNamespace(
     **{name: getattr(torch, name) for name in SAME},
     sum=_torch_reduction(torch.sum), mean=_torch_reduction(torch.mean), max=_torch_reduction(torch.amax),
@@ -96,7 +173,10 @@ TORCH = SimpleNamespace(
     vmap=lambda f, x: torch.stack([f(row) for row in x]), checkpoint=lambda f: f,
     argmin=lambda x, axis: torch.argmin(x, axis), clip=torch.clamp,
     median=lambda x: torch.quantile(x, 0.5), norm2=_torch_norms, inv=torch.linalg.inv,
-    ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones,
+    ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones, apply=_torch_apply,
+    pullback=_torch_pullback, pushforward=_torch_pushforward, linear=_torch_pushforward,
+    solve=lambda a, b: torch.linalg.solve(_damped(torch, a), b), through_numpy=lambda x: x,
+    survivor=lambda x, how: (x + 1.0) * x,
 )  # fmt: skip
 """The functions of torch. An axis of a reduction may be a tuple."""
 
@@ -113,5 +193,9 @@ GTRACE = SimpleNamespace(
     argmin=lambda x, axis: gt.argmin(x, axis=axis), clip=gt.clip,
     median=gtrace.numpy.median, norm2=lambda x: gtrace.numpy.linalg.matrix_norm(x, ord=2), inv=gtrace.numpy.linalg.inv,
     vmap=lambda f, x: gt.vmap(f)(x), ramp=lambda x: _ramp(gt, x), F=functional, ones=gt.ones,
+    apply=lambda x, index, f: x.at[index].apply(f), pullback=_gtrace_pullback,
+    pushforward=lambda f, x, *rest: gt.jvp(f, (x, *rest), _tangents(x, rest))[1],
+    linear=lambda f, x, *rest: gt.linearize(f, x, *rest)[1](*_tangents(x, rest)),
+    solve=_gtrace_solve, through_numpy=_through_numpy, survivor=_survivor,
 )  # fmt: skip
 """The functions of gtrace."""
