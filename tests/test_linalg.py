@@ -432,7 +432,7 @@ ERRORS = [
       for f in ("qr", "svd", "svdvals", "lu", "lu_factor", "pinv", "matrix_norm", "matrix_rank", "cond")],
     *[(lambda f=f: getattr(L, f)(HALF), gt.DtypeError, rf"\[{f}\] expected matrices of float32 or float64, got f16")
       for f in ("inv", "svd", "det", "cholesky", "cond")],
-    (lambda: L.qr(A, "raw"), gt.ArgumentError, r"\[qr\] expected reduced, complete or r"),
+    (lambda: L.qr(A, "full"), gt.ArgumentError, r"\[qr\] expected reduced, complete, r or raw"),
     (lambda: L.eigh(A, "l"), gt.ArgumentError, r"\[eigh\] expected L or U as UPLO, got 'l'"),
     (lambda: L.eigvalsh(A, "x"), gt.ArgumentError, r"\[eigvalsh\] expected L or U"),
     (lambda: L.svd(TALL, hermitian=True), gt.ShapeError, r"\[svd\] expected square"),
