@@ -107,7 +107,8 @@ def take_turns(program: Program, quick: bool) -> None:
             worker.wait(SETTLING)
             print("[]", flush=True)
             continue
-        seconds, end = [], time.perf_counter() + float(line)
+        seconds: list[float] = []
+        end = time.perf_counter() + float(line)
         while not seconds or time.perf_counter() < end:
             began = time.perf_counter()
             step()
@@ -132,11 +133,13 @@ class Variant:
 
     def ask(self, what: str) -> list[float]:
         """Return the seconds of the steps of a turn."""
+        process = self._process
+        assert process.stdout is not None and process.stderr is not None, "pipes were asked for"
         with contextlib.suppress(BrokenPipeError):
-            print(what, file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
+            print(what, file=process.stdin, flush=True)
+        answer = process.stdout.readline()
         if not answer:
-            raise BenchmarkError(f"A process without {self.name or 'nothing'} ended:\n{self._process.stderr.read()}")
+            raise BenchmarkError(f"A process without {self.name or 'nothing'} ended:\n{process.stderr.read()}")
         return list(json.loads(answer))
 
     def settle(self, quick: bool) -> None:
