@@ -31,12 +31,12 @@ import handwritten
 import models
 import modules
 import peers
+from measuring.libraries import UNDECORATED, available
+from measuring.processes import start
+from measuring.results import BenchmarkError, Figure, Run, load, parser, report, rounds
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.bench.libraries import UNDECORATED, available
-from gtrace.bench.processes import start
-from gtrace.bench.results import BenchmarkError, Figure, Run, load, parser, report, rounds
 from gtrace.core.base.mechanisms import MECHANISMS, Mechanism
 from gtrace.core.runtime.worker.client import worker
 

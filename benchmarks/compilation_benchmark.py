@@ -22,12 +22,12 @@ from typing import Any
 
 import attrs
 import workloads
+from measuring.harness import Workload, compare, expected, other, refuse_empty
+from measuring.libraries import COMPILED, JITTED, UNDECORATED, Side
+from measuring.processes import child
+from measuring.results import BenchmarkError, Figure, Run, console, notes, parser, report, rounds
 
 from gtrace import tree
-from gtrace.bench.harness import Workload, compare, expected, other, refuse_empty
-from gtrace.bench.libraries import COMPILED, JITTED, UNDECORATED, Side
-from gtrace.bench.processes import child
-from gtrace.bench.results import BenchmarkError, Figure, Run, console, notes, parser, report, rounds
 
 WARMUP = 5
 

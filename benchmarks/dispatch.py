@@ -14,13 +14,13 @@ import time
 from collections.abc import Sequence
 
 import torch
+from measuring.harness import interleave, measure
+from measuring.libraries import add_sides, available
+from measuring.processes import environment
+from measuring.results import Figure, parser, report, rounds
 from workloads import tiny_value_and_grad
 
 import gtrace as gt
-from gtrace.bench.harness import interleave, measure
-from gtrace.bench.libraries import add_sides, available
-from gtrace.bench.processes import environment
-from gtrace.bench.results import Figure, parser, report, rounds
 
 CHAIN = 500
 IMPORTS = 9

@@ -31,11 +31,11 @@ from typing import Any
 
 from handwritten_methods import Flow, Maml, Pinn, Ppo, Sac
 from handwritten_networks import Diffusion, DropoutMlp, DropoutTransformer, Gcn, Mixer, Program
+from measuring.processes import child
+from measuring.results import Figure, report, rounds
 from models import AGREEMENT, CONTESTANTS, Step, agree, functional, timed, torch_arrays, training_parser, whole_runs
 
 from gtrace import tree
-from gtrace.bench.processes import child
-from gtrace.bench.results import Figure, report, rounds
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "ppo": Ppo, "pinn": Pinn, "flow": Flow, "dropout": DropoutTransformer, "diffusion": Diffusion, "maml": Maml,

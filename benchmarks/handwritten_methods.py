@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 from handwritten_networks import Batch, Program, affine_layers, linear, mlp, normal, torch_linear
+from measuring.libraries import Function, Names
 from models import torch_training, with_moments
 from networks import adam, fused_adam
 from torch.nn import functional as F  # noqa: N812
 
 from gtrace import tree
-from gtrace.bench.libraries import Function, Names
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 OBSERVED, ACTIONS = 17, 6

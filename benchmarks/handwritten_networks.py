@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.libraries import Function, Names
 from models import torch_training, with_moments
 from networks import Transformer, adam, norm, training_step
 from torch.nn import functional as F  # noqa: N812
 
 import gtrace
 from gtrace import tree
-from gtrace.bench.libraries import Function, Names
 
 Batch = tuple[np.ndarray, ...]
 

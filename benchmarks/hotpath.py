@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.processes import child
+from measuring.results import BenchmarkError, Figure, parser, report, rounds
 
 import gtrace as gt
-from gtrace.bench.processes import child
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 from gtrace.core.runtime.engine import engine
 
 WIDTH = 64

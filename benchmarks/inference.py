@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.harness import interleave
+from measuring.machine import installed
+from measuring.results import BenchmarkError, Figure, parser, report, rounds
 
 import gtrace as gt
-from gtrace.bench.harness import interleave
-from gtrace.bench.machine import installed
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 SHAPES = ((1, 16), (32, 64))

@@ -14,12 +14,12 @@ from typing import Any
 
 import attrs
 import numpy
+from measuring.harness import Workload, measure, to_numpy
+from measuring.libraries import EAGER, Function, Names, add_sides, available, gtrace_names, reference_names
+from measuring.results import Figure, parser, report, rounds
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.bench.harness import Workload, measure, to_numpy
-from gtrace.bench.libraries import EAGER, Function, Names, add_sides, available, gtrace_names, reference_names
-from gtrace.bench.results import Figure, parser, report, rounds
 
 Made = tuple[Function, tuple[Any, ...]]
 

@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.libraries import EAGER, JITTED, UNDECORATED, Function, Names, Side, available
+from measuring.processes import child
+from measuring.results import BenchmarkError, Figure, parser, report, rounds
 from networks import Cnn, Llama, Lstm, Transformer, Vae, fused_adam, training_step
 
 from gtrace import eval as wait
 from gtrace import jit, tree
-from gtrace.bench.libraries import EAGER, JITTED, UNDECORATED, Function, Names, Side, available
-from gtrace.bench.processes import child
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 
 CONTESTANTS = ("gtrace", "gtrace, not compiling", "gt.jit", "gt.jit, wait=True", "torch", "torch.compile", "jax.jit")
 MODELS = ("transformer", "lstm", "cnn")

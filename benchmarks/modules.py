@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.processes import child
+from measuring.results import Figure, parser, report, rounds
 from models import agree, figures_of
 from networks import fused_adam
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 import gtrace as gt
-from gtrace.bench.processes import child
-from gtrace.bench.results import Figure, parser, report, rounds
 
 CONTESTANTS = ("gtrace", "torch")
 

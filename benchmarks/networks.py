@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.harness import Arrays, Work, Workload
+from measuring.libraries import COMPILED, EAGER, Function, Names
 
 from gtrace import tree
-from gtrace.bench.harness import Arrays, Work, Workload
-from gtrace.bench.libraries import COMPILED, EAGER, Function, Names
 
 RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 

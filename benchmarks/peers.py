@@ -21,16 +21,16 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import workloads as w
+from measuring.harness import Workload, measure
+from measuring.libraries import EAGER, Side, add_sides, available
+from measuring.processes import PeakMemory, child
+from measuring.results import Figure, Run, console, parser, report, rounds
+from measuring.results import show as show_table
+from measuring.roofline import measure_bounds
 from networks import Transformer
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.bench.harness import Workload, measure
-from gtrace.bench.libraries import EAGER, Side, add_sides, available
-from gtrace.bench.processes import PeakMemory, child
-from gtrace.bench.results import Figure, Run, console, parser, report, rounds
-from gtrace.bench.results import show as show_table
-from gtrace.bench.roofline import measure_bounds
 from gtrace.core.runtime.worker.client import worker
 
 GOALS = {"gt.jit": 0.95, "gtrace": 1.0}

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from gtrace.bench.machine import installed
-from gtrace.bench.processes import age, child, held
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
+from measuring.machine import installed
+from measuring.processes import age, child, held
+from measuring.results import BenchmarkError, Figure, parser, report, rounds
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "tests" / "ports"

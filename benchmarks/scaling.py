@@ -21,11 +21,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+from measuring.processes import child, held
+from measuring.results import BenchmarkError, Figure, add_parts, measure_parts, parser, report, rounds
 
 import gtrace as gt
 from gtrace import ir
-from gtrace.bench.processes import child, held
-from gtrace.bench.results import BenchmarkError, Figure, add_parts, measure_parts, parser, report, rounds
 
 OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda x, y: x + y, lambda x, y: x * 0.5 - y, lambda x, y: gt.tanh(x), lambda x, y: gt.maximum(x, y),

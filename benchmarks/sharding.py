@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from measuring.results import Figure, parser, report, rounds
+
 import gtrace as gt
-from gtrace.bench.results import Figure, parser, report, rounds
 from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partitioned import Partitioned
 from gtrace.core.partitioner.serialized import DividedRecord

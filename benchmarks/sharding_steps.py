@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from measuring.processes import children
+from measuring.results import BenchmarkError, Figure, parser, report, rounds
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import gtrace as gt
-from gtrace.bench.processes import children
-from gtrace.bench.results import BenchmarkError, Figure, parser, report, rounds
 from gtrace.sharding import NamedSharding, P, make_mesh
 
 SIZES = (64, 1024, 1024, 10)

@@ -17,12 +17,12 @@ import os
 from collections.abc import Callable, Sequence
 
 import torch
+from measuring.harness import Workload, interleave, measure
+from measuring.libraries import add_sides, available
+from measuring.results import Figure, parser, report, rounds
 from workloads import hessian, per_example_gradients, recurrent
 
 import gtrace as gt
-from gtrace.bench.harness import Workload, interleave, measure
-from gtrace.bench.libraries import add_sides, available
-from gtrace.bench.results import Figure, parser, report, rounds
 from gtrace.core.trace.record import Trace, thread
 
 CASES: dict[str, tuple[Callable[..., Workload], tuple[int, ...]]] = {

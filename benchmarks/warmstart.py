@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measuring.libraries import available, functional
+from measuring.machine import installed
+from measuring.processes import child
+from measuring.results import Figure, add_parts, measure_parts, parser, report, rounds
 
 from gtrace import tree
-from gtrace.bench.libraries import available, functional
-from gtrace.bench.machine import installed
-from gtrace.bench.processes import child
-from gtrace.bench.results import Figure, add_parts, measure_parts, parser, report, rounds
 
 SIZES, BATCH, RATE, DECAY = (64, 1024, 10), 16, 0.02, 1e-3
 TINY = (8, 8, 1)

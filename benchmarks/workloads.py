@@ -1,6 +1,6 @@
 """The programs that compilation_benchmark.py, peers.py, transforms.py and dispatch.py time, as data.
 
-Each is written once, for the names that gtrace, torch and JAX share (gtrace.bench.libraries), and again for torch
+Each is written once, for the names that gtrace, torch and JAX share (measuring.libraries), and again for torch
 where its users have a function of their own for it.
 """
 
@@ -14,9 +14,8 @@ from typing import Any
 import networks
 import numpy as np
 import torch
-
-from gtrace.bench.harness import Work, Workload, to_numpy
-from gtrace.bench.libraries import COMPILED, EAGER, Function, Names
+from measuring.harness import Work, Workload, to_numpy
+from measuring.libraries import COMPILED, EAGER, Function, Names
 
 FLOAT = 4
 """Bytes of a float32."""

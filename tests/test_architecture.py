@@ -50,7 +50,6 @@ ROOMS = {
     "observe": "Logs, timelines, profiles, statistics.",
     "": "The root: what `import gtrace` publishes.",
     "testing": "Strategies and checks for property tests.",
-    "bench": "What the programs in benchmarks/ share.",
     "jax": "JAX's names over all of this.",
     "commands": "The command gtrace: a file a command.",
 }
@@ -62,7 +61,7 @@ VOCABULARY = ["special", "random", "numpy", "nn", "optim", "lax", "image", "segm
 MACHINE = ["core/ir", "core/passes", "core/backends", "core/partitioner", "core/runtime"]
 """What the vocabulary reaches only through core/trace, core/ops and core/transform."""
 
-BEYOND = ["testing", "bench", "jax", "commands"]
+BEYOND = ["testing", "jax", "commands"]
 """What stands on the root."""
 
 ON_DEMAND = {"scipy", *BEYOND}

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import numpy as np
@@ -19,15 +20,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.bench import machine
-from gtrace.bench.compare import LEAST, changes, warnings
-from gtrace.bench.harness import Workload, case, measure, prepare
-from gtrace.bench.libraries import EAGER, UNDECORATED, available
-from gtrace.bench.results import BenchmarkError, Figure, Run, added, load, quantity, save, show
-from gtrace.commands import bench, cli
+from gtrace.commands import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "benchmarks"
+sys.path.insert(0, str(PROGRAMS))
+
+import run as bench  # noqa: E402
+from measuring import machine  # noqa: E402
+from measuring.compare import LEAST, changes, warnings  # noqa: E402
+from measuring.harness import Workload, case, measure, prepare  # noqa: E402
+from measuring.libraries import EAGER, UNDECORATED, available  # noqa: E402
+from measuring.results import BenchmarkError, Figure, Run, added, load, quantity, save, show  # noqa: E402
+
 IDLE = machine.Load(0.0, 0.0, 2)
 
 
@@ -94,7 +99,7 @@ def test_the_reference_is_made_with_float64():
 
 
 def test_what_is_not_installed_is_left_out_and_said(monkeypatch):
-    monkeypatch.setattr("gtrace.bench.libraries.installed", lambda name: name != "jax")
+    monkeypatch.setattr("measuring.libraries.installed", lambda name: name != "jax")
     sides, lines = available()
     assert {side.name for side in sides} >= {"gt.jit", "gtrace", "torch eager", "torch.compile"}
     assert lines == ["left out: jax.jit, because jax is not installed (pip install 'gtrace[bench]')"]
@@ -162,7 +167,7 @@ def test_another_file_is_refused(tmp_path, text, capsys):
     (tmp_path / "f.json").write_text(text)
     with pytest.raises(BenchmarkError, match="expected a file that `gtrace bench --json FILE` wrote"):
         load(tmp_path / "f.json")
-    assert cli.main(["bench", "--compare", str(tmp_path / "f.json"), str(tmp_path / "none.json")]) == 2
+    assert bench.main(["--compare", str(tmp_path / "f.json"), str(tmp_path / "none.json")]) == 2
     assert "gtrace bench: expected a file" in capsys.readouterr().err
 
 
@@ -229,13 +234,13 @@ def test_the_command_compares_two_files(tmp_path, capsys):
     for name, factor in (("a", 1.0), ("b", 2.0)):
         figures = Figure("w [x]", "gt.jit", samples(factor, 0.01)), Figure("same", "gt.jit", samples(1.0, 0.01))
         save([run_with(*figures)], tmp_path / name)
-    assert cli.main(["bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert bench.main(["--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     out = capsys.readouterr().out
     assert "w [x]" in out and "worse" in out and "same" not in out and "1 of 2 figures moved" in out
-    cli.main(["bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--everything"])
+    bench.main(["--compare", str(tmp_path / "a"), str(tmp_path / "b"), "--everything"])
     assert "same" in capsys.readouterr().out
     save([run_with(Figure("other", "gt.jit", [1.0]))], tmp_path / "b")
-    assert cli.main(["bench", "--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert bench.main(["--compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
     assert "the two files have no figure in common" in capsys.readouterr().out
 
 
@@ -244,7 +249,7 @@ def test_the_command_compares_two_files(tmp_path, capsys):
 
 def test_a_name_that_is_none_is_refused(capsys):
     for names in (["speed"], []):
-        assert cli.main(["bench", *names]) == 2
+        assert bench.main(names) == 2
         assert "expected some of compilation, peers" in capsys.readouterr().err
 
 
@@ -255,8 +260,27 @@ def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, tmp_path, c
     assert f"expected the folder benchmarks/ beside the package ({tmp_path}" in error and "pip install -e" in error
 
 
+@pytest.mark.parametrize("arguments", [["peers", "--quick"], ["--compare", "a", "b"], ["--help"], []])
+def test_the_command_passes_its_arguments_on(arguments, monkeypatch):
+    commands = []
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=3)
+    )
+    assert cli.main(["bench", *arguments]) == 3
+    assert commands == [[sys.executable, str(PROGRAMS / "run.py"), *arguments]]
+
+
+def test_options_without_use_are_refused(capsys):
+    assert bench.main(["peers", "--add"]) == 2
+    assert "expected --json FILE beside --add, got none" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        bench.main(["peers", "--rounds", "0"])
+    assert "--rounds: expected an integer of at least 1, got '0'" in capsys.readouterr().err
+
+
 def test_each_name_has_its_program():
     shared = {
+        "run.py",
         "workloads.py",
         "networks.py",
         "page.py",
@@ -351,7 +375,7 @@ def test_a_program_is_measured_in_parts(benchmark_modules, tmp_path):
 
 
 def test_single_workloads_are_of_some_programs_only(capsys):
-    assert cli.main(["bench", "loops", "--workload", "tanh"]) == 2
+    assert bench.main(["loops", "--workload", "tanh"]) == 2
     assert "expected compilation or peers, whose workloads can be chosen, got loops" in capsys.readouterr().err
 
 

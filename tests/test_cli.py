@@ -220,7 +220,6 @@ def test_a_missing_script_is_an_error(args, words, capsys, monkeypatch):
         (["run", "--restarts", "-1", "x.py"], 2, "--restarts: expected an integer of at least 0, got '-1'"),
         (["trace", "--workers", "two", "x.py"], 2, "--workers: expected an integer of at least 1, got 'two'"),
         (["trace", "--seconds", "soon", "x.py"], 2, "--seconds: expected a positive number, got 'soon'"),
-        (["bench", "peers", "--rounds", "0"], 2, "--rounds: expected an integer of at least 1, got '0'"),
         (["warmup", "--threshold", "0", "x.py"], 2, "--threshold: expected an integer of at least 1, got '0'"),
     ],
 )
@@ -236,7 +235,6 @@ def test_a_wrong_command_line_is_explained(args, code, words, capsys):
     [
         (["plan", "--check", "signals.yaml", "--html", "x.html"], "expected no --html beside --check, got 'x.html'"),
         (["plan", "--check", "signals.yaml", "x.py"], "expected no SCRIPT beside --check, got 'x.py'"),
-        (["bench", "peers", "--add"], "expected --json FILE beside --add, got none"),
     ],
 )
 def test_options_that_would_be_ignored_are_an_error(args, words, capsys):

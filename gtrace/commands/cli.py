@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 
-from gtrace.commands import bench, cache, doctor
+from gtrace.commands import cache, doctor
+from gtrace.commands.bench import bench
 from gtrace.commands.bisect import bisect, list_mechanisms
 from gtrace.commands.launch import launch
 from gtrace.commands.plan import check, plan
@@ -62,12 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         case "cache":
             return cache.command(options)
         case "bench":
-            if options.compare is not None:
-                return bench.compare(*options.compare, everything=options.everything)
-            return bench.bench(
-                options.names, quick=options.quick, rounds=options.rounds, file=options.json,
-                workloads=options.workload, add=options.add,
-            )  # fmt: skip
+            return bench(options.args)
         case _:
             return doctor.doctor()
 
@@ -180,17 +176,10 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "bench",
         help="measure gtrace beside torch and JAX, or compare two files of figures",
-        description="Run the benchmarks of a checkout, or print what moved by more than its noise between two runs.",
+        add_help=False,
+        prefix_chars="+",  # all arguments go to the program of the benchmarks, also options and --help
     )
-    command.add_argument("names", metavar="NAME", nargs="*", help=f"some of: {', '.join((*bench.PROGRAMS, 'all'))}")
-    command.add_argument("--quick", action="store_true", help="small sizes and few rounds, to see that it works")
-    command.add_argument("--rounds", type=_at_least_one, metavar="N", help="rounds of each measurement")
-    command.add_argument("--json", metavar="FILE", help="write the figures of all of them to this file")
-    command.add_argument("--add", action="store_true", help="to what the file has, in place of what is measured again")
-    command.add_argument("--workload", metavar="WORD", nargs="+", default=[],
-                         help=f"only these workloads, of {' and '.join(bench.WITH_WORKLOADS)}")  # fmt: skip
-    command.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="two files that --json wrote")
-    command.add_argument("--everything", action="store_true", help="with --compare: what did not move, too")
+    command.add_argument("args", nargs=argparse.REMAINDER)
     commands.add_parser(
         "doctor",
         help="check what compiling needs, with a fix for whatever fails",

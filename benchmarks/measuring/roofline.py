@@ -8,8 +8,8 @@ from collections.abc import Callable
 import attrs
 import torch
 
-from gtrace.bench.harness import Work
-from gtrace.bench.libraries import device
+from measuring.harness import Work
+from measuring.libraries import device
 
 COPIED, SIZE = 2**28, 2048
 """Bytes of the array that is copied, and rows of the matrices that are multiplied."""

@@ -11,10 +11,10 @@ import numpy
 import torch
 
 import gtrace
-from gtrace.bench.libraries import EAGER, Function, Names, Side, reference_names
-from gtrace.bench.results import BenchmarkError, Figure
 from gtrace.core.base import tree
 from gtrace.core.runtime.worker.client import worker
+from measuring.libraries import EAGER, Function, Names, Side, reference_names
+from measuring.results import BenchmarkError, Figure
 
 SETTLE_CALLS, SETTLE_SECONDS = 60, 1.0
 """Calls before timing, in which hot paths are compiled and compared: so many, or for so long."""

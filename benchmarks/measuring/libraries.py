@@ -16,8 +16,8 @@ import gtrace
 import gtrace.lax
 import gtrace.numpy
 import gtrace.random
-from gtrace.bench.machine import installed
 from gtrace.core.base import tree
+from measuring.machine import installed
 
 Names = SimpleNamespace
 """The names for programs: np, nn, lax, random, tree, and the transforms grad, value_and_grad, vmap, hessian and jit."""

@@ -16,8 +16,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gtrace.bench.machine import Load, Watch, commit, describe, versions
 from gtrace.core.base.units import bytes_text
+from measuring.machine import Load, Watch, commit, describe, versions
 
 FORMAT = 1
 """Of the file; a file of another format is refused."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
-from gtrace.bench.results import Figure, Run
+from measuring.results import Figure, Run
 
 LEAST = 0.03
 """A change below this is never reported: two runs of the same code differ by as much."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 import gtrace
-from gtrace.bench.results import BenchmarkError
+from measuring.results import BenchmarkError
 
 
 def environment() -> dict[str, str]:

@@ -1,1 +1,0 @@
-"""Shared parts of the programs in ``benchmarks/``: workloads, libraries side by side, timing, and comparisons."""
