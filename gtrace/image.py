@@ -114,7 +114,6 @@ def resize(
         ShapeError: another number of axes.
         ArgumentError: an unknown method.
 
-    >>> import gtrace as gt
     >>> gt.image.resize(gt.array([0., 2.]), (4,), "linear")
     Array([0. , 0.5, 1.5, 2. ], dtype=float32)
     """
@@ -170,7 +169,6 @@ def scale_and_translate(
         ShapeError: another number of axes, scales or moves.
         ArgumentError: an unknown method, or "nearest".
 
-    >>> import gtrace as gt
     >>> gt.image.scale_and_translate(gt.array([1., 2., 3.]), (3,), (0,), gt.array([1.]), gt.array([1.]), "linear")
     Array([0., 1., 2.], dtype=float32)
     """

@@ -59,7 +59,6 @@ _DOC = """Return the {what} of the slices of `data` along axis 0 that belong to 
     Raises:
         ShapeError: not one segment for each slice.
 
-    >>> import gtrace as gt
     >>> gt.segments.{name}(gt.array([5., 2., 3.]), gt.array([0, 0, 1]), 2)
     {result}
     """

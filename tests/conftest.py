@@ -48,8 +48,6 @@ def pytest_configure(config):
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
     # what calls exported code compiles faster; its own code is as users have it
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
-    # doctests show the default, whichever of them has imported gtrace.jax
-    gt.config.update(x64=True, jax_results=False)
     settings.load_profile("large" if config.getoption("--large") else "small")
     config.addinivalue_line("markers", "inductor: Inductor compiles its programs, short ones too")
     config.addinivalue_line("markers", "slow: takes about a second or more; make test leaves it out")

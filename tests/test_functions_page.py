@@ -91,7 +91,9 @@ def first_call(prefix: str, name: str, function: Callable[..., Any]) -> Call:
                     if value is function:
                         patch.setattr(namespace, alias, call)
             for example in doctest.DocTestParser().get_examples(function.__doc__ or ""):
-                names: dict[str, Any] = locals().setdefault("names", {"numpy": np, "torch": torch, "np": np})
+                names: dict[str, Any] = locals().setdefault(
+                    "names", {"gt": gt, "gnp": gt.numpy, "numpy": np, "torch": torch}
+                )
                 with contextlib.suppress(Exception):  # some examples show errors
                     exec(compile(example.source, "<example>", "single"), names)
     return call

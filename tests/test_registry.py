@@ -291,7 +291,7 @@ def public_functions():
 
 @pytest.mark.parametrize("function", list(public_functions()))
 def test_every_public_function_shows_an_example_that_runs(function):
-    names = {**function.__globals__, "gt": gt}
+    names = {**function.__globals__, "gt": gt, "gnp": gt.numpy}
     test = doctest.DocTestParser().get_doctest(function.__doc__ or "", names, function.__name__, None, 0)
     assert test.examples, "no example"
     if function.__globals__ is vars(sys.modules[function.__module__]):

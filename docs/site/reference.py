@@ -431,7 +431,8 @@ def index_text(pages: list[Content]) -> str:
     """Return the first page of the reference, with the others by groups."""
     titles = {content.page.file: content.page.title for content in pages}
     lines = [HEADER, _heading("Reference", "=")]
-    lines.append("Every public name, with its signature and an example that the tests run. ``gt`` is ``gtrace``.\n")
+    lines.append("Every public name, with its signature and an example that the tests run. ``gt`` is ``gtrace``, "
+                 "``gnp`` is ``gtrace.numpy``.\n")  # fmt: skip
     for group, files in GROUPS.items():
         listed = "\n".join(f"   {titles[file]} <{file}>" for file in files.split())
         lines.append(f"{_heading(group, '-')}\n.. toctree::\n   :maxdepth: 1\n\n{listed}\n")

@@ -69,7 +69,6 @@ class Work:
 def work(graph: Graph) -> Work:
     """Return the work of a program. A loop of unknown length counts once; of branches, the largest counts.
 
-    >>> import gtrace as gt
     >>> work(gt.make_graph(lambda x, y: gt.tanh(x @ y))(gt.ones((2, 3)), gt.ones((3, 5)))).flops
     60.0
     """

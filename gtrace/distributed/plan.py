@@ -105,7 +105,6 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
         ShardingError: nothing is sharded, or there are two meshes of the same processes.
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> from gtrace.sharding import Mesh, NamedSharding, P
     >>> x = gt.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(Mesh(range(4), "data"), P("data")))
     >>> found = plan(lambda x: x.sum(), x)

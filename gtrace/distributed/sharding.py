@@ -100,7 +100,6 @@ def device_put(x: Any, sharding: NamedSharding | PartitionSpec | Any) -> Any:
     Raises:
         ShardingError: there is no sharding, its processes are not those that run, or it does not fit an array.
 
-    >>> import gtrace as gt
     >>> mesh = gt.sharding.make_mesh((-1,), ("data",))
     >>> x = gt.device_put(gt.arange(4), gt.sharding.NamedSharding(mesh, gt.sharding.P("data")))
     >>> x.sharding, x.sum()
@@ -125,7 +124,6 @@ def with_sharding(x: Any, sharding: NamedSharding | PartitionSpec) -> Any:
     Raises:
         ShardingError: as for `device_put`.
 
-    >>> import gtrace as gt
     >>> mesh = gt.sharding.make_mesh((-1,), ("data",))
     >>> with mesh:
     ...     y = gt.jit(lambda x: gt.with_sharding(x * 2, gt.sharding.P("data")))(gt.ones(3))
@@ -151,7 +149,6 @@ def from_process_local(sharding: NamedSharding, data: Any, shape: Sequence[int] 
         ShapeError: `data` does not have the shape of this process's part.
         ShardingError: as for `device_put`.
 
-    >>> import gtrace as gt
     >>> sharding = gt.sharding.NamedSharding(gt.sharding.make_mesh((-1,), "data"), gt.sharding.P("data"))
     >>> gt.from_process_local(sharding, gt.ones((2, 3))).shape
     (2, 3)

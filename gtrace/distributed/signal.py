@@ -96,7 +96,6 @@ def _mesh(name: str, config: SignalConfig) -> Mesh:
 def enter(name: str, backward: str | None = None) -> None:
     """Begin the region `name`; see `context`.
 
-    >>> import gtrace as gt
     >>> gt.signal.enter("attention")
     >>> y = gt.exp(gt.zeros(2))
     >>> gt.signal.exit("attention")
@@ -118,7 +117,6 @@ def exit(name: str) -> None:  # noqa: A001 - the name of the public surface
     Raises:
         ArgumentError: it is not the last one.
 
-    >>> import gtrace as gt
     >>> gt.signal.enter("attention")
     >>> gt.signal.exit("attention")
     """
@@ -152,7 +150,6 @@ def context(name: str, backward: str | None = None) -> Iterator[None]:
     Raises:
         ConfigError: (on several processes) the signal's workers are not those that run.
 
-    >>> import gtrace as gt
     >>> gt.register_config("doc_head", gt.SignalConfig(compile=True))
     >>> with gt.signal.context("doc_head"):
     ...     y = gt.sin(gt.ones(2)) * 2 + 1
@@ -177,7 +174,6 @@ def tensor(x: Any, name: str, backward: str | None = None) -> Any:
     Raises:
         ConfigError: (on several processes) an array has no such axis, or the signal's workers are not those that run.
 
-    >>> import gtrace as gt
     >>> gt.signal.tensor(gt.ones(2), name="batch")
     Array([1., 1.], dtype=float32)
     """

@@ -103,7 +103,6 @@ def register_config(name: str, signal: SignalConfig) -> None:
     Raises:
         ConfigError: `name` is not a string, `signal` is not a `SignalConfig`, or its backward_signal is unknown.
 
-    >>> import gtrace as gt
     >>> register_config("doctest", gt.SignalConfig(shard=gt.ShardConfig(axis=0)))
     >>> registry.signals()["doctest"].shard.axis
     0

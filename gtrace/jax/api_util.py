@@ -56,7 +56,6 @@ def flatten_fun_nokwargs(f: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Calla
 def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:
     """Return the axis of each leaf of a structure, from a tree of axes that is a prefix of it.
 
-    >>> import gtrace as gt
     >>> flatten_axes("vmap", gt.tree.structure((1, (2, 3))), (0, None))
     [0, None, None]
     """

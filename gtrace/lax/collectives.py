@@ -52,7 +52,6 @@ def axis_size(axis_name: AxisName) -> int:
     Raises:
         ArgumentError: no enclosing vmap has the name.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: x / gt.lax.axis_size("i"), axis_name="i")(gt.array([1., 2.]))
     Array([0.5, 1. ], dtype=float32)
     """
@@ -69,7 +68,6 @@ def axis_index(axis_name: AxisName) -> Array:
     Raises:
         ArgumentError: no enclosing vmap has the name.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: x * gt.lax.axis_index("i"), axis_name="i")(gt.array([5., 5., 5.]))
     Array([ 0.,  5., 10.], dtype=float32)
     """
@@ -118,7 +116,6 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     Raises:
         ArgumentError: no enclosing vmap has the name, or the groups do not partition the axis.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: x / gt.lax.psum(x, "i"), axis_name="i")(gt.array([1., 3.]))
     Array([0.25, 0.75], dtype=float32)
     """
@@ -151,7 +148,6 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> A
     Raises:
         ArgumentError: no enclosing vmap has the name.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: x - gt.lax.pmean(x, "i"), axis_name="i")(gt.array([1., 3.]))
     Array([-1.,  1.], dtype=float32)
     """
@@ -169,7 +165,6 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     Raises:
         ArgumentError: no enclosing vmap has the name.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pmax(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
     Array(3., dtype=float32)
     """
@@ -188,7 +183,6 @@ def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> An
     Raises:
         ArgumentError: no enclosing vmap has the name.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pmin(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
@@ -225,7 +219,6 @@ def all_gather(
         ArgumentError: no enclosing vmap has the name.
         ShapeError: there is no such axis.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.all_gather(x, "i"), axis_name="i", out_axes=None)(gt.array([1., 3.]))
     Array([1., 3.], dtype=float32)
     """
@@ -264,7 +257,6 @@ def ppermute(x: Any, axis_name: str, perm: Sequence[tuple[int, int]]) -> Any:
         ArgumentError: no enclosing vmap has the name, or `perm` repeats an index.
         ShapeError: an index is out of range.
 
-    >>> import gtrace as gt
     >>> turn = lambda x: gt.lax.ppermute(x, "i", [(0, 1), (1, 2), (2, 0)])
     >>> gt.vmap(turn, axis_name="i")(gt.array([1., 2., 3.]))
     Array([3., 1., 2.], dtype=float32)
@@ -285,7 +277,6 @@ def ppermute(x: Any, axis_name: str, perm: Sequence[tuple[int, int]]) -> Any:
 def pshuffle(x: Any, axis_name: str, perm: Sequence[int]) -> Any:
     """Return for example k the x of example ``perm[k]``; see `ppermute`.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pshuffle(x, "i", [2, 0, 1]), axis_name="i")(gt.array([1., 2., 3.]))
     Array([3., 1., 2.], dtype=float32)
     """
@@ -295,7 +286,6 @@ def pshuffle(x: Any, axis_name: str, perm: Sequence[int]) -> Any:
 def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """Return the x of one example, for each example.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pbroadcast(x, "i", 1), axis_name="i")(gt.array([1., 2., 3.]))
     Array([2., 2., 2.], dtype=float32)
     """
@@ -343,7 +333,6 @@ def psum_scatter(
         ArgumentError: no enclosing vmap has the name.
         ShapeError: the number of examples does not divide the axis.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.psum_scatter(x, "i"), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
     Array([4., 6.], dtype=float32)
     """
@@ -374,7 +363,6 @@ def all_to_all(
         ArgumentError: no enclosing vmap has the name.
         ShapeError: the number of examples does not divide the axis.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.all_to_all(x, "i", 0, 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
     Array([[1., 3.],
            [2., 4.]], dtype=float32)
@@ -397,7 +385,6 @@ def all_to_all(
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Groups = None) -> Any:
     """Return x with an axis exchanged for the axis of examples; see `all_to_all`.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x: gt.lax.pswapaxes(x, "i", 0), axis_name="i")(gt.array([[1., 2.], [3., 4.]]))
     Array([[1., 3.],
            [2., 4.]], dtype=float32)

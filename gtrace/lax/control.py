@@ -28,7 +28,6 @@ tile, unstack = ops.tile, ops.unstack
 def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: Any) -> tuple[Array, Array]:
     """Return the k largest elements along an axis, and their indices. It is exact; JAX's hints are ignored.
 
-    >>> import gtrace as gt
     >>> gt.lax.approx_max_k(gt.array([1., 3., 2.]), 2)
     (Array([3., 2.], dtype=float32), Array([1, 2], dtype=int64))
     """
@@ -40,7 +39,6 @@ def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **hints: A
 def broadcast_to_rank(x: Any, rank: int) -> Array:
     """Return an array with leading axes of size 1 added, so that it has `rank` axes.
 
-    >>> import gtrace as gt
     >>> gt.lax.broadcast_to_rank(gt.ones(3), 2).shape
     (1, 3)
     """
@@ -51,7 +49,6 @@ def broadcast_to_rank(x: Any, rank: int) -> Array:
 def optimization_barrier(operand: Any) -> Any:
     """Return a pytree unchanged: no optimization moves operations in an observable way.
 
-    >>> import gtrace as gt
     >>> gt.lax.optimization_barrier({"a": 1})
     {'a': 1}
     """
@@ -61,7 +58,6 @@ def optimization_barrier(operand: Any) -> Any:
 def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **per_platform: Any) -> Any:
     """Call the function for this platform: ``cpu`` if given, else the default.
 
-    >>> import gtrace as gt
     >>> gt.lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x)
     3.0
     """
@@ -74,7 +70,6 @@ def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Return parts of the given sizes along an axis.
 
-    >>> import gtrace as gt
     >>> [x.shape for x in gt.lax.split(gt.ones(5), (2, 3))]
     [(2,), (3,)]
     """
@@ -91,7 +86,6 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
         operands, init_values: arrays, or pytrees of arrays with equal structures; the arrays have one shape.
         computation: an elementwise function of two such pytrees that returns one.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce(gt.array([[1, 5], [4, 2]]), 0, gt.lax.max, (0,))
     Array([4, 5], dtype=int64)
     """

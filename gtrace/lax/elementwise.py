@@ -66,7 +66,6 @@ class RoundingMethod(enum.IntEnum):
 def div(x: Any, y: Any) -> Array:
     """Return x / y; of integers, the quotient rounded towards 0. Integer division by zero raises at the run.
 
-    >>> import gtrace as gt
     >>> gt.lax.div(gt.array([7, -7]), 2), gt.lax.div(gt.array(1.0), 2)
     (Array([ 3, -3], dtype=int64), Array(0.5, dtype=float32))
     """
@@ -83,7 +82,6 @@ def round(x: Any, rounding_method: RoundingMethod | int = RoundingMethod.AWAY_FR
         DtypeError: x is not floating.
         ArgumentError: an unknown method.
 
-    >>> import gtrace as gt
     >>> gt.lax.round(gt.array([0.5, 2.5, -0.5]))
     Array([ 1.,  3., -1.], dtype=float32)
     >>> gt.lax.round(gt.array([0.5, 2.5]), gt.lax.RoundingMethod.TO_NEAREST_EVEN)
@@ -106,7 +104,6 @@ def integer_pow(x: Any, y: int) -> Array:
     Raises:
         ArgumentError: y is not an integer.
 
-    >>> import gtrace as gt
     >>> gt.lax.integer_pow(gt.array([2., 3.]), 3)
     Array([ 8., 27.], dtype=float32)
     """
@@ -145,7 +142,6 @@ _clamp = define(
 def clamp(min: Any, x: Any, max: Any) -> Array:  # noqa: A002 - JAX's names
     """Return x limited to [min, max]; max if min is larger. The derivative at a bound is 0, as in JAX.
 
-    >>> import gtrace as gt
     >>> gt.lax.clamp(0.0, gt.array([-1., 0.5, 2.]), 1.0)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -155,7 +151,6 @@ def clamp(min: Any, x: Any, max: Any) -> Array:  # noqa: A002 - JAX's names
 def select(pred: Any, on_true: Any, on_false: Any) -> Array:
     """Return on_true where `pred` holds and on_false elsewhere.
 
-    >>> import gtrace as gt
     >>> gt.lax.select(gt.array([True, False]), gt.array([1, 2]), gt.array([3, 4]))
     Array([1, 4], dtype=int64)
     """
@@ -172,7 +167,6 @@ def select_n(which: Any, *cases: Any) -> Array:
         ArgumentError: there are no cases, or not two for booleans.
         DtypeError: `which` is floating.
 
-    >>> import gtrace as gt
     >>> gt.lax.select_n(gt.array([0, 2]), gt.array([1, 2]), gt.array([3, 4]), gt.array([5, 6]))
     Array([1, 6], dtype=int64)
     """

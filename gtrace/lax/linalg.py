@@ -42,7 +42,6 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
 
     A left eigenvector u has ``conj(u) @ x == w * conj(u)``. They are computed as the inverse of the right ones.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import eig
     >>> eig(gt.array([[2., 0.], [0., 3.]]), compute_left_eigenvectors=False)[0]
     Array([2.+0.j, 3.+0.j], dtype=complex64)
@@ -62,7 +61,6 @@ def householder_product(a: Any, taus: Any) -> Array:
         a: array (..., m, n), as LAPACK's geqrf returns.
         taus: array (..., k) with k <= n.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import householder_product
     >>> abs(householder_product(gt.array([[1., 0.], [0., 1.]]), gt.array([2., 0.])))
     Array([[1., 0.],
@@ -90,7 +88,6 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """Return the upper Cholesky factor of ``r.T @ r + outer(w, w)``.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import cholesky_update
     >>> cholesky_update(gt.array([[2., 0.], [0., 1.]]), gt.array([0., 0.]))
     Array([[2., 0.],
@@ -108,7 +105,6 @@ def symmetric_product(
 ) -> Array:
     """Return ``alpha * a @ a.T + beta * c``; with `symmetrize_output`, its lower half and the reflection of that.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import symmetric_product
     >>> symmetric_product(gt.array([[1.], [2.]]), gt.eye(2), beta=1.0)
     Array([[2., 2.],
@@ -130,7 +126,6 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
     Raises:
         ShapeError: the shapes do not fit.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import tridiagonal_solve
     >>> one = gt.ones(2)
     >>> tridiagonal_solve(one, 2 * one, one, gt.array([[3.], [3.]]))
@@ -206,7 +201,6 @@ def triangular_solve(
 ) -> Array:
     """Return x with x @ a == b, or with `left_side` a @ x == b, for triangular matrices a.
 
-    >>> import gtrace as gt
     >>> from gtrace.lax.linalg import triangular_solve
     >>> triangular_solve(gt.array([[2., 0.], [1., 1.]]), gt.array([[2.], [3.]]), left_side=True, lower=True)
     Array([[1.],

@@ -39,7 +39,6 @@ def dot_general(
     Raises:
         ShapeError: paired axes differ in size or number, or an axis is repeated.
 
-    >>> import gtrace as gt
     >>> gt.lax.dot_general(gt.ones((5, 2, 3)), gt.ones((5, 4, 3)), (((2,), (2,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
@@ -77,7 +76,6 @@ def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None, *, dimension_num
     Raises:
         ShapeError: arrays of other dimensions, or sizes that do not agree.
 
-    >>> import gtrace as gt
     >>> gt.lax.dot(gt.array([1., 2.]), gt.array([3., 4.]))
     Array(11., dtype=float32)
     """
@@ -95,7 +93,6 @@ def batch_matmul(lhs: Any, rhs: Any) -> Array:
     Raises:
         ShapeError: arrays with fewer than two axes, or sizes that do not agree.
 
-    >>> import gtrace as gt
     >>> gt.lax.batch_matmul(gt.ones((5, 2, 3)), gt.ones((5, 3, 4))).shape
     (5, 2, 4)
     """
@@ -120,7 +117,6 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: 
     Raises:
         ShapeError: shapes do not fit.
 
-    >>> import gtrace as gt
     >>> gt.lax.ragged_dot(gt.ones((3, 1)), gt.array([[[1.]], [[5.]]]), gt.array([2, 1]))
     Array([[1.],
            [1.],

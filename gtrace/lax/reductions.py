@@ -27,7 +27,6 @@ __all__ = [
 def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
     """Return the sum over `axes`, in the dtype of the operand.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_sum(gt.ones((2, 3), dtype=gt.int32), (0,))
     Array([2, 2, 2], dtype=int32)
     """
@@ -38,7 +37,6 @@ def reduce_sum(operand: Any, axes: Sequence[int]) -> Array:
 def reduce_prod(operand: Any, axes: Sequence[int]) -> Array:
     """Return the product over `axes`, in the dtype of the operand.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_prod(gt.array([2., 3.]), (0,))
     Array(6., dtype=float32)
     """
@@ -56,7 +54,6 @@ def _number(name: str, operand: Any) -> Array:
 def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     """Return the largest element over `axes`.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_max(gt.array([[1, 5], [3, 2]]), (0,))
     Array([3, 5], dtype=int64)
     """
@@ -66,7 +63,6 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     """Return the smallest element over `axes`.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_min(gt.array([[1, 5], [3, 2]]), (0,))
     Array([1, 2], dtype=int64)
     """
@@ -79,7 +75,6 @@ def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
     Raises:
         DtypeError: the operand is not boolean.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
     Array(False, dtype=bool)
     """
@@ -92,7 +87,6 @@ def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
     Raises:
         DtypeError: the operand is not boolean.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
     Array(True, dtype=bool)
     """
@@ -109,7 +103,6 @@ def _boolean(name: str, operand: Any) -> Array:
 def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     """Return the index of the largest element along `axis`.
 
-    >>> import gtrace as gt
     >>> gt.lax.argmax(gt.array([1., 3., 2.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
@@ -119,7 +112,6 @@ def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
 def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
     """Return the index of the smallest element along `axis`.
 
-    >>> import gtrace as gt
     >>> gt.lax.argmin(gt.array([2., 1., 3.]), 0, gt.int32)
     Array(1, dtype=int32)
     """
@@ -132,7 +124,6 @@ def argmin(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Return the running sums along `axis`, from its end if `reverse`, in the dtype of the operand.
 
-    >>> import gtrace as gt
     >>> gt.lax.cumsum(gt.array([1., 2., 3.]), reverse=True)
     Array([6., 5., 3.], dtype=float32)
     """
@@ -142,7 +133,6 @@ def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Return the running products along `axis`, from its end if `reverse`, in the dtype of the operand.
 
-    >>> import gtrace as gt
     >>> gt.lax.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
@@ -159,7 +149,6 @@ def _running(function: Callable[..., Array], x: Array, axis: int, reverse: bool)
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Return the running maximum along `axis`, from its end if `reverse`.
 
-    >>> import gtrace as gt
     >>> gt.lax.cummax(gt.array([1., 3., 2.]))
     Array([1., 3., 3.], dtype=float32)
     """
@@ -169,7 +158,6 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Return the running minimum along `axis`, from its end if `reverse`.
 
-    >>> import gtrace as gt
     >>> gt.lax.cummin(gt.array([2., 3., 1.]))
     Array([2., 2., 1.], dtype=float32)
     """
@@ -179,7 +167,6 @@ def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Array:
     """Return the logarithms of the running sums of exp(x) along `axis`, without overflow.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.lax.cumlogsumexp(gt.array([1000., 1000.])), 2)
     Array([1000.  , 1000.69], dtype=float32)
     """
@@ -198,7 +185,6 @@ def top_k(operand: Any, k: int) -> tuple[Array, Array]:
     Raises:
         ShapeError: there are fewer than k elements, or no axis.
 
-    >>> import gtrace as gt
     >>> gt.lax.top_k(gt.array([1., 5., 3.]), 2)
     (Array([5., 3.], dtype=float32), Array([1, 2], dtype=int64))
     """
@@ -227,7 +213,6 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         ShapeError: the arrays have different shapes.
         ArgumentError: there are no arrays, or `num_keys` exceeds their number.
 
-    >>> import gtrace as gt
     >>> gt.lax.sort((gt.array([2, 1, 2]), gt.array([3, 4, 1])), num_keys=2)
     (Array([1, 2, 2], dtype=int64), Array([4, 1, 3], dtype=int64))
     """
@@ -252,7 +237,6 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Array, Array]:
     """Return the sorted keys along an axis, and the values in the order of their keys.
 
-    >>> import gtrace as gt
     >>> gt.lax.sort_key_val(gt.array([2, 1]), gt.array([10, 20]))
     (Array([1, 2], dtype=int64), Array([20, 10], dtype=int64))
     """

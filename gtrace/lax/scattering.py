@@ -151,7 +151,6 @@ def gather(
         ShapeError: sizes or indices do not fit the operand.
         DtypeError: the indices are not integers.
 
-    >>> import gtrace as gt
     >>> rows = gt.lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
     >>> gt.lax.gather(gt.array([[1., 2.], [3., 4.]]), gt.array([[1], [0]]), rows, (1, 2))
     Array([[3., 4.],
@@ -214,7 +213,6 @@ def scatter(
         ShapeError: updates or indices do not fit the operand.
         DtypeError: the indices are not integers.
 
-    >>> import gtrace as gt
     >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
     >>> gt.lax.scatter(gt.zeros(3), gt.array([[2], [0]]), gt.array([1., 2.]), each)
     Array([2., 0., 1.], dtype=float32)
@@ -233,7 +231,6 @@ def _scatter(name: str, what: str, update: Callable[[Any, Any], Array], example:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"""Return an array {what}; see `scatter`.
 
-    >>> import gtrace as gt
     >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
     >>> gt.lax.{name}(gt.array([5., 6.]), gt.array([[1], [1]]), gt.array([2., 3.]), each)
     Array({example}, dtype=float32)
@@ -267,7 +264,6 @@ def scatter_apply(
     Args:
         update_shape: the shape that updates of `scatter` would have.
 
-    >>> import gtrace as gt
     >>> each = gt.lax.ScatterDimensionNumbers((), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
     >>> gt.lax.scatter_apply(gt.array([4., 9.]), gt.array([[1]]), gt.sqrt, each, update_shape=(1,))
     Array([4., 3.], dtype=float32)

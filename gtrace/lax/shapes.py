@@ -24,7 +24,6 @@ full = ops.full
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Array:
     """Return an array of one value, by default with the shape and dtype of x.
 
-    >>> import gtrace as gt
     >>> gt.lax.full_like(gt.zeros(2), 7, shape=(3,))
     Array([7., 7., 7.], dtype=float32)
     """
@@ -35,7 +34,6 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
 def iota(dtype: Any, size: int) -> Array:
     """Return 0, 1, ... up to, but excluding, `size`.
 
-    >>> import gtrace as gt
     >>> gt.lax.iota(gt.float32, 3)
     Array([0., 1., 2.], dtype=float32)
     """
@@ -45,7 +43,6 @@ def iota(dtype: Any, size: int) -> Array:
 def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
     """Return an array whose elements are their own index along one axis.
 
-    >>> import gtrace as gt
     >>> gt.lax.broadcasted_iota(gt.int32, (2, 2), 0)
     Array([[0, 0],
            [1, 1]], dtype=int32)
@@ -58,7 +55,6 @@ def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Array:
 def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = None) -> Array:
     """Permute the axes by `dimensions`, then return the elements in row-major order with another shape.
 
-    >>> import gtrace as gt
     >>> gt.lax.reshape(gt.array([[1, 2], [3, 4]]), (4,), (1, 0))
     Array([1, 3, 2, 4], dtype=int64)
     """
@@ -68,7 +64,6 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Sequence[int] | None = Non
 def transpose(operand: Any, permutation: Sequence[int]) -> Array:
     """Return the array with its axes permuted.
 
-    >>> import gtrace as gt
     >>> gt.lax.transpose(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
@@ -78,7 +73,6 @@ def transpose(operand: Any, permutation: Sequence[int]) -> Array:
 def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
     """Return the array without these axes, whose size is 1.
 
-    >>> import gtrace as gt
     >>> gt.lax.squeeze(gt.zeros((1, 3, 1)), (0,)).shape
     (3, 1)
     """
@@ -88,7 +82,6 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Array:
 def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
     """Return the array with new axes of size 1 at these positions of the result.
 
-    >>> import gtrace as gt
     >>> gt.lax.expand_dims(gt.zeros(3), (0, 2)).shape
     (1, 3, 1)
     """
@@ -98,7 +91,6 @@ def expand_dims(array: Any, dimensions: Sequence[int]) -> Array:
 def rev(operand: Any, dimensions: Sequence[int]) -> Array:
     """Return the array with the order of elements reversed along these axes.
 
-    >>> import gtrace as gt
     >>> gt.lax.rev(gt.arange(3), (0,))
     Array([2, 1, 0], dtype=int64)
     """
@@ -108,7 +100,6 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Array:
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """Return the arrays joined along an axis.
 
-    >>> import gtrace as gt
     >>> gt.lax.concatenate([gt.zeros(1), gt.ones(2)], 0)
     Array([0., 1., 1.], dtype=float32)
     """
@@ -121,7 +112,6 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
     Raises:
         ShapeError: the bounds are not those of axes.
 
-    >>> import gtrace as gt
     >>> gt.lax.collapse(gt.zeros((2, 3, 4)), 1).shape
     (2, 12)
     """
@@ -136,7 +126,6 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
     """Return the array repeated along new leading axes of these sizes.
 
-    >>> import gtrace as gt
     >>> gt.lax.broadcast(gt.zeros(3), (2, 1)).shape
     (2, 1, 3)
     """
@@ -150,7 +139,6 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     Raises:
         ShapeError: the axes do not match those of the operand, or a size is neither 1 nor that of the result.
 
-    >>> import gtrace as gt
     >>> gt.lax.broadcast_in_dim(gt.array([1, 2]), (2, 2), (0,))
     Array([[1, 1],
            [2, 2]], dtype=int64)
@@ -178,7 +166,6 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     Raises:
         ShapeError: there are not three numbers per axis, an interior is negative, or too many elements are removed.
 
-    >>> import gtrace as gt
     >>> gt.lax.pad(gt.array([1., 2., 3.]), 0.0, [(-1, 2, 1)])
     Array([0., 2., 0., 3., 0., 0.], dtype=float32)
     """

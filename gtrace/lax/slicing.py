@@ -35,7 +35,6 @@ def slice(  # noqa: A001 - JAX's name
     Raises:
         ShapeError: there is not one bound per axis, not 0 <= start <= limit <= size, or a stride is below 1.
 
-    >>> import gtrace as gt
     >>> gt.lax.slice(gt.arange(6), (1,), (6,), (2,))
     Array([1, 3, 5], dtype=int64)
     """
@@ -59,7 +58,6 @@ def slice_in_dim(
     Raises:
         ShapeError: there is no such axis, or the stride is 0.
 
-    >>> import gtrace as gt
     >>> gt.lax.slice_in_dim(gt.arange(6), 1, -1, 2)
     Array([1, 3], dtype=int64)
     """
@@ -75,7 +73,6 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
         BoundsError: the index is out of range.
         ShapeError: there is no such axis.
 
-    >>> import gtrace as gt
     >>> gt.lax.index_in_dim(gt.array([1, 2, 3]), -1)
     Array([3], dtype=int64)
     """
@@ -141,7 +138,6 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
         ShapeError: there is not one start and size per axis, or a size is larger than the axis.
         DtypeError: the starts are not integers.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_slice(gt.arange(5), (gt.array(4),), (2,))
     Array([3, 4], dtype=int64)
     """
@@ -162,7 +158,6 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
 def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Array:
     """Return a slice of fixed size along one axis; its start may be traced. See `dynamic_slice`.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_slice_in_dim(gt.arange(5), gt.array(1), 2)
     Array([1, 2], dtype=int64)
     """
@@ -177,7 +172,6 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
 def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Array:
     """Return the slice at an index of one axis; the index may be traced, and is moved inside. See `dynamic_slice`.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_index_in_dim(gt.arange(5), gt.array(9), keepdims=False)
     Array(4, dtype=int64)
     """
@@ -200,7 +194,6 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
         ShapeError: the update is larger than the array, or there is not one start per axis.
         DtypeError: the starts are not integers, or a floating update is for integers.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_update_slice(gt.zeros(4), gt.ones(2), (gt.array(3),))
     Array([0., 0., 1., 1.], dtype=float32)
     """
@@ -228,7 +221,6 @@ def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axi
 
     The update may be smaller than the array along the other axes too; there it starts at 0.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_update_slice_in_dim(gt.zeros(4), gt.ones(2), gt.array(1))
     Array([0., 1., 1., 0.], dtype=float32)
     """
@@ -244,7 +236,6 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
     Args:
         update: the new values, with the axis of size 1 or without it.
 
-    >>> import gtrace as gt
     >>> gt.lax.dynamic_update_index_in_dim(gt.zeros(3), 5.0, gt.array(1), axis=0)
     Array([0., 5., 0.], dtype=float32)
     """

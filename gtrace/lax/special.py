@@ -38,7 +38,6 @@ def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
     Raises:
         DtypeError: the dtype has another size.
 
-    >>> import gtrace as gt
     >>> gt.lax.bitcast_convert_type(gt.array([1.0]), gt.int32)
     Array([1065353216], dtype=int32)
     """
@@ -56,7 +55,6 @@ def _bits(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def shift_right_logical(x: Any, y: Any) -> Array:
     """Return integers shifted right by `y` bits, with zeros from the left.
 
-    >>> import gtrace as gt
     >>> gt.lax.shift_right_logical(gt.array([-1, 8], dtype=gt.int8), gt.array(1, dtype=gt.int8))
     Array([127,   4], dtype=int8)
     """
@@ -77,7 +75,6 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     Raises:
         DtypeError: the bits are not those of float16, bfloat16, float32 or float64.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_precision(gt.array(1.001), 8, 7)
     Array(1., dtype=float32)
     """
@@ -97,7 +94,6 @@ def population_count(x: Any) -> Array:
     Raises:
         DtypeError: x is not an array of integers.
 
-    >>> import gtrace as gt
     >>> gt.lax.population_count(gt.array([3, -1], dtype=gt.int32))
     Array([ 2, 32], dtype=int32)
     """
@@ -118,7 +114,6 @@ def clz(x: Any) -> Array:
     Raises:
         DtypeError: x is not an array of integers.
 
-    >>> import gtrace as gt
     >>> gt.lax.clz(gt.array([1, 255, 0, -1], dtype=gt.int32))
     Array([31, 24, 32,  0], dtype=int32)
     """
@@ -140,7 +135,6 @@ def mulhi(x: Any, y: Any, /) -> Array:
     Raises:
         DtypeError: the numbers are not integers, or have 64 bits.
 
-    >>> import gtrace as gt
     >>> gt.lax.mulhi(gt.array([2**30], dtype=gt.int32), gt.array([8], dtype=gt.int32))
     Array([2], dtype=int32)
     """

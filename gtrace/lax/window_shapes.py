@@ -34,7 +34,6 @@ def padtype_to_pads(
 ) -> list[tuple[int, int]]:
     """Return the padding before and after each axis for "SAME", "SAME_LOWER" or "VALID".
 
-    >>> import gtrace as gt
     >>> gt.lax.padtype_to_pads((5, 6), (3, 2), (1, 2), "SAME")
     [(1, 1), (0, 0)]
     """
@@ -55,7 +54,6 @@ def reduce_window_shape_tuple(
 ) -> tuple[int, ...]:
     """Return the shape of the result of `reduce_window`.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_window_shape_tuple((6, 6), (2, 3), (2, 1), [(0, 0), (1, 1)])
     (3, 6)
     """
@@ -71,7 +69,6 @@ def conv_shape_tuple(
 ) -> tuple[int, ...]:
     """Return the shape of a convolution of (batch, features, *spatial) with (features out, features in, *spatial).
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_shape_tuple((2, 3, 8, 8), (4, 3, 3, 3), (1, 2), "SAME")
     (2, 4, 8, 4)
     """
@@ -82,7 +79,6 @@ def conv_shape_tuple(
 def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[Shape, Shape, Shape]:
     """Return the permutations of three layouts such as ``("NHWC", "HWIO", "NHWC")`` to NCHW, OIHW and NCHW.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_general_permutations(("NHWC", "HWIO", "NHWC"))
     ((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
     """
@@ -106,7 +102,6 @@ def conv_general_shape_tuple(
 ) -> tuple[int, ...]:
     """Return the shape of the result of `conv_general_dilated`, without dilation.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_general_shape_tuple((2, 8, 8, 3), (3, 3, 3, 4), (2, 2), "VALID", ("NHWC", "HWIO", "NHWC"))
     (2, 3, 3, 4)
     """
@@ -139,7 +134,6 @@ def conv_transpose_shape_tuple(
 ) -> tuple[int, ...]:
     """Return the shape of the result of `conv_transpose`.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_transpose_shape_tuple((2, 4, 4, 3), (3, 3, 3, 5), (2, 2), "SAME", ("NHWC", "HWIO", "NHWC"))
     (2, 8, 8, 5)
     """
@@ -174,7 +168,6 @@ def conv_transpose(
     Raises:
         ShapeError, ArgumentError: operands or descriptions do not fit.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_transpose(gt.ones((1, 4, 4, 3)), gt.ones((2, 2, 3, 5)), (2, 2), "SAME").shape
     (1, 8, 8, 5)
     """
@@ -208,7 +201,6 @@ def conv_general_dilated_patches(
 
     Args: those of `conv_general_dilated`; `filter_shape` is the window's.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_general_dilated_patches(gt.ones((1, 3, 8, 8)), (2, 2), (2, 2), "VALID").shape
     (1, 12, 4, 4)
     """

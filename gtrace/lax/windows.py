@@ -47,7 +47,6 @@ def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: An
     Raises:
         ArgumentError: the letters do not describe the axes.
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
     (3, 2, 0, 1)
     """
@@ -102,7 +101,6 @@ def conv_general_dilated(
     Raises:
         ShapeError, ArgumentError: operands or descriptions do not fit.
 
-    >>> import gtrace as gt
     >>> x, w = gt.ones((1, 5, 5, 2)), gt.ones((3, 3, 2, 4))
     >>> gt.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
     (1, 5, 5, 4)
@@ -179,7 +177,6 @@ def conv(
 ) -> Array:
     """Return `conv_general_dilated` without dilation, for operands of (batch, features, *spatial).
 
-    >>> import gtrace as gt
     >>> gt.lax.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), (1,), "VALID")
     Array([[[3., 3.]]], dtype=float32)
     """
@@ -200,7 +197,6 @@ def conv_with_general_padding(
 ) -> Array:
     """Return `conv_general_dilated` for operands of (batch, features, *spatial).
 
-    >>> import gtrace as gt
     >>> gt.lax.conv_with_general_padding(gt.ones((1, 1, 3)), gt.ones((1, 1, 2)), (1,), [(1, 0)], None, None)
     Array([[[1., 2., 2.]]], dtype=float32)
     """
@@ -261,7 +257,6 @@ def reduce_window(
         ShapeError: entries do not fit the array.
         ArgumentError: a size, stride or dilation is below 1, or the padding is unknown.
 
-    >>> import gtrace as gt
     >>> gt.lax.reduce_window(gt.array([1., 5., 2., 4.]), -gt.numpy.inf, gt.lax.max, (2,), (2,), "VALID")
     Array([5., 4.], dtype=float32)
     """

@@ -40,7 +40,6 @@ def _negative_part(x: Array) -> Array:
 def elu(x: Any, alpha: Any = 1.0) -> Array:
     """Return x where it is positive, and alpha * (exp(x) - 1) elsewhere (Clevert et al., 2015).
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.elu(gt.array([-1., 2.])), 4)
     Array([-0.6321,  2.    ], dtype=float32)
     """
@@ -52,7 +51,6 @@ def elu(x: Any, alpha: Any = 1.0) -> Array:
 def celu(x: Any, alpha: Any = 1.0) -> Array:
     """Return x where it is positive, and alpha * (exp(x / alpha) - 1) elsewhere (Barron, 2017).
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.celu(gt.array([-1., 2.]), alpha=2.0), 4)
     Array([-0.7869,  2.    ], dtype=float32)
     """
@@ -64,7 +62,6 @@ def celu(x: Any, alpha: Any = 1.0) -> Array:
 def selu(x: Any) -> Array:
     """Return 1.0507 * elu(x, 1.6733), which keeps mean 0 and variance 1 (Klambauer et al., 2017).
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.selu(gt.array([-1., 2.])), 4)
     Array([-1.1113,  2.1014], dtype=float32)
     """
@@ -78,7 +75,6 @@ def glu(x: Any, axis: int = -1) -> Array:
     Raises:
         ShapeError: the size of the axis is odd, or there is no such axis.
 
-    >>> import gtrace as gt
     >>> gt.nn.glu(gt.array([1., 2., 0., 0.]))
     Array([0.5, 1. ], dtype=float32)
     """
@@ -94,7 +90,6 @@ def glu(x: Any, axis: int = -1) -> Array:
 def relu6(x: Any) -> Array:
     """Return x limited to [0, 6]; the derivative at a bound is 0.
 
-    >>> import gtrace as gt
     >>> gt.nn.relu6(gt.array([-1., 2., 7.]))
     Array([0., 2., 6.], dtype=float32)
     """
@@ -105,7 +100,6 @@ def relu6(x: Any) -> Array:
 def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """Return x limited to [min_val, max_val]; the derivative at a bound is 1.
 
-    >>> import gtrace as gt
     >>> gt.nn.hard_tanh(gt.array([-2., 0.5, 2.]))
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
@@ -117,7 +111,6 @@ def hard_tanh(x: Any, min_val: float = -1.0, max_val: float = 1.0) -> Array:
 def hard_sigmoid(x: Any) -> Array:
     """Return relu6(x + 3) / 6.
 
-    >>> import gtrace as gt
     >>> gt.nn.hard_sigmoid(gt.array([-4., 0., 4.]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -128,7 +121,6 @@ def hard_sigmoid(x: Any) -> Array:
 def hard_silu(x: Any) -> Array:
     """Return x * hard_sigmoid(x) (Howard et al., 2019). Another name is `hard_swish`.
 
-    >>> import gtrace as gt
     >>> gt.nn.hard_silu(gt.array([-4., 0., 4.]))
     Array([-0.,  0.,  4.], dtype=float32)
     """
@@ -143,7 +135,6 @@ hard_swish = hard_silu
 def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Array:
     """Return x where it is at least 0, and negative_slope * x elsewhere.
 
-    >>> import gtrace as gt
     >>> gt.nn.leaky_relu(gt.array([-1., 2.]), 0.25)
     Array([-0.25,  2.  ], dtype=float32)
     """
@@ -162,7 +153,6 @@ def prelu(x: Any, weight: Any) -> Array:
     Raises:
         ShapeError: the weight has another shape.
 
-    >>> import gtrace as gt
     >>> gt.nn.prelu(gt.array([[-1., -1.]]), gt.array([0.5, 0.25]))
     Array([[-0.5 , -0.25]], dtype=float32)
     """
@@ -179,7 +169,6 @@ def prelu(x: Any, weight: Any) -> Array:
 def log_sigmoid(x: Any) -> Array:
     """Return log(sigmoid(x)), without overflow.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.log_sigmoid(gt.array([-1000., 0.])), 4)
     Array([-1.000e+03, -6.931e-01], dtype=float32)
     """
@@ -190,7 +179,6 @@ def log_sigmoid(x: Any) -> Array:
 def mish(x: Any) -> Array:
     """Return x * tanh(softplus(x)) (Misra, 2019).
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.mish(gt.array([-1., 2.])), 4)
     Array([-0.3034,  1.944 ], dtype=float32)
     """
@@ -202,7 +190,6 @@ def mish(x: Any) -> Array:
 def soft_sign(x: Any) -> Array:
     """Return x / (1 + |x|). Another name is `softsign`.
 
-    >>> import gtrace as gt
     >>> gt.nn.soft_sign(gt.array([-1., 3.]))
     Array([-0.5 ,  0.75], dtype=float32)
     """
@@ -217,7 +204,6 @@ softsign = soft_sign
 def squareplus(x: Any, b: Any = 4.0) -> Array:
     """Return (x + sqrt(x ** 2 + b)) / 2 (Barron, 2021), without cancellation for negative x.
 
-    >>> import gtrace as gt
     >>> gt.nn.squareplus(gt.array([0., 1.5]))
     Array([1., 2.], dtype=float32)
     """
@@ -234,7 +220,6 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
 def sparse_plus(x: Any) -> Array:
     """Return 0 up to x = -1, x from x = 1 on, and (x + 1) ** 2 / 4 between.
 
-    >>> import gtrace as gt
     >>> gt.nn.sparse_plus(gt.array([-2., 0., 2.]))
     Array([0.  , 0.25, 2.  ], dtype=float32)
     """
@@ -246,7 +231,6 @@ def sparse_plus(x: Any) -> Array:
 def sparse_sigmoid(x: Any) -> Array:
     """Return (x + 1) / 2 limited to [0, 1], the derivative of `sparse_plus`.
 
-    >>> import gtrace as gt
     >>> gt.nn.sparse_sigmoid(gt.array([-2., 0., 2.]))
     Array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -257,7 +241,6 @@ def sparse_sigmoid(x: Any) -> Array:
 def hardshrink(x: Any, lambd: float = 0.5) -> Array:
     """Return x where |x| > lambd, and 0 elsewhere.
 
-    >>> import gtrace as gt
     >>> gt.nn.hardshrink(gt.array([-1., 0.25, 2.]))
     Array([-1.,  0.,  2.], dtype=float32)
     """
@@ -269,7 +252,6 @@ def hardshrink(x: Any, lambd: float = 0.5) -> Array:
 def softshrink(x: Any, lambd: float = 0.5) -> Array:
     """Return x moved towards 0 by lambd; 0 where |x| <= lambd.
 
-    >>> import gtrace as gt
     >>> gt.nn.softshrink(gt.array([-1., 0.25, 2.]))
     Array([-0.5,  0. ,  1.5], dtype=float32)
     """
@@ -282,7 +264,6 @@ def softshrink(x: Any, lambd: float = 0.5) -> Array:
 def tanhshrink(x: Any) -> Array:
     """Return x - tanh(x).
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.tanhshrink(gt.array([-1., 2.])), 4)
     Array([-0.2384,  1.036 ], dtype=float32)
     """
@@ -294,7 +275,6 @@ def tanhshrink(x: Any) -> Array:
 def threshold(x: Any, threshold: Any, value: Any) -> Array:
     """Return x where it is above the threshold, and `value` elsewhere.
 
-    >>> import gtrace as gt
     >>> gt.nn.threshold(gt.array([0.5, 2.]), 1.0, -1.0)
     Array([-1.,  2.], dtype=float32)
     """

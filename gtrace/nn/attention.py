@@ -147,7 +147,6 @@ def dot_product_attention(
     Raises:
         ShapeError: shapes do not fit.
 
-    >>> import gtrace as gt
     >>> q, k = gt.zeros((1, 2, 4, 8)), gt.zeros((1, 2, 2, 8))
     >>> v = gt.broadcast_to(gt.array([[[[1.]], [[3.]]]]), (1, 2, 2, 8))
     >>> gt.nn.dot_product_attention(q, k, v, is_causal=True)[0, :, 0, 0]
@@ -218,7 +217,6 @@ def scaled_dot_product_attention(
         ShapeError: shapes do not fit.
         ArgumentError: `dropout_p` is outside [0, 1], or above 0 without a key.
 
-    >>> import gtrace as gt
     >>> x = gt.zeros((1, 2, 3, 4))
     >>> gt.nn.scaled_dot_product_attention(x, x, x + 1.0).shape
     (1, 2, 3, 4)
@@ -257,7 +255,6 @@ def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, in
     Raises:
         ShapeError: there are fewer than two axes, or the depth is odd.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.rotary_embedding(gt.array([[1., 0.], [1., 0.]])), 4)
     Array([[1.    , 0.    ],
            [0.5403, 0.8415]], dtype=float32)

@@ -114,7 +114,6 @@ def cross_entropy(
         ArgumentError: the reduction is unknown, or the smoothing outside [0, 1].
         ExecutionError: (at the run) an integer target is not a class.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.cross_entropy(gt.array([[0., 0.], [1e4, -1e4]]), gt.array([0, 1]), reduction="none"), 4)
     Array([6.931e-01, 2.000e+04], dtype=float32)
     """
@@ -162,7 +161,6 @@ def nll_loss(
         ArgumentError: the reduction is unknown.
         ExecutionError: (at the run) a target is not a class.
 
-    >>> import gtrace as gt
     >>> gt.nn.nll_loss(gt.array([[-1., -2.], [-3., -4.]]), gt.array([0, 1]))
     Array(2.5, dtype=float32)
     """
@@ -191,7 +189,6 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
         ShapeError: shapes do not fit.
         ArgumentError: the reduction is unknown.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.binary_cross_entropy(gt.array([0.5, 0.0]), gt.array([1., 1.]), reduction="none"), 4)
     Array([  0.6931, 100.    ], dtype=float32)
     """
@@ -219,7 +216,6 @@ def binary_cross_entropy_with_logits(
         ShapeError: shapes do not fit.
         ArgumentError: the reduction is unknown.
 
-    >>> import gtrace as gt
     >>> x = gt.array([0., 1e4])
     >>> gt.round(gt.nn.binary_cross_entropy_with_logits(x, gt.array([1., 0.]), reduction="none"), 4)
     Array([6.931e-01, 1.000e+04], dtype=float32)
@@ -263,7 +259,6 @@ def kl_div(log_probs: Any, targets: Any, reduction: str = "mean", log_target: bo
         ShapeError: shapes differ.
         ArgumentError: the reduction is unknown.
 
-    >>> import gtrace as gt
     >>> p = gt.array([[0.5, 0.5]])
     >>> gt.round(gt.nn.kl_div(gt.log(p), gt.array([[1., 0.]]), reduction="batchmean"), 4)
     Array(0.6931, dtype=float32)

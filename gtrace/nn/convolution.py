@@ -113,7 +113,6 @@ def conv(
         ShapeError: the weight does not have one to three spatial axes.
         ArgumentError: shapes do not fit.
 
-    >>> import gtrace as gt
     >>> gt.nn.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), padding="same")
     Array([[[2., 3., 3., 2.]]], dtype=float32)
     """
@@ -289,7 +288,6 @@ def interpolate(
     Args:
         mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area.
 
-    >>> import gtrace as gt
     >>> gt.nn.interpolate(gt.array([[[1., 2.]]]), size=4)
     Array([[[1., 1., 2., 2.]]], dtype=float32)
     """
@@ -304,7 +302,6 @@ def grid_sample(
 ) -> Array:
     """Sample x (batch, channels, height, width) at the coordinates `grid` (batch, h, w, 2), which are in [-1, 1].
 
-    >>> import gtrace as gt
     >>> gt.nn.grid_sample(gt.ones((1, 1, 2, 2)), gt.zeros((1, 1, 1, 2)))
     Array([[[[1.]]]], dtype=float32)
     """
@@ -315,7 +312,6 @@ def grid_sample(
 def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) -> Array:
     """Return the grid for `grid_sample` for affine maps (batch, 2, 3) and results of `size`.
 
-    >>> import gtrace as gt
     >>> gt.nn.affine_grid(gt.array([[[1., 0., 0.], [0., 1., 0.]]]), (1, 1, 1, 1))
     Array([[[[0., 0.]]]], dtype=float32)
     """
@@ -325,7 +321,6 @@ def affine_grid(theta: Any, size: Sequence[int], align_corners: bool = False) ->
 def pixel_shuffle(x: Any, upscale_factor: int) -> Array:
     """Return (..., channels * r ** 2, h, w) as (..., channels, h * r, w * r), for r = `upscale_factor`.
 
-    >>> import gtrace as gt
     >>> gt.nn.pixel_shuffle(gt.ones((1, 4, 2, 2)), 2).shape
     (1, 1, 4, 4)
     """
@@ -335,7 +330,6 @@ def pixel_shuffle(x: Any, upscale_factor: int) -> Array:
 def pixel_unshuffle(x: Any, downscale_factor: int) -> Array:
     """Return the inverse of `pixel_shuffle`.
 
-    >>> import gtrace as gt
     >>> gt.nn.pixel_unshuffle(gt.ones((1, 1, 4, 4)), 2).shape
     (1, 4, 2, 2)
     """
@@ -345,7 +339,6 @@ def pixel_unshuffle(x: Any, downscale_factor: int) -> Array:
 def unfold(x: Any, kernel_size: Sizes, dilation: Sizes = 1, padding: Sizes = 0, stride: Sizes = 1) -> Array:
     """Return the windows of x (batch, channels, h, w) as columns: (batch, channels * window, windows).
 
-    >>> import gtrace as gt
     >>> gt.nn.unfold(gt.ones((1, 1, 3, 3)), 2).shape
     (1, 4, 4)
     """
@@ -358,7 +351,6 @@ def fold(
 ) -> Array:
     """Return the transpose of `unfold`: columns are added where their windows overlap.
 
-    >>> import gtrace as gt
     >>> gt.nn.fold(gt.ones((1, 4, 4)), 3, 2)[0, 0, 1]
     Array([2., 4., 2.], dtype=float32)
     """

@@ -34,7 +34,6 @@ Initializer = Callable[..., Array]
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
     """Return zeros; the key is unused.
 
-    >>> import gtrace as gt
     >>> gt.nn.initializers.zeros(gt.random.key(0), (2,))
     Array([0., 0.], dtype=float32)
     """
@@ -44,7 +43,6 @@ def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
 def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
     """Return ones; the key is unused.
 
-    >>> import gtrace as gt
     >>> gt.nn.initializers.ones(gt.random.key(0), (2,))
     Array([1., 1.], dtype=float32)
     """
@@ -55,7 +53,6 @@ def ones(key: Any, shape: Any, dtype: Any = None) -> Array:
 def constant(value: Any, dtype: Any = None) -> Initializer:
     """Return an initializer that fills an array with a number, or an array that broadcasts.
 
-    >>> import gtrace as gt
     >>> gt.nn.initializers.constant(2.0)(gt.random.key(0), (2,))
     Array([2., 2.], dtype=float32)
     """
@@ -72,7 +69,6 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Return an initializer that samples uniformly from [0, scale).
 
-    >>> import gtrace as gt
     >>> gt.nn.initializers.uniform(1.0)(gt.random.key(0), (2,))
     Array([0.947667 , 0.9785799], dtype=float32)
     """
@@ -88,7 +84,6 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     """Return an initializer that samples from the normal distribution with mean 0.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.initializers.normal(1.0)(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
@@ -104,7 +99,6 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
 def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0, upper: float = 2.0) -> Initializer:
     """Return an initializer that samples standard normal numbers inside (lower, upper), times stddev.
 
-    >>> import gtrace as gt
     >>> bool((abs(gt.nn.initializers.truncated_normal(1.0)(gt.random.key(0), (50,))) < 2.0).all())
     True
     """
@@ -147,7 +141,6 @@ def variance_scaling(
         ArgumentError: the mode or distribution is unknown, or the scale is negative.
         ShapeError: (when called) the shape lacks the axes, or has fewer than two.
 
-    >>> import gtrace as gt
     >>> init = gt.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> round(float(init(gt.random.key(0), (200, 100)).std()), 2)
     0.1
@@ -200,7 +193,6 @@ def _named(name: str, scale: float, mode: str, distribution: str, source: str) -
     make.__name__ = make.__qualname__ = name
     make.__doc__ = f"""Return a `variance_scaling` of {scale:g}, "{mode}", "{distribution}" ({source}).
 
-    >>> import gtrace as gt
     >>> gt.nn.initializers.{name}()(gt.random.key(0), (3, 2)).shape
     (3, 2)
     """
@@ -228,7 +220,6 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     Raises (when called):
         ShapeError: the shape has fewer than two axes.
 
-    >>> import gtrace as gt
     >>> w = gt.nn.initializers.orthogonal(2.0)(gt.random.key(0), (3, 2))
     >>> gt.round(abs(w.T @ w), 4)
     Array([[4., 0.],
@@ -260,7 +251,6 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     Raises (when called):
         ShapeError: the window does not have one to three axes, or there are fewer outputs than inputs.
 
-    >>> import gtrace as gt
     >>> w = gt.nn.initializers.delta_orthogonal()(gt.random.key(0), (3, 2, 4))
     >>> gt.round(abs(w[1] @ w[1].T), 4)
     Array([[1., 0.],

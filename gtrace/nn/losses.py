@@ -37,7 +37,6 @@ def mse_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> gt.nn.mse_loss(gt.array([1., 2.]), gt.array([1., 4.]))
     Array(2., dtype=float32)
     """
@@ -53,7 +52,6 @@ def l1_loss(predictions: Any, targets: Any, reduction: str = "mean") -> Array:
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> gt.nn.l1_loss(gt.array([1., 2.]), gt.array([1., 4.]))
     Array(1., dtype=float32)
     """
@@ -75,7 +73,6 @@ def huber_loss(predictions: Any, targets: Any, reduction: str = "mean", delta: f
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction, or a delta that is not above 0.
 
-    >>> import gtrace as gt
     >>> gt.nn.huber_loss(gt.array([1., 2.]), gt.array([2., 5.]), reduction="none")
     Array([0.5, 2.5], dtype=float32)
     """
@@ -94,7 +91,6 @@ def smooth_l1_loss(predictions: Any, targets: Any, reduction: str = "mean", beta
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction, or a negative beta.
 
-    >>> import gtrace as gt
     >>> gt.nn.smooth_l1_loss(gt.array([1., 2.]), gt.array([2., 6.]), reduction="none", beta=2.0)
     Array([0.25, 3.  ], dtype=float32)
     """
@@ -128,7 +124,6 @@ def poisson_nll_loss(
         ShapeError: shapes differ.
         ArgumentError: the reduction is unknown.
 
-    >>> import gtrace as gt
     >>> gt.nn.poisson_nll_loss(gt.array([0., 0.]), gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
@@ -159,7 +154,6 @@ def gaussian_nll_loss(
         ShapeError: shapes do not fit.
         ArgumentError: the reduction is unknown.
 
-    >>> import gtrace as gt
     >>> gt.nn.gaussian_nll_loss(gt.array([1., 2.]), gt.array([1., 4.]), gt.ones(2))
     Array(1., dtype=float32)
     """
@@ -186,7 +180,6 @@ def cosine_similarity(x1: Any, x2: Any, axis: int = 1, eps: float = 1e-8) -> Arr
     Raises:
         ShapeError: there is no such axis, or shapes do not broadcast.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.cosine_similarity(gt.array([[1., 0.]]), gt.array([[1., 1.]])), 4)
     Array([0.7071], dtype=float32)
     """
@@ -207,7 +200,6 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
         ArgumentError: p is not a number above 0.
         ShapeError: shapes do not broadcast, or an array is 0-d.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.pairwise_distance(gt.array([[0., 0.]]), gt.array([[3., 4.]])), 4)
     Array([5.], dtype=float32)
     """
@@ -228,7 +220,6 @@ def soft_margin_loss(predictions: Any, targets: Any, reduction: str = "mean") ->
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.soft_margin_loss(gt.array([0., 1000.]), gt.array([1., -1.]), reduction="none"), 4)
     Array([6.931e-01, 1.000e+03], dtype=float32)
     """
@@ -244,7 +235,6 @@ def hinge_embedding_loss(predictions: Any, targets: Any, margin: float = 1.0, re
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> gt.nn.hinge_embedding_loss(gt.array([0.5, 0.25]), gt.array([1., -1.]), reduction="none")
     Array([0.5 , 0.75], dtype=float32)
     """
@@ -261,7 +251,6 @@ def margin_ranking_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, red
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> gt.nn.margin_ranking_loss(gt.array([1., 2.]), gt.array([3., 0.]), gt.array([1., 1.]), reduction="none")
     Array([2., 0.], dtype=float32)
     """
@@ -281,7 +270,6 @@ def cosine_embedding_loss(x1: Any, x2: Any, targets: Any, margin: float = 0.0, r
         ShapeError: shapes that do not fit.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> x, y = gt.array([[1., 0.], [1., 0.]]), gt.array([[0., 1.], [2., 0.]])
     >>> gt.nn.cosine_embedding_loss(x, y, gt.array([1, -1]), reduction="none")
     Array([1., 1.], dtype=float32)
@@ -319,7 +307,6 @@ def triplet_margin_loss(
         ShapeError: shapes that differ.
         ArgumentError: an unknown reduction.
 
-    >>> import gtrace as gt
     >>> a, b = gt.array([[0., 0.]]), gt.array([[3., 4.]])
     >>> gt.round(gt.nn.triplet_margin_loss(a, b, b), 4)
     Array(1., dtype=float32)
@@ -349,7 +336,6 @@ def multi_margin_loss(
         ArgumentError: p is invalid, or the reduction is unknown.
         DtypeError: the targets are not integers.
 
-    >>> import gtrace as gt
     >>> gt.nn.multi_margin_loss(gt.array([[0., 1., 3.]]), gt.array([2]), margin=4.0)
     Array(1., dtype=float32)
     """

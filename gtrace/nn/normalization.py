@@ -68,7 +68,6 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     Raises:
         ShapeError: the sizes do not fit x.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.layer_norm(gt.array([[1., 3.], [5., 9.]]), 2), 4)
     Array([[-1.,  1.],
            [-1.,  1.]], dtype=float32)
@@ -92,7 +91,6 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     Raises:
         ShapeError: the sizes do not fit x.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.rms_norm(gt.array([3., 4.]), 2), 4)
     Array([0.8485, 1.1314], dtype=float32)
     """
@@ -128,7 +126,6 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
     Raises:
         ShapeError: the groups do not divide the channels, or other sizes do not fit.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.group_norm(gt.array([[1., 3., 5., 9.]]), 2), 4)
     Array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
@@ -156,7 +153,6 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
     Raises:
         ShapeError: sizes that do not fit, or no axes beside batch and channels.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.instance_norm(gt.array([[[1., 3.], [5., 9.]]])), 4)
     Array([[[-1.,  1.],
             [-1.,  1.]]], dtype=float32)
@@ -190,7 +186,6 @@ def batch_norm(
     Raises:
         ShapeError: sizes do not fit.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.batch_norm(gt.array([[1.], [3.]]), gt.array([2.]), gt.array([1.])), 4)
     Array([[-1.],
            [ 1.]], dtype=float32)
@@ -233,7 +228,6 @@ def batch_norm_train(
     Raises:
         ShapeError: sizes do not fit, or there is a single value for each channel.
 
-    >>> import gtrace as gt
     >>> out, mean, var = gt.nn.batch_norm_train(gt.array([[1.], [3.]]), gt.zeros(1), gt.ones(1))
     >>> mean, var
     (Array([0.2], dtype=float32), Array([1.1], dtype=float32))
@@ -269,7 +263,6 @@ def local_response_norm(x: Any, size: int, alpha: float = 1e-4, beta: float = 0.
     Raises:
         ShapeError: there are fewer than three axes, or the size is below 1.
 
-    >>> import gtrace as gt
     >>> gt.nn.local_response_norm(gt.ones((1, 2, 1)), 2, alpha=2.0, beta=1.0)
     Array([[[0.5       ],
             [0.33333334]]], dtype=float32)
@@ -295,7 +288,6 @@ def normalize(x: Any, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Arra
         ShapeError: there is no such axis.
         ArgumentError: p is not a number above 0.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.normalize(gt.array([[3., 4.]])), 4)
     Array([[0.6, 0.8]], dtype=float32)
     """

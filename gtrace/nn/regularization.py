@@ -39,7 +39,6 @@ def dropout(x: Any, rate: float, key: Any = None, *, training: bool = True, broa
         ArgumentError: the rate is outside [0, 1], or the key is missing.
         ShapeError: there is no such axis.
 
-    >>> import gtrace as gt
     >>> gt.nn.dropout(gt.ones(6), 0.5, gt.random.key(0))
     Array([0., 0., 2., 2., 0., 2.], dtype=float32)
     """
@@ -72,7 +71,6 @@ def alpha_dropout(x: Any, rate: float, key: Any = None, *, training: bool = True
     Raises:
         ArgumentError: the rate is outside [0, 1], or the key is missing.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.alpha_dropout(gt.ones(3), 0.5, gt.random.key(0)), 4)
     Array([-0.7792, -0.7792,  1.6656], dtype=float32)
     """
@@ -101,7 +99,6 @@ def embedding(indices: Any, table: Any, padding_idx: int | None = None) -> Array
         BoundsError: the table has no rows.
         DtypeError: the indices are not integers.
 
-    >>> import gtrace as gt
     >>> gt.nn.embedding(gt.array([1, 0]), gt.array([[1., 2.], [3., 4.]]))
     Array([[3., 4.],
            [1., 2.]], dtype=float32)

@@ -50,7 +50,6 @@ def ctc_loss(
         ArgumentError: there is no such blank, or the reduction is unknown.
         DtypeError: labels or lengths are not integers.
 
-    >>> import gtrace as gt
     >>> steps = gt.nn.log_softmax(gt.zeros((2, 1, 2)), -1)
     >>> gt.round(gt.exp(-gt.nn.ctc_loss(steps, gt.array([[1]]), [2], [1])), 4)  # of 4 alignments: -1, 1-, 11
     Array(0.75, dtype=float32)

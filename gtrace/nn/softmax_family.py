@@ -22,7 +22,6 @@ __all__ = ["gumbel_softmax", "softmin", "standardize"]
 def softmin(x: Any, axis: Any = -1) -> Array:
     """Return softmax(-x) over `axis`.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.softmin(gt.array([0., 1.])), 4)
     Array([0.7311, 0.2689], dtype=float32)
     """
@@ -44,7 +43,6 @@ def gumbel_softmax(logits: Any, key: Any, tau: Any = 1.0, hard: bool = False, ax
         ShapeError: there is no such axis.
         ArgumentError, DtypeError, KeyReuseError: the key is missing, invalid or already used.
 
-    >>> import gtrace as gt
     >>> gt.nn.gumbel_softmax(gt.array([0., 50., 0.]), gt.random.key(0), hard=True)
     Array([0., 1., 0.], dtype=float32)
     """
@@ -72,7 +70,6 @@ def standardize(
     Raises:
         ShapeError: there is no such axis, or shapes do not broadcast.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.standardize(gt.array([1., 3.])), 4)
     Array([-1.,  1.], dtype=float32)
     """

@@ -39,7 +39,6 @@ def fabs(x: Any) -> Array:
     Raises:
         DtypeError: complex numbers.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fabs(gnp.array([-1, 2]))
     Array([1., 2.], dtype=float32)
     """
@@ -52,7 +51,6 @@ def fabs(x: Any) -> Array:
 def rint(x: Any) -> Array:
     """Return the nearest integers, halves to even, floating for any dtype.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.rint(gnp.array([0.5, 1.6]))
     Array([0., 2.], dtype=float32)
     """
@@ -62,7 +60,6 @@ def rint(x: Any) -> Array:
 def fix(x: Any) -> Array:
     """Return x without its fraction, floating for any dtype.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fix(gnp.array([1.5, -1.5]))
     Array([ 1., -1.], dtype=float32)
     """
@@ -72,7 +69,6 @@ def fix(x: Any) -> Array:
 def float_power(x: Any, y: Any) -> Array:
     """Return x ** y in a floating dtype, so that integers may have negative exponents.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.float_power(gnp.array([2, 4]), -1)
     Array([0.5 , 0.25], dtype=float32)
     """
@@ -83,7 +79,6 @@ def float_power(x: Any, y: Any) -> Array:
 def fmax(x: Any, y: Any) -> Array:
     """Return the larger of x and y; NaN only if both are.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fmax(gnp.array([1., gnp.nan]), 0.5)
     Array([1. , 0.5], dtype=float32)
     """
@@ -93,7 +88,6 @@ def fmax(x: Any, y: Any) -> Array:
 def fmin(x: Any, y: Any) -> Array:
     """Return the smaller of x and y; NaN only if both are.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fmin(gnp.array([1., gnp.nan]), 0.5)
     Array([0.5, 0.5], dtype=float32)
     """
@@ -111,7 +105,6 @@ def _but_nan(op: str, x: Any, y: Any, pick: Any, first: Any) -> Array:
 def divmod(x: Any, y: Any) -> tuple[Array, Array]:  # noqa: A001 - NumPy's name
     """Return floor(x / y), and the remainder, which has the sign of y.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.divmod(gnp.array([7, -7]), 4)
     (Array([ 1, -2], dtype=int64), Array([3, 1], dtype=int64))
     """
@@ -121,7 +114,6 @@ def divmod(x: Any, y: Any) -> tuple[Array, Array]:  # noqa: A001 - NumPy's name
 def modf(x: Any) -> tuple[Array, Array]:
     """Return the fractions and the integer parts of x, both with its sign.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.modf(gnp.array([1.5, -2.25]))
     (Array([ 0.5 , -0.25], dtype=float32), Array([ 1., -2.], dtype=float32))
     """
@@ -138,7 +130,6 @@ def modf(x: Any) -> tuple[Array, Array]:
 def frexp(x: Any) -> tuple[Array, Array]:
     """Return m and e of x = m * 2 ** e with 0.5 <= |m| < 1; e is int32. Zero, NaN and infinities have e = 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.frexp(gnp.array([8., -0.75]))
     (Array([ 0.5 , -0.75], dtype=float32), Array([4, 0], dtype=int32))
     """
@@ -154,7 +145,6 @@ def ldexp(x: Any, exponent: Any) -> Array:
     Raises:
         DtypeError: floating exponents.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.ldexp(gnp.array([0.5, 3.]), 2)
     Array([ 2., 12.], dtype=float32)
     """
@@ -173,7 +163,6 @@ def ldexp(x: Any, exponent: Any) -> Array:
 def heaviside(x: Any, middle: Any) -> Array:
     """Return 0 where x < 0, 1 where x > 0, and `middle` where x is 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.heaviside(gnp.array([-1., 0., 2.]), 0.5)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -184,7 +173,6 @@ def heaviside(x: Any, middle: Any) -> Array:
 def logaddexp2(x: Any, y: Any) -> Array:
     """Return log2(2 ** x + 2 ** y), without overflow.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.logaddexp2(gnp.array([3.]), 3.)
     Array([4.], dtype=float32)
     """
@@ -195,7 +183,6 @@ def logaddexp2(x: Any, y: Any) -> Array:
 def deg2rad(x: Any) -> Array:
     """Return degrees in radians.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.deg2rad(gnp.array([0., 180.]))
     Array([0.       , 3.1415927], dtype=float32)
     """
@@ -205,7 +192,6 @@ def deg2rad(x: Any) -> Array:
 def rad2deg(x: Any) -> Array:
     """Return radians in degrees.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.rad2deg(gnp.array([0., gnp.pi]))
     Array([  0., 180.], dtype=float32)
     """
@@ -222,7 +208,6 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
         copy: ignored; Arrays never change.
         posinf, neginf: None: the largest and the smallest number of the dtype.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nan_to_num(gnp.array([1., gnp.nan, gnp.inf]), posinf=9.)
     Array([1., 0., 9.], dtype=float32)
     """
@@ -240,7 +225,6 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 def sinc(x: Any) -> Array:
     """Return sin(pi x) / (pi x), and 1 at 0; derivatives of every order are right there too.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.sinc(gnp.array([0., 0.5]))
     Array([1.        , 0.63661975], dtype=float32)
     """
@@ -260,7 +244,6 @@ def bitwise_count(x: Any) -> Array:
     Raises:
         DtypeError: floats.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.bitwise_count(gnp.array([7, -8]))
     Array([3, 1], dtype=uint8)
     """

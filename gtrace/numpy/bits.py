@@ -31,7 +31,6 @@ def _order(bitorder: str) -> numpy.ndarray[Any, Any]:
 def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     """Return bytes that hold the truth of eight elements each, along `axis` or of all; the last is filled with zeros.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.packbits(gnp.array([1, 0, 0, 0, 0, 0, 1, 1, 1]))
     Array([131, 128], dtype=uint8)
     """
@@ -52,7 +51,6 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Array:
     """Return the bits of bytes, along `axis` or of all; `count` of them, or all but that many if it is negative.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.unpackbits(gnp.array([131], dtype="uint8"))
     Array([1, 0, 0, 0, 0, 0, 1, 1], dtype=uint8)
     """
@@ -80,7 +78,6 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
 def spacing(x: Any) -> Array:
     """Return the distance to the next number of larger magnitude, with the sign of x.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.spacing(gnp.array(1.))
     Array(1.1920929e-07, dtype=float32)
     """
@@ -91,7 +88,6 @@ def spacing(x: Any) -> Array:
 def sort_complex(a: Any) -> Array:
     """Return the elements along the last axis as complex numbers, ordered by their real, then their imaginary parts.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.sort_complex(gnp.array([2., 1.]))
     Array([1.+0.j, 2.+0.j], dtype=complex64)
     """
@@ -106,7 +102,6 @@ def sort_complex(a: Any) -> Array:
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:
     """Return the places of an (n, n) matrix that `mask_func`, such as ``gnp.triu``, keeps.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.mask_indices(2, gnp.triu)[1]
     Array([0, 1, 1], dtype=int64)
     """

@@ -55,7 +55,6 @@ def vectorize(
         ArgumentError: a malformed signature, or another number of arguments.
         ShapeError: dimensions of one name that differ, or axes that do not broadcast.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")(gnp.ones((2, 3)), gnp.arange(3.))
     Array([3., 3.], dtype=float32)
     """
@@ -118,7 +117,6 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
         func1d: a function of an Array of one dimension, mapped with `vmap`.
         args, kwargs: passed on to it.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.apply_along_axis(lambda row: row - row[0], 1, gnp.array([[1, 2], [5, 7]]))
     Array([[0, 1],
            [0, 2]], dtype=int64)
@@ -139,7 +137,6 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 def apply_over_axes(func: Callable[[Any, int], Any], a: Any, axes: Any) -> Array:
     """Return func(x, axis) applied for one axis after the other; an axis that it removes is put back with size 1.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.apply_over_axes(gnp.sum, gnp.ones((2, 3)), (0, 1))
     Array([[6.]], dtype=float32)
     """

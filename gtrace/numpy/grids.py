@@ -106,7 +106,6 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
     Args:
         sparse: a tuple of arrays that broadcast.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.indices((2, 3)).shape
     (2, 2, 3)
     """
@@ -121,7 +120,6 @@ def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
 def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
     """Return function(i, j, ...) of the indices of an array of that shape.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fromfunction(lambda i, j: i + j, (2, 2))
     Array([[0., 1.],
            [1., 2.]], dtype=float32)
@@ -137,7 +135,6 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
     Args:
         sequences: integers of one dimension; booleans stand for the places where they hold.
 
-    >>> import gtrace.numpy as gnp
     >>> [i.shape for i in gnp.ix_([0, 2], [1])]
     [(2, 1), (1, 1)]
     """
@@ -155,7 +152,6 @@ def ix_(*sequences: Any) -> tuple[Array, ...]:
 def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
     """Return the indices of the main diagonal of an array of `ndim` axes of size n.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.diag_indices(2)
     (Array([0, 1], dtype=int64), Array([0, 1], dtype=int64))
     """
@@ -165,7 +161,6 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 def diag_indices_from(x: Any) -> tuple[Array, ...]:
     """Return the indices of the main diagonal of x, whose axes have one size.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.diag_indices_from(gnp.ones((2, 2)))[0]
     Array([0, 1], dtype=int64)
     """
@@ -185,7 +180,6 @@ def _triangle(function: Callable[..., Any], *sizes: Any) -> tuple[Array, Array]:
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the rows and columns of the elements on and below diagonal k of an (n, m) matrix.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.tril_indices(2)
     (Array([0, 1, 1], dtype=int64), Array([0, 0, 1], dtype=int64))
     """
@@ -196,7 +190,6 @@ def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
     """Return the rows and columns of the elements on and above diagonal k of an (n, m) matrix.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.triu_indices(2)
     (Array([0, 0, 1], dtype=int64), Array([0, 1, 1], dtype=int64))
     """
@@ -214,7 +207,6 @@ def _matrix_sizes(op: str, x: Any) -> tuple[int, int]:
 def tril_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     """Return the rows and columns of the elements of a matrix on and below diagonal k.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.tril_indices_from(gnp.ones((2, 2)))[0]
     Array([0, 1, 1], dtype=int64)
     """
@@ -226,7 +218,6 @@ def tril_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
 def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
     """Return the rows and columns of the elements of a matrix on and above diagonal k.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.triu_indices_from(gnp.ones((2, 2)))[0]
     Array([0, 0, 1], dtype=int64)
     """
@@ -238,7 +229,6 @@ def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """Return the index along each axis of places in a flattened array of that shape; places outside have no meaning.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
@@ -262,7 +252,6 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, orde
         ShapeError: not one index for each axis.
         ArgumentError: another mode or order.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.ravel_multi_index((gnp.array([0, 1]), gnp.array([1, 2])), (2, 3))
     Array([1, 5], dtype=int64)
     """
@@ -297,7 +286,6 @@ def logspace(
     Args:
         base: a number or an array, which broadcasts with `start` and `stop`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
@@ -314,7 +302,6 @@ def geomspace(
 ) -> Array:  # fmt: skip
     """Return `num` numbers from `start` to `stop`, both of one sign, each the same multiple of the one before.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.geomspace(1, 100, 3), 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
@@ -330,7 +317,6 @@ def geomspace(
 def identity(n: int, dtype: Any = None) -> Array:
     """Return the identity matrix of size n.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.identity(2)
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
@@ -341,7 +327,6 @@ def identity(n: int, dtype: Any = None) -> Array:
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Array:  # noqa: N803 - NumPy's names
     """Return an (N, M) matrix with ones on and below diagonal k, and zeros above; M is N by default.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.tri(2)
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
@@ -355,7 +340,6 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:  # 
     Args:
         N: how many; None: as many as x has elements.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.vander(gnp.array([2., 3.]), 3)
     Array([[4., 2., 1.],
            [9., 3., 1.]], dtype=float32)

@@ -33,7 +33,6 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         ArgumentError: negative numbers, if no length is given.
         ConcretizationError: no length, while tracing.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.bincount(gnp.array([1, 1, 3]))
     Array([0, 2, 0, 1], dtype=int64)
     """
@@ -77,7 +76,6 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
         bins: edges of one dimension, in ascending or descending order.
         right: bins hold their upper edge, not the lower one.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.digitize(gnp.array([0.5, 2.]), gnp.array([0., 1., 2.]))
     Array([1, 3], dtype=int64)
     """
@@ -106,7 +104,6 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
     Raises:
         ArgumentError: the name of a rule for the number of bins, which depends on the values.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.histogram_bin_edges(gnp.array([0., 4.]), 2)
     Array([0., 2., 4.], dtype=float32)
     """
@@ -152,7 +149,6 @@ def histogram(
         bins, range: as in `histogram_bin_edges`.
         density: divide by the total and the widths, so that the integral is 1.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.histogram(gnp.array([0., 1., 1., 4.]), bins=2)[0]
     Array([3, 1], dtype=int64)
     """
@@ -179,7 +175,6 @@ def histogramdd(
         bins: a number, or for each axis a number or edges.
         range: for each axis (low, high), or None.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.histogramdd(gnp.array([[0., 0.], [1., 1.]]), bins=2)[0]
     Array([[1, 0],
            [0, 1]], dtype=int64)
@@ -230,7 +225,6 @@ def histogram2d(
 ) -> tuple[Array, Array, Array]:
     """Return how many points (x, y) lie in each cell of a grid, and the edges along both axes; see `histogramdd`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.histogram2d(gnp.array([0., 1.]), gnp.array([0., 1.]), bins=2)[0]
     Array([[1, 0],
            [0, 1]], dtype=int64)

@@ -20,7 +20,6 @@ __all__ = ["__array_namespace_info__"]
 class NamespaceInfo:
     """The answers of ``gtrace.numpy`` to the array API's questions.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.__array_namespace_info__().capabilities()["boolean indexing"]
     True
     """
@@ -59,7 +58,6 @@ class NamespaceInfo:
 def __array_namespace_info__() -> NamespaceInfo:  # noqa: N807 - the standard's name
     """Return what the array API asks a namespace about itself: devices, dtypes and capabilities.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.__array_namespace_info__().default_dtypes()["integral"]
     gtrace.int64
     """

@@ -28,7 +28,6 @@ def nansum(
 ) -> Array:
     """Return the sum over `axis` of the elements that are not NaN; the arguments are those of `sum`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nansum(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
@@ -40,7 +39,6 @@ def nanprod(
 ) -> Array:
     """Return the product over `axis` of the elements that are not NaN; the arguments are those of `prod`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanprod(gnp.array([2., gnp.nan]))
     Array(2., dtype=float32)
     """
@@ -50,7 +48,6 @@ def nanprod(
 def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Return the running sums along `axis`, with NaN as 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nancumsum(gnp.array([1., gnp.nan, 2.]))
     Array([1., 1., 3.], dtype=float32)
     """
@@ -60,7 +57,6 @@ def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
 def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Return the running products along `axis`, with NaN as 1.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nancumprod(gnp.array([3., gnp.nan, 2.]))
     Array([3., 3., 6.], dtype=float32)
     """
@@ -82,7 +78,6 @@ def _extreme(
 def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """Return the largest element over `axis` that is not NaN; NaN if all are. The arguments are those of `max`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanmax(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
@@ -92,7 +87,6 @@ def nanmax(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = N
 def nanmin(x: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Array:
     """Return the smallest element over `axis` that is not NaN; NaN if all are. The arguments are those of `min`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanmin(gnp.array([1., gnp.nan]))
     Array(1., dtype=float32)
     """
@@ -109,7 +103,6 @@ def _place(op: str, of: Any, worst: float, x: Any, axis: int | None, keepdims: b
 def nanargmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the largest element along `axis` that is not NaN; -1 if all are, as in JAX.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanargmax(gnp.array([gnp.nan, 1., 2.]))
     Array(2, dtype=int64)
     """
@@ -120,7 +113,6 @@ def nanargmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Arr
 def nanargmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the smallest element along `axis` that is not NaN; -1 if all are, as in JAX.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanargmin(gnp.array([gnp.nan, 1., 2.]))
     Array(1, dtype=int64)
     """
@@ -141,7 +133,6 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     Args:
         where: a mask that broadcasts to x; only elements where it holds count.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanmean(gnp.array([1., gnp.nan, 3.]))
     Array(2., dtype=float32)
     """
@@ -160,7 +151,6 @@ def nanvar(
         mean: what the deviations are from, with the reduced axes; None: the mean.
         correction: another name of `ddof`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanvar(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """
@@ -179,7 +169,6 @@ def nanstd(
 ) -> Array:  # fmt: skip
     """Return the standard deviation over `axis`, the square root of `nanvar`, whose arguments it takes.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanstd(gnp.array([1., gnp.nan, 3.]))
     Array(1., dtype=float32)
     """

@@ -34,7 +34,6 @@ def polyval(p: Any, x: Any) -> Array:
 
     Further axes of p are those of polynomials whose values are computed beside each other; they broadcast with x.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polyval([1., 0., -1.], gnp.array([2., 3.]))
     Array([3., 8.], dtype=float32)
     """
@@ -60,7 +59,6 @@ def _aligned(op: str, a: Any, b: Any) -> tuple[Array, Array]:
 def polyadd(a: Any, b: Any) -> Array:
     """Return the coefficients of the sum of two polynomials.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polyadd([1, 2], [3])
     Array([1, 5], dtype=int64)
     """
@@ -70,7 +68,6 @@ def polyadd(a: Any, b: Any) -> Array:
 def polysub(a: Any, b: Any) -> Array:
     """Return the coefficients of the difference of two polynomials.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polysub([1, 2], [3])
     Array([ 1, -1], dtype=int64)
     """
@@ -83,7 +80,6 @@ def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
     Args:
         trim_leading_zeros: leave out the zeros in front of both. It looks at the values.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polymul([1, 1], [1, -1])
     Array([ 1,  0, -1], dtype=int64)
     """
@@ -100,7 +96,6 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         v: its first coefficient is not 0.
         trim_leading_zeros: leave out the zeros in front of the remainder. It looks at the values.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polydiv([1., 0., -1.], [1., 1.])[0]
     Array([ 1., -1.], dtype=float32)
     """
@@ -135,7 +130,6 @@ def polyfit(
         ShapeError: shapes that do not fit, or too few points for a covariance.
         ArgumentError: the degree is no integer >= 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.polyfit(gnp.array([0., 1., 2.]), gnp.array([1., 3., 7.]), 2), 3)
     Array([1., 1., 1.], dtype=float32)
     """
@@ -178,7 +172,6 @@ def polyfit(
 def polyder(p: Any, m: int = 1) -> Array:
     """Return the coefficients of the m-th derivative of a polynomial.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polyder([1, 2, 3])
     Array([2, 2], dtype=int64)
     """
@@ -197,7 +190,6 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     Args:
         k: the constants of the m integrations, the first one first; None: zeros.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.polyint([2, 2])
     Array([1., 2., 0.], dtype=float32)
     """
@@ -221,7 +213,6 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 def poly(roots: Any) -> Array:
     """Return the coefficients of the polynomial with the given roots and first coefficient 1.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.poly([1., -1.])
     Array([ 1.,  0., -1.], dtype=float32)
     """
@@ -239,7 +230,6 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
         p: coefficients, the highest power first.
         strip_zeros: leave out leading zeros, which needs their values; without, the first coefficient must not be 0.
 
-    >>> import gtrace.numpy as gnp
     >>> sorted(gnp.roots([1., -3., 2.]).real.tolist())
     [1.0, 2.0]
     """

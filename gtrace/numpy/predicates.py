@@ -27,7 +27,6 @@ __all__ = [
 def isclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Return where |x - y| <= atol + rtol * |y|; infinities are close to equal ones.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.isclose(gnp.array([1., 2.]), gnp.array([1.000001, 2.1]))
     Array([ True, False], dtype=bool)
     """
@@ -40,7 +39,6 @@ def isclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
 def allclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Return whether all elements are close, as in `isclose`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.allclose(gnp.array([1., 2.]), gnp.array([1.000001, 2.]))
     Array(True, dtype=bool)
     """
@@ -50,7 +48,6 @@ def allclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan
 def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
     """Return whether two arrays (or lists) have one shape and equal elements.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.array_equal(gnp.array([1, 2]), [1, 2])
     Array(True, dtype=bool)
     """
@@ -66,7 +63,6 @@ def array_equal(x: Any, y: Any, equal_nan: bool = False) -> Array:
 def array_equiv(x: Any, y: Any) -> Array:
     """Return whether two arrays (or lists) broadcast to one shape with equal elements.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.array_equiv(gnp.array([1, 1]), 1)
     Array(True, dtype=bool)
     """
@@ -84,7 +80,6 @@ def isposinf(x: Any) -> Array:
     Raises:
         DtypeError: complex numbers.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.isposinf(gnp.array([gnp.inf, -gnp.inf]))
     Array([ True, False], dtype=bool)
     """
@@ -97,7 +92,6 @@ def isneginf(x: Any) -> Array:
     Raises:
         DtypeError: complex numbers.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.isneginf(gnp.array([gnp.inf, -gnp.inf]))
     Array([False,  True], dtype=bool)
     """
@@ -114,7 +108,6 @@ def _equals(op: str, x: Any, value: float) -> Array:
 def isscalar(x: Any) -> bool:
     """Return whether x is a number, or an array without dimensions.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.isscalar(2.5), gnp.isscalar(gnp.ones(1))
     (True, False)
     """
@@ -124,7 +117,6 @@ def isscalar(x: Any) -> bool:
 def ndim(x: Any) -> int:
     """Return the number of dimensions of an array, a number or nested lists.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.ndim(gnp.ones((2, 3)))
     2
     """
@@ -134,7 +126,6 @@ def ndim(x: Any) -> int:
 def shape(x: Any) -> tuple[int, ...]:
     """Return the sizes of the dimensions of an array, a number or nested lists; those of None are none, as in NumPy.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.shape(gnp.ones((2, 3)))
     (2, 3)
     """
@@ -146,7 +137,6 @@ def shape(x: Any) -> tuple[int, ...]:
 def size(x: Any, axis: Any = None) -> int:
     """Return the number of elements, or that along `axis`, an int or several.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.size(gnp.ones((2, 3))), gnp.size(gnp.ones((2, 3)), 1)
     (6, 3)
     """
@@ -173,7 +163,6 @@ _CLASSES: dict[torch.dtype, type] = {dtype: type(LONG[dtype], (numpy.floating,),
 def issubdtype(arg1: Any, arg2: Any) -> bool:
     """Return whether a dtype is another one, or belongs to a class of dtypes, such as ``gtrace.numpy.floating``.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.issubdtype(gnp.bfloat16, gnp.floating), gnp.issubdtype(gnp.int32, gnp.int64)
     (True, False)
     """
@@ -183,7 +172,6 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
 def promote_types(a: Any, b: Any) -> DType:
     """Return the dtype that two dtypes are promoted to.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.promote_types(gnp.int32, gnp.float16)
     gtrace.float16
     """

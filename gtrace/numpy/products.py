@@ -19,7 +19,6 @@ __all__ = ["cross", "inner", "kron", "matvec", "vdot", "vecmat"]
 def inner(x: Any, y: Any) -> Array:
     """Return the sums of products over the last axes.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.inner(gnp.array([1., 2.]), gnp.array([3., 4.]))
     Array(11., dtype=float32)
     """
@@ -31,7 +30,6 @@ def inner(x: Any, y: Any) -> Array:
 def vdot(x: Any, y: Any) -> Array:
     """Return the sum of products of the elements of two flattened arrays, those of x conjugated.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.vdot(gnp.ones((2, 2)), gnp.ones((2, 2)))
     Array(4., dtype=float32)
     """
@@ -41,7 +39,6 @@ def vdot(x: Any, y: Any) -> Array:
 def matvec(x: Any, y: Any) -> Array:
     """Return the products of matrices (..., m, n) with vectors (..., n); leading axes broadcast.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.matvec(gnp.ones((2, 3)), gnp.ones(3))
     Array([3., 3.], dtype=float32)
     """
@@ -55,7 +52,6 @@ def matvec(x: Any, y: Any) -> Array:
 def vecmat(x: Any, y: Any) -> Array:
     """Return the products of vectors (..., n), conjugated, with matrices (..., n, m); leading axes broadcast.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.vecmat(gnp.ones(3), gnp.ones((3, 2)))
     Array([3., 3.], dtype=float32)
     """
@@ -70,7 +66,6 @@ def vecmat(x: Any, y: Any) -> Array:
 def kron(x: Any, y: Any) -> Array:
     """Return the Kronecker product: the blocks x[i, j] * y, for any number of axes.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.kron(gnp.array([1, 10]), gnp.array([1, 2]))
     Array([ 1,  2, 10, 20], dtype=int64)
     """
@@ -95,7 +90,6 @@ def cross(
     Raises:
         ShapeError: vectors of another size.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.cross(gnp.array([1., 0., 0.]), gnp.array([0., 1., 0.]))
     Array([0., 0., 1.], dtype=float32)
     """

@@ -149,7 +149,6 @@ def quantile(
         ArgumentError: another method, no elements, or numbers q outside of their range. Elements of an Array q are not
             looked at: outside of it they are the least or the greatest element.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.quantile(gnp.array([1., 2., 3., 4.]), 0.5)
     Array(2.5, dtype=float32)
     """
@@ -161,7 +160,6 @@ def percentile(
 ) -> Array:
     """Return quantiles as `quantile` does, for q from 0 to 100.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.percentile(gnp.array([1., 2., 3., 4.]), gnp.array([0, 50]))
     Array([1. , 2.5], dtype=float32)
     """
@@ -171,7 +169,6 @@ def percentile(
 def median(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the median over `axis`: the middle element, or the mean of the two in the middle; NaN if there is one.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.median(gnp.array([1., 5., 2.]))
     Array(2., dtype=float32)
     """
@@ -183,7 +180,6 @@ def nanquantile(
 ) -> Array:
     """Return the quantiles of the elements that are not NaN; the arguments are those of `quantile`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanquantile(gnp.array([1., gnp.nan, 3.]), 0.5)
     Array(2., dtype=float32)
     """
@@ -195,7 +191,6 @@ def nanpercentile(
 ) -> Array:
     """Return the percentiles of the elements that are not NaN; the arguments are those of `percentile`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanpercentile(gnp.array([1., gnp.nan, 3.]), 50)
     Array(2., dtype=float32)
     """
@@ -205,7 +200,6 @@ def nanpercentile(
 def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the median over `axis` of the elements that are not NaN; NaN if all are.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.nanmedian(gnp.array([1., gnp.nan, 3.]))
     Array(2., dtype=float32)
     """

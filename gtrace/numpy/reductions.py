@@ -24,7 +24,6 @@ searchsorted = ops.searchsorted
 def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:  # noqa: A001
     """Return whether all elements over `axis` are nonzero; see `gt.all`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.all(gnp.asarray([[True, False], [True, True]]), 1)
     Array([False,  True], dtype=bool)
     """
@@ -34,7 +33,6 @@ def all(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) 
 def any(x: Any, axis: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:  # noqa: A001
     """Return whether any element over `axis` is nonzero; see `gt.any`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.any(gnp.asarray([[True, False], [False, False]]), 1)
     Array([ True, False], dtype=bool)
     """
@@ -46,7 +44,6 @@ def max(  # noqa: A001
 ) -> Array:
     """Return the largest element over `axis`; see `gt.max`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.max(gnp.asarray([[1., 5.], [3., 2.]]), 0)
     Array([3., 5.], dtype=float32)
     """
@@ -58,7 +55,6 @@ def min(  # noqa: A001
 ) -> Array:
     """Return the smallest element over `axis`; see `gt.min`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.min(gnp.asarray([[1., 5.], [3., 2.]]), 0)
     Array([1., 2.], dtype=float32)
     """
@@ -71,7 +67,6 @@ amax, amin = max, min
 def mean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Array:
     """Return the mean over `axis`; see `gt.mean`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.mean(gnp.asarray([[1., 3.], [5., 7.]]), 0, gnp.float64)
     Array([3., 5.], dtype=float64)
     """
@@ -84,7 +79,6 @@ def var(
 ) -> Array:  # fmt: skip
     """Return the variance over `axis`; see `gt.var`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.var(gnp.asarray([1., 2., 3.]), 0, gnp.float64, ddof=1)
     Array(1., dtype=float64)
     """
@@ -97,7 +91,6 @@ def std(
 ) -> Array:  # fmt: skip
     """Return the standard deviation over `axis`; see `gt.std`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.std(gnp.asarray([1., 3.]), 0, gnp.float64)
     Array(1., dtype=float64)
     """
@@ -107,7 +100,6 @@ def std(
 def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the largest element along `axis`; see `gt.argmax`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.argmax(gnp.asarray([1., 3., 2.]))
     Array(1, dtype=int64)
     """
@@ -117,7 +109,6 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
 def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Array:
     """Return the place of the smallest element along `axis`; see `gt.argmin`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.argmin(gnp.asarray([2., 1., 3.]))
     Array(1, dtype=int64)
     """
@@ -129,7 +120,6 @@ def sort(
 ) -> Array:
     """Return x with the elements along `axis` in order; see `gt.sort`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.sort(gnp.asarray([3., 1., 2.]), -1, "stable")
     Array([1., 2., 3.], dtype=float32)
     """
@@ -141,7 +131,6 @@ def argsort(
 ) -> Array:
     """Return the indices that sort x along `axis`; see `gt.argsort`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.argsort(gnp.asarray([3., 1., 2.]), -1, "stable")
     Array([1, 2, 0], dtype=int64)
     """

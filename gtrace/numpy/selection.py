@@ -33,7 +33,6 @@ def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Arra
     Args:
         size, fill_value: as in `nonzero`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.argwhere(gnp.array([[0, 3], [5, 0]]))
     Array([[0, 1],
            [1, 0]], dtype=int64)
@@ -52,7 +51,6 @@ def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> A
     Args:
         size, fill_value: as in `nonzero`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.flatnonzero(gnp.array([[0, 3], [5, 0]]))
     Array([1, 2], dtype=int64)
     """
@@ -65,7 +63,6 @@ def extract(condition: Any, x: Any, *, size: int | None = None, fill_value: Any 
     Args:
         size, fill_value: as in `compress`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.extract(gnp.array([True, False]), gnp.array([1, 2]))
     Array([1], dtype=int64)
     """
@@ -78,7 +75,6 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     Raises:
         ArgumentError: no conditions, or not as many as choices.
 
-    >>> import gtrace.numpy as gnp
     >>> x = gnp.arange(4)
     >>> gnp.select([x < 1, x > 2], [x - 10, x + 10])
     Array([-10,   0,   0,  13], dtype=int64)
@@ -105,7 +101,6 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     Raises:
         ArgumentError: another number of functions.
 
-    >>> import gtrace.numpy as gnp
     >>> x = gnp.array([-1., 2.])
     >>> gnp.piecewise(x, [x < 0, x >= 0], [lambda v: -v, lambda v: v * 10])
     Array([ 1., 20.], dtype=float32)
@@ -131,7 +126,6 @@ def choose(a: Any, choices: Any, *, mode: str = "raise") -> Array:
     Args:
         mode: for numbers outside. ``"raise"``: an error when run; ``"wrap"``: counted around; ``"clip"``: the nearest.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.choose(gnp.array([0, 1]), [gnp.array([1, 2]), gnp.array([10, 20])])
     Array([ 1, 20], dtype=int64)
     """
@@ -154,7 +148,6 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
             ``"clip"``: the nearest end.
         inplace: must stay False: Arrays never change.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.put(gnp.zeros(3), gnp.array([0, 2]), 1.)
     Array([1., 0., 1.], dtype=float32)
     """
@@ -179,7 +172,6 @@ def put_along_axis(
         inplace: must stay False: Arrays never change.
         mode: for places outside, as for ``x.at[places].set``; None: they are left out.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.put_along_axis(gnp.zeros((2, 2)), gnp.array([[1], [0]]), 5., 1)
     Array([[0., 5.],
            [5., 0.]], dtype=float32)
@@ -203,7 +195,6 @@ def put_along_axis(
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Return the order of elements by several keys, the last of which counts most, as int64.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.lexsort((gnp.array([1, 0, 2]), gnp.array([5, 5, 1])))
     Array([2, 1, 0], dtype=int64)
     """
@@ -224,7 +215,6 @@ def partition(x: Any, kth: Any, axis: int | None = -1) -> Array:
 
     They are sorted altogether.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.partition(gnp.array([3, 1, 2]), 1)
     Array([1, 2, 3], dtype=int64)
     """
@@ -235,7 +225,6 @@ def partition(x: Any, kth: Any, axis: int | None = -1) -> Array:
 def argpartition(x: Any, kth: Any, axis: int | None = -1) -> Array:
     """Return the indices that order x as `partition` does.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.argpartition(gnp.array([3, 1, 2]), 1)
     Array([1, 2, 0], dtype=int64)
     """

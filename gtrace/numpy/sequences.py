@@ -53,7 +53,6 @@ def convolve(x: Any, y: Any, mode: str = "full") -> Array:
         mode: ``"full"``: wherever they overlap; ``"same"``: as many places as the longer has; ``"valid"``: where they
             overlap completely.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.convolve(gnp.array([1., 2., 3.]), gnp.array([1., 1.]))
     Array([1., 3., 5., 3.], dtype=float32)
     """
@@ -69,7 +68,6 @@ def correlate(x: Any, y: Any, mode: str = "valid") -> Array:
     Args:
         mode: as in `convolve`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.correlate(gnp.array([1., 2., 3.]), gnp.array([0., 1.]))
     Array([2., 3.], dtype=float32)
     """
@@ -91,7 +89,6 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     Raises:
         ShapeError: points of other than one dimension, none of them, or of two sizes.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.interp(gnp.array([0.5, 3.]), gnp.array([0., 1.]), gnp.array([10., 20.]))
     Array([15., 20.], dtype=float32)
     """
@@ -134,7 +131,6 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     Raises:
         ShapeError: too few samples along an axis, or coordinates of another size.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.gradient(gnp.array([1., 4., 9.]))
     Array([3., 4., 5.], dtype=float32)
     """
@@ -189,7 +185,6 @@ def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, after `to_begin` and before `to_end`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.ediff1d(gnp.array([1, 4, 9]), to_begin=0)
     Array([0, 3, 5], dtype=int64)
     """
@@ -206,7 +201,6 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
         x: the coordinates of the samples, of one dimension, or with the same `axis` and others that broadcast to those
             of y; None: their distance is dx.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
     Array(4., dtype=float32)
     """
@@ -227,7 +221,6 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     Args:
         discont: the largest difference that stays; None: half the period.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.unwrap(gnp.array([0., 3., 6., 1.]), period=7.)
     Array([0., 3., 6., 8.], dtype=float32)
     """
@@ -263,7 +256,6 @@ def _cosines(op: str, count: int, *weights: float) -> Array:
 def hanning(M: int) -> Array:  # noqa: N803 - NumPy's name
     """Return the Hann window of M points, as float32.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.hanning(5), 3)
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
@@ -273,7 +265,6 @@ def hanning(M: int) -> Array:  # noqa: N803 - NumPy's name
 def hamming(M: int) -> Array:  # noqa: N803 - NumPy's name
     """Return the Hamming window of M points, as float32.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.hamming(3), 3)
     Array([0.08, 1.  , 0.08], dtype=float32)
     """
@@ -283,7 +274,6 @@ def hamming(M: int) -> Array:  # noqa: N803 - NumPy's name
 def blackman(M: int) -> Array:  # noqa: N803 - NumPy's name
     """Return the Blackman window of M points, as float32.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.blackman(4), 3)
     Array([-0.  ,  0.63,  0.63, -0.  ], dtype=float32)
     """
@@ -299,7 +289,6 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
     Raises:
         ShapeError: beta is not one number.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.round(gnp.kaiser(5, 14.0), 3)
     Array([0.   , 0.165, 1.   , 0.165, 0.   ], dtype=float32)
     """
@@ -320,7 +309,6 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
 def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
     """Return the triangular window of M points, as float32.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.bartlett(5)
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """

@@ -45,7 +45,6 @@ def unique(
     Raises:
         ConcretizationError: no size, while tracing.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.unique(gnp.array([3, 1, 3]), return_counts=True)
     (Array([1, 3], dtype=int64), Array([1, 2], dtype=int64))
     """
@@ -81,7 +80,6 @@ def isin(
         assume_unique, kind: ignored; NumPy's names for ways to search.
         invert: return where it is not.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.isin(gnp.array([1, 2, 3]), [3, 1])
     Array([ True, False,  True], dtype=bool)
     """
@@ -113,7 +111,6 @@ def union1d(x: Any, y: Any, *, size: int | None = None, fill_value: Any = None) 
     Args:
         size, fill_value: as in `unique`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.union1d(gnp.array([3, 1]), gnp.array([1, 2]))
     Array([1, 2, 3], dtype=int64)
     """
@@ -138,7 +135,6 @@ def intersect1d(
         size: how many to return, so that the function works while tracing; None: as many as there are.
         fill_value: in place of elements that are missing; None: the smallest.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.intersect1d(gnp.array([3, 1, 2]), gnp.array([2, 3, 5]))
     Array([2, 3], dtype=int64)
     """
@@ -165,7 +161,6 @@ def setdiff1d(
         size: how many to return, so that the function works while tracing; None: as many as there are.
         fill_value: in place of elements that are missing.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.setdiff1d(gnp.array([3, 1, 2]), gnp.array([2]))
     Array([1, 3], dtype=int64)
     """
@@ -187,7 +182,6 @@ def setxor1d(
         size: how many to return, so that the function works while tracing; None: as many as there are.
         fill_value: in place of elements that are missing; None: the smallest.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.setxor1d(gnp.array([3, 1, 2]), gnp.array([2, 5]))
     Array([1, 3, 5], dtype=int64)
     """

@@ -31,7 +31,6 @@ __all__ = [
 def copy(x: Any) -> Array:
     """Return x as an array of its own, which stays when x is given away.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.copy([1, 2])
     Array([1, 2], dtype=int64)
     """
@@ -49,7 +48,6 @@ def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
 def atleast_1d(*arrays: Any) -> Any:
     """Return the arrays with at least one dimension.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.atleast_1d(2.5)
     Array([2.5], dtype=float32)
     """
@@ -59,7 +57,6 @@ def atleast_1d(*arrays: Any) -> Any:
 def atleast_2d(*arrays: Any) -> Any:
     """Return the arrays with at least two dimensions, new ones in front.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.atleast_2d(gnp.ones(3)).shape
     (1, 3)
     """
@@ -69,7 +66,6 @@ def atleast_2d(*arrays: Any) -> Any:
 def atleast_3d(*arrays: Any) -> Any:
     """Return the arrays with at least three dimensions: (n,) becomes (1, n, 1), and (m, n) becomes (m, n, 1).
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.atleast_3d(gnp.ones(3)).shape
     (1, 3, 1)
     """
@@ -83,7 +79,6 @@ def atleast_3d(*arrays: Any) -> Any:
 def rollaxis(x: Any, axis: int, start: int = 0) -> Array:
     """Return x with one axis moved in front of axis `start`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.rollaxis(gnp.ones((2, 3, 4)), 2).shape
     (4, 2, 3)
     """
@@ -108,7 +103,6 @@ def _arrays(op: str, arrays: Any) -> list[Array]:
 def hstack(arrays: Any, dtype: Any = None) -> Array:
     """Return the arrays joined along axis 1, those of one dimension along axis 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.hstack([gnp.zeros(1), 1.])
     Array([0., 1.], dtype=float32)
     """
@@ -120,7 +114,6 @@ def hstack(arrays: Any, dtype: Any = None) -> Array:
 def vstack(arrays: Any, dtype: Any = None) -> Array:
     """Return the arrays joined along axis 0, with those of one dimension as rows.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.vstack([gnp.zeros(2), gnp.ones(2)])
     Array([[0., 0.],
            [1., 1.]], dtype=float32)
@@ -131,7 +124,6 @@ def vstack(arrays: Any, dtype: Any = None) -> Array:
 def dstack(arrays: Any, dtype: Any = None) -> Array:
     """Return the arrays joined along axis 2, after `atleast_3d`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.dstack([gnp.zeros(2), gnp.ones(2)]).shape
     (1, 2, 2)
     """
@@ -141,7 +133,6 @@ def dstack(arrays: Any, dtype: Any = None) -> Array:
 def column_stack(arrays: Any) -> Array:
     """Return the arrays joined along axis 1, with those of one dimension as columns.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.column_stack([gnp.zeros(2), gnp.ones(2)])
     Array([[0., 1.],
            [0., 1.]], dtype=float32)
@@ -153,7 +144,6 @@ def column_stack(arrays: Any) -> Array:
 def append(x: Any, values: Any, axis: int | None = None) -> Array:
     """Return x with `values` after it along `axis` (None: both flattened).
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.append(gnp.array([1, 2]), 3)
     Array([1, 2, 3], dtype=int64)
     """
@@ -167,7 +157,6 @@ def block(arrays: Any) -> Array:
     Raises:
         ArgumentError: an empty list, or lists of different depths.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.block([[gnp.ones((1, 1)), gnp.zeros((1, 1))], [gnp.zeros((1, 2))]])
     Array([[1., 0.],
            [0., 0.]], dtype=float32)
@@ -209,7 +198,6 @@ def _depth(node: Any) -> int:
 def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Return x cut along `axis` as by `split`, into parts whose sizes may differ by one.
 
-    >>> import gtrace.numpy as gnp
     >>> [part.size for part in gnp.array_split(gnp.ones(5), 3)]
     [2, 2, 1]
     """
@@ -227,7 +215,6 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 def hsplit(x: Any, indices_or_sections: Any) -> list[Array]:
     """Return x split along axis 1, or axis 0 if it has one dimension.
 
-    >>> import gtrace.numpy as gnp
     >>> [part.shape for part in gnp.hsplit(gnp.ones((2, 4)), 2)]
     [(2, 2), (2, 2)]
     """
@@ -238,7 +225,6 @@ def hsplit(x: Any, indices_or_sections: Any) -> list[Array]:
 def vsplit(x: Any, indices_or_sections: Any) -> list[Array]:
     """Return x, of at least two dimensions, split along axis 0.
 
-    >>> import gtrace.numpy as gnp
     >>> [part.shape for part in gnp.vsplit(gnp.ones((4, 2)), 2)]
     [(2, 2), (2, 2)]
     """
@@ -248,7 +234,6 @@ def vsplit(x: Any, indices_or_sections: Any) -> list[Array]:
 def dsplit(x: Any, indices_or_sections: Any) -> list[Array]:
     """Return x, of at least three dimensions, split along axis 2.
 
-    >>> import gtrace.numpy as gnp
     >>> [part.shape for part in gnp.dsplit(gnp.ones((1, 2, 4)), 2)]
     [(1, 2, 2), (1, 2, 2)]
     """
@@ -291,7 +276,6 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     Args:
         obj: an int, several, booleans, or a slice, whose values are known; places refer to x.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.insert(gnp.array([1, 2]), 1, 9)
     Array([1, 9, 2], dtype=int64)
     """
@@ -324,7 +308,6 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
     Args:
         obj: an int, several, booleans, or a slice, whose values are known.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.delete(gnp.array([1, 2, 3]), 1)
     Array([1, 3], dtype=int64)
     """
@@ -341,7 +324,6 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
 def trim_zeros(x: Any, trim: str = "fb") -> Array:
     """Return a sequence without the zeros at its front ("f"), its back ("b"), or both. It looks at the values.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int64)
     """
@@ -362,7 +344,6 @@ def trim_zeros(x: Any, trim: str = "fb") -> Array:
 def fliplr(x: Any) -> Array:
     """Return x, of at least two dimensions, with axis 1 reversed.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fliplr(gnp.array([[1, 2]]))
     Array([[2, 1]], dtype=int64)
     """
@@ -372,7 +353,6 @@ def fliplr(x: Any) -> Array:
 def flipud(x: Any) -> Array:
     """Return x with axis 0 reversed.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.flipud(gnp.array([1, 2]))
     Array([2, 1], dtype=int64)
     """
@@ -382,7 +362,6 @@ def flipud(x: Any) -> Array:
 def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
     """Return x turned k times by 90 degrees, from the first of two axes towards the second.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.rot90(gnp.array([[1, 2], [3, 4]]))
     Array([[2, 4],
            [1, 3]], dtype=int64)
@@ -404,7 +383,6 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 def resize(x: Any, new_shape: Any) -> Array:
     """Return the elements of x in another shape, repeated from the start as often as needed.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.resize(gnp.array([1, 2]), (3,))
     Array([1, 2, 1], dtype=int64)
     """
@@ -424,7 +402,6 @@ def resize(x: Any, new_shape: Any) -> Array:
 def diag(v: Any, k: int = 0) -> Array:
     """Return diagonal k of a matrix, or a matrix with v on its diagonal k and zeros elsewhere.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.diag(gnp.array([1, 2]))
     Array([[1, 0],
            [0, 2]], dtype=int64)
@@ -442,7 +419,6 @@ def diag(v: Any, k: int = 0) -> Array:
 def diagflat(v: Any, k: int = 0) -> Array:
     """Return a matrix with the flattened v on its diagonal k and zeros elsewhere.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.diagflat([[1], [2]])
     Array([[1, 0],
            [0, 2]], dtype=int64)
@@ -462,7 +438,6 @@ def fill_diagonal(x: Any, val: Any, wrap: bool = False, *, inplace: bool = False
         ArgumentError: inplace.
         ShapeError: fewer than two dimensions, or more, of different sizes.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.fill_diagonal(gnp.zeros((2, 2)), 1.)
     Array([[1., 0.],
            [0., 1.]], dtype=float32)

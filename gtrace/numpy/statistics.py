@@ -28,7 +28,6 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     Raises:
         ShapeError: weights of another shape.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.average(gnp.array([1., 3.]), weights=gnp.array([3., 1.]))
     Array(1.5, dtype=float32)
     """
@@ -84,7 +83,6 @@ def cov(
     Raises:
         ShapeError: more than two dimensions, or weights of another shape.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.cov(gnp.array([[0., 2.], [2., 0.]]))
     Array([[ 2., -2.],
            [-2.,  2.]], dtype=float32)
@@ -133,7 +131,6 @@ def _squeezed(x: Array) -> Array:
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     """Return the matrix of correlation coefficients of variables; the arguments are those of `cov`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.corrcoef(gnp.array([[0., 2.], [2., 0.]]))
     Array([[ 1., -1.],
            [-1.,  1.]], dtype=float32)

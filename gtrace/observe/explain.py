@@ -100,7 +100,6 @@ def explain(what: str | Callable[..., Any]) -> Explanation:
     Raises:
         ArgumentError: no program, or more than one, matches.
 
-    >>> import gtrace as gt
     >>> with gt.config(auto_compile=False):
     ...     for n in (64, 128):
     ...         total = float((gt.ones(n).block_until_ready() * 7).sum())

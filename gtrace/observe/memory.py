@@ -196,10 +196,9 @@ def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
         ArgumentError: the program runs on several processes; see `gt.sharding.plan`.
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> x = gt.ShapeDtypeStruct((1024, 1024), "float32")
     >>> print(gt.peak_memory(lambda x: ((x @ x) * 2 + x.T @ x).sum(), x))
-    peak 12.0 MiB at matmul (<doctest gtrace.observe.memory.peak_memory[2]>:1): inputs 4.0 MiB, outputs 4 B
+    peak 12.0 MiB at matmul (<doctest gtrace.observe.memory.peak_memory[1]>:1): inputs 4.0 MiB, outputs 4 B
     """
     graph = capture_like("peak_memory", f, args, kwargs).graph
     route = engine.cut(graph, [contiguous_strides(a.shape) for a in graph.avals])

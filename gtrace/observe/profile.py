@@ -309,7 +309,6 @@ def profile() -> Profile:
     Raises:
         ArgumentError: (when entered) it is entered twice, or inside another profile.
 
-    >>> import gtrace as gt
     >>> with gt.config(auto_compile=False), gt.profile() as p:
     ...     for _ in range(3):
     ...         total = float((gt.ones((64, 64)) @ gt.ones((64, 64))).sum())

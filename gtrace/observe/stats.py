@@ -60,7 +60,6 @@ class Stats(list[ProgramStats]):
 def stats() -> Stats:
     """Return the ledger of every program in this process, sorted by the time spent on each.
 
-    >>> import gtrace as gt
     >>> with gt.config(auto_compile=False):
     ...     total = float((gt.ones(3) * 2).sum())
     >>> any("sum" in program.ops and program.interpreted_calls for program in gt.stats())

@@ -38,7 +38,6 @@ class MultiSteps:
 
     Updates are zeros in between. All steps are the same program, which computes the optimizer's update each time.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.MultiSteps(gt.optim.sgd(1.0), 2)
     >>> state = opt.init(gt.array(0.0))
     >>> for g in (1.0, 3.0):

@@ -86,7 +86,6 @@ def apply_updates(params: Params, updates: Updates) -> Params:
     Raises:
         StructureError: the pytrees have different structures.
 
-    >>> import gtrace as gt
     >>> gt.optim.apply_updates({"w": gt.array(1.0), "n": 3}, {"w": gt.array(-0.25), "n": None})
     {'w': Array(0.75, dtype=float32), 'n': 3}
     """
@@ -103,7 +102,6 @@ def apply_updates(params: Params, updates: Updates) -> Params:
 def global_norm(updates: Updates) -> Array:
     """Return the square root of the sum of squares of all numbers in a pytree.
 
-    >>> import gtrace as gt
     >>> gt.optim.global_norm({"a": gt.array([3.0]), "b": gt.array(4.0)})
     Array(5., dtype=float32)
     """

@@ -17,7 +17,6 @@ __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
 def clip(max_delta: Any) -> GradientTransformation:
     """Return a transformation that limits each number to [-max_delta, max_delta].
 
-    >>> import gtrace as gt
     >>> gt.optim.clip(1.0).update(gt.array([-3.0, 0.5]), gt.optim.EmptyState())[0]
     Array([-1. ,  0.5], dtype=float32)
     """
@@ -28,7 +27,6 @@ def clip(max_delta: Any) -> GradientTransformation:
 def clip_by_block_rms(threshold: Any) -> GradientTransformation:
     """Return a transformation that limits the root mean square of each array of updates.
 
-    >>> import gtrace as gt
     >>> gt.optim.clip_by_block_rms(1.0).update(gt.array([3.0, -3.0]), gt.optim.EmptyState())[0]
     Array([ 1., -1.], dtype=float32)
     """
@@ -43,7 +41,6 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformation:
 def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
     """Return a transformation that limits the norm of all updates together (Pascanu et al., 2012).
 
-    >>> import gtrace as gt
     >>> grads = {"a": gt.array(3.0), "b": gt.array(4.0)}
     >>> gt.optim.clip_by_global_norm(1.0).update(grads, gt.optim.EmptyState())[0]["b"]
     Array(0.8, dtype=float32)

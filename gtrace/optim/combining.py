@@ -13,7 +13,6 @@ __all__ = ["chain", "identity", "set_to_zero"]
 def identity() -> GradientTransformation:
     """Return the transformation that leaves updates unchanged.
 
-    >>> import gtrace as gt
     >>> gt.optim.identity().update(gt.array(3.0), gt.optim.EmptyState())[0]
     Array(3., dtype=float32)
     """
@@ -24,7 +23,6 @@ def identity() -> GradientTransformation:
 def set_to_zero() -> GradientTransformation:
     """Return the transformation to zeros. With `masked`, it freezes parameters.
 
-    >>> import gtrace as gt
     >>> gt.optim.set_to_zero().update(gt.array(3.0), gt.optim.EmptyState())[0]
     Array(0., dtype=float32)
     """
@@ -35,7 +33,6 @@ def set_to_zero() -> GradientTransformation:
 def chain(*transforms: GradientTransformation) -> GradientTransformation:
     """Return a sequence of transformations; its state is the tuple of their states.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.chain(gt.optim.clip(1.0), gt.optim.scale(-0.5))
     >>> opt.update(gt.array([3.0, 0.5]), opt.init(gt.zeros(2)))[0]
     Array([-0.5 , -0.25], dtype=float32)

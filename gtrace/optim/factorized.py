@@ -60,7 +60,6 @@ def scale_by_factored_rms(
         min_dim_size_to_factor: only arrays with two axes of at least this size are factored.
         epsilon: added to squares.
 
-    >>> import gtrace as gt
     >>> params = gt.ones((2, 3))
     >>> opt = gt.optim.scale_by_factored_rms(min_dim_size_to_factor=2)
     >>> state = opt.init(params)

@@ -33,7 +33,6 @@ def masked(inner: GradientTransformation, mask: Any) -> GradientTransformation:
         mask: a pytree of bools whose leaves are at or above those of the parameters. Or a function that makes one of
             parameters or updates.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.masked(gt.optim.scale(10.0), {"w": True, "b": False})
     >>> params = {"w": gt.array(1.0), "b": gt.array(1.0)}
     >>> opt.update(params, opt.init(params))[0]

@@ -44,7 +44,6 @@ def trace(decay: float, nesterov: bool = False, accumulator_dtype: Any = None) -
         nesterov: look one step ahead (Nesterov, 1983).
         accumulator_dtype: the dtype of the sum; None: that of the parameters.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.trace(0.5)
     >>> state = opt.init(gt.array(0.0))
     >>> for _ in range(3):
@@ -81,7 +80,6 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
         debias: divide by the sum of the weights.
         accumulator_dtype: the dtype of the average; None: that of the parameters.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.ema(0.75)
     >>> state = opt.init(gt.array(0.0))
     >>> for grad in (1.0, 8.0):
@@ -133,7 +131,6 @@ def scale_by_adam(
         mu_dtype: the dtype of the average of gradients; None: that of the parameters.
         nesterov: look one step ahead (Dozat, 2016).
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_adam()
     >>> gt.round(opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0], 4)
     Array([ 1., -1.], dtype=float32)
@@ -183,7 +180,6 @@ def scale_by_lion(b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None) -> Gr
         b2: the decay of the momentum.
         mu_dtype: the dtype of the momentum; None: that of the parameters.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_lion()
     >>> opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))[0]
     Array([ 1., -1.], dtype=float32)
@@ -231,7 +227,6 @@ def scale_by_rms(
         eps_in_sqrt: add `eps` inside the root; torch adds it outside.
         bias_correction: divide the average by the sum of its weights.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_rms(decay=0.75)
     >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
     Array([ 2., -2.], dtype=float32)
@@ -271,7 +266,6 @@ def scale_by_stddev(
 ) -> GradientTransformation:
     """Return the scaling of centered RMSProp (Graves, 2013), by a moving standard deviation. See `scale_by_rms`.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_stddev(decay=0.5)
     >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
     Array([ 2., -2.], dtype=float32)

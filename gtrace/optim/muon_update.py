@@ -92,7 +92,6 @@ def scale_by_muon(
     Raises (update):
         ShapeError: an update is not a matrix.
 
-    >>> import gtrace as gt
     >>> grads = gt.array([[3.0, 0.0], [0.0, 0.1]])
     >>> opt = gt.optim.scale_by_muon()
     >>> gt.round(opt.update(grads, opt.init(grads))[0])
@@ -144,7 +143,6 @@ def muon(
     Raises:
         ArgumentError: axes are not those of a matrix.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.muon(0.1)
     >>> params = {"w": gt.eye(2), "b": gt.zeros(2)}
     >>> updates, state = opt.update(params, opt.init(params), params)

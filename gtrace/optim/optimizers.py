@@ -25,7 +25,6 @@ def sgd(
         learning_rate: a number or a schedule.
         momentum, nesterov, accumulator_dtype: see `trace`.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.sgd(0.1, momentum=0.9)
     >>> params = gt.array(1.0)
     >>> state = opt.init(params)
@@ -52,7 +51,6 @@ def adam(
 ) -> GradientTransformation:
     """Return Adam (Kingma and Ba, 2014); see `scale_by_adam`.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.adam(0.1)
     >>> updates, state = opt.update(gt.array([3.0, -0.01]), opt.init(gt.zeros(2)))
     >>> gt.round(updates, 4)
@@ -82,7 +80,6 @@ def adamw(
         b1, b2, eps, eps_root, mu_dtype, nesterov: see `scale_by_adam`.
         weight_decay, mask: see `add_decayed_weights`. The decay is multiplied by the learning rate. torch's is 1e-2.
 
-    >>> import gtrace as gt
     >>> params = gt.array([1.0, -1.0])
     >>> opt = gt.optim.adamw(0.1, weight_decay=0.5)
     >>> gt.round(opt.update(gt.array([3.0, 3.0]), opt.init(params), params)[0], 4)
@@ -106,7 +103,6 @@ def lion(
 ) -> GradientTransformation:
     """Return Lion (Chen et al., 2023); see `scale_by_lion` and `add_decayed_weights`.
 
-    >>> import gtrace as gt
     >>> params = gt.array([1.0, -1.0])
     >>> opt = gt.optim.lion(0.1, weight_decay=0.5)
     >>> gt.round(opt.update(gt.array([3.0, -0.1]), opt.init(params), params)[0], 4)
@@ -138,7 +134,6 @@ def rmsprop(
         centered: divide by the standard deviation; see `scale_by_stddev`.
         momentum, nesterov: for the updates; see `trace`.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.rmsprop(0.1, decay=0.75)
     >>> gt.round(opt.update(gt.array([3.0, -0.5]), opt.init(gt.zeros(2)))[0], 4)
     Array([-0.2,  0.2], dtype=float32)
@@ -176,7 +171,6 @@ def adafactor(
         momentum, dtype_momentum: for the updates; see `ema`.
         weight_decay_rate, weight_decay_mask: see `add_decayed_weights`. The learning rate does not scale the decay.
 
-    >>> import gtrace as gt
     >>> params = gt.array([3.0, 4.0])
     >>> opt = gt.optim.adafactor(0.1)
     >>> gt.round(opt.update(gt.array([0.5, -2.0]), opt.init(params), params)[0], 4)

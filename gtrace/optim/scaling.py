@@ -35,7 +35,6 @@ __all__ = [
 def scale(step_size: Any) -> GradientTransformation:
     """Return a transformation that multiplies updates by a number.
 
-    >>> import gtrace as gt
     >>> gt.optim.scale(-0.5).update(gt.array(3.0), gt.optim.EmptyState())[0]
     Array(-1.5, dtype=float32)
     """
@@ -61,7 +60,6 @@ def _times(factor: Any, x: Array) -> Array:
 def scale_by_schedule(step_size_fn: Schedule) -> GradientTransformation:
     """Return a transformation that multiplies updates by a function of the number of updates so far.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_schedule(lambda count: 1.0 + count)
     >>> state = opt.init(gt.array(0.0))
     >>> for _ in range(3):
@@ -84,7 +82,6 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
     Raises:
         ArgumentError: the learning rate is negative, NaN, or neither a number nor a schedule.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.scale_by_learning_rate(0.5)
     >>> opt.update(gt.array(3.0), opt.init(gt.array(0.0)))[0]
     Array(-1.5, dtype=float32)
@@ -107,7 +104,6 @@ def scale_by_learning_rate(learning_rate: Any, *, flip_sign: bool = True) -> Gra
 def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     """Return a transformation that multiplies each update by its parameter's root mean square, at least `min_scale`.
 
-    >>> import gtrace as gt
     >>> params = gt.array([3.0, 3.0])
     >>> opt = gt.optim.scale_by_param_block_rms()
     >>> opt.update(gt.array([1.0, -2.0]), opt.init(params), params)[0]
@@ -127,7 +123,6 @@ def add_decayed_weights(weight_decay: Any = 0.0, mask: Any = None) -> GradientTr
     Args:
         mask: selects the parameters that decay; see `masked`.
 
-    >>> import gtrace as gt
     >>> opt = gt.optim.add_decayed_weights(0.1)
     >>> opt.update(gt.array(1.0), opt.init(None), gt.array(5.0))[0]
     Array(1.5, dtype=float32)

@@ -103,7 +103,6 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
         ArgumentError: minval and maxval are numbers and the range is empty or not finite.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.uniform(gt.random.key(0), (2,))
     Array([0.947667 , 0.9785799], dtype=float32)
     """
@@ -136,7 +135,6 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.random.normal(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
@@ -164,7 +162,6 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
         ArgumentError: lower and upper are numbers, and lower is not below upper.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.truncated_normal(gt.random.key(0), -0.5, 0.5, (100,)) < 0.5).all())
     True
     """
@@ -269,7 +266,6 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> A
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.random.gumbel(gt.random.key(0), (2,)), 4)
     Array([2.9234, 3.8326], dtype=float32)
     """

@@ -56,7 +56,6 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.rademacher(gt.random.key(0), (4,))
     Array([-1, -1,  1,  1], dtype=int64)
     """
@@ -87,7 +86,6 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: p is a number outside [0, 1].
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> round(float(gt.random.geometric(gt.random.key(0), 0.25, (4000,), gt.float32).mean()))
     4
     """
@@ -151,7 +149,6 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: lam is a negative number.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.poisson(gt.random.key(0), 3.0, (5,)).dtype
     gtrace.int64
     """
@@ -230,7 +227,6 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
         ArgumentError: n is a negative number, or p a number outside [0, 1].
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> x = gt.random.binomial(gt.random.key(0), 10, 0.5, (100,))
     >>> bool(((x >= 0) & (x <= 10)).all())
     True
@@ -329,7 +325,6 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         ArgumentError: n is a negative number.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> x = gt.random.multinomial(gt.random.key(0), 10, gt.array([0.2, 0.3, 0.5]))
     >>> x.shape, float(x.sum())
     ((3,), 10.0)

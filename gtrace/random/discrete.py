@@ -38,7 +38,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
         ArgumentError: p is a number outside [0, 1].
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.bernoulli(gt.random.key(0), 0.95, (3,))
     Array([ True, False,  True], dtype=bool)
     """
@@ -80,7 +79,6 @@ def categorical(
         ArgumentError: there are fewer categories than distinct samples.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.categorical(gt.random.key(0), gt.log(gt.array([0.1, 0.2, 0.7])), shape=(5,)).shape
     (5,)
     """
@@ -146,7 +144,6 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
         ArgumentError: x is a number, but no integer >= 0.
         ShapeError: there is no such axis.
 
-    >>> import gtrace as gt
     >>> gt.random.permutation(gt.random.key(0), 5)
     Array([0, 1, 4, 3, 2], dtype=int64)
     """
@@ -193,7 +190,6 @@ def choice(
             not a distribution.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.choice(gt.random.key(0), gt.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int64)
     """

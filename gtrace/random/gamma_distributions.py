@@ -167,7 +167,6 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: a is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> x = gt.random.gamma(gt.random.key(0), 2.0, (1000,))
     >>> bool((x > 0).all()), round(float(x.mean()))
     (True, 2)
@@ -190,7 +189,6 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: a is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool(gt.isfinite(gt.random.loggamma(gt.random.key(0), 1e-4, (100,))).all())
     True
     """
@@ -212,7 +210,6 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
         ArgumentError: a or b is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> round(float(gt.random.beta(gt.random.key(0), 2.0, 2.0, (1000,)).mean()), 1)
     0.5
     """
@@ -238,7 +235,6 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: df is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> round(float(gt.random.chisquare(gt.random.key(0), 4.0, (4000,)).mean()))
     4
     """
@@ -265,7 +261,6 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
         ArgumentError: dfnum or dfden is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.f(gt.random.key(0), 3.0, gt.array([4.0, 5.0])).shape
     (2,)
     """
@@ -290,7 +285,6 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: df is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.t(gt.random.key(0), 3.0, (2, 3)).shape
     (2, 3)
     """
@@ -314,7 +308,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     Raises:
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.dirichlet(gt.random.key(0), gt.array([1.0, 2.0, 3.0]), (5,)).shape
     (5, 3)
     """
@@ -341,7 +334,6 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -
         ArgumentError: p is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.generalized_normal(gt.random.key(0), 3.0, (2, 3)).shape
     (2, 3)
     """
@@ -374,7 +366,6 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
         ArgumentError: d is not an integer >= 0, or p is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> x = gt.random.ball(gt.random.key(0), 3, shape=(100,))
     >>> x.shape, bool((gt.sum(x * x, -1) <= 1).all())
     ((100, 3), True)

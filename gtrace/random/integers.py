@@ -42,7 +42,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
         ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.randint(gt.random.key(0), (5,), 0, 10)
     Array([9, 0, 2, 3, 1], dtype=int64)
     """

@@ -173,7 +173,6 @@ def key(seed: Any) -> Array:
         ArgumentError: the seed is not an integer, or is too large.
         ShapeError: the seed is an array with dimensions.
 
-    >>> import gtrace as gt
     >>> gt.random.key(7)
     Array([0, 7], dtype=int64)
     """
@@ -225,7 +224,6 @@ def key_data(keys: Any) -> Array:
     Raises:
         DtypeError, ShapeError: they are not keys.
 
-    >>> import gtrace as gt
     >>> gt.random.key_data(gt.random.key(7))
     Array([0, 7], dtype=int64)
     """
@@ -247,7 +245,6 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Array:
         ArgumentError: `impl` is another cipher.
         DtypeError, ShapeError: they are not words of keys.
 
-    >>> import gtrace as gt
     >>> gt.random.wrap_key_data(gt.array([0, 7], dtype=gt.int32))
     Array([0, 7], dtype=int64)
     """
@@ -262,7 +259,6 @@ def key_impl(keys: Any) -> str:
     Raises:
         DtypeError, ShapeError: they are not keys.
 
-    >>> import gtrace as gt
     >>> gt.random.key_impl(gt.random.key(0))
     'threefry2x32'
     """
@@ -294,7 +290,6 @@ def split(key: Any, num: Any = 2) -> Array:
         KeyReuseError: the key was used before, and the setting debug_key_reuse is on.
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.split(gt.random.key(0), 3).shape
     (3, 2)
     """
@@ -313,7 +308,6 @@ def fold_in(key: Any, data: Any) -> Array:
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.fold_in(gt.random.key(0), 1)
     Array([ 928981903, 3453687069], dtype=int64)
     """
@@ -349,7 +343,6 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.bits(gt.random.key(0), (2,))
     Array([4070199207, 4202968722], dtype=int64)
     """

@@ -50,7 +50,6 @@ def multivariate_normal(
         ArgumentError: `method` or the key is invalid.
         ShapeError, DtypeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> cov = gt.array([[2., 1.], [1., 2.]])
     >>> x = gt.random.multivariate_normal(gt.random.key(0), gt.zeros(2), cov, (5000,))
     >>> gt.round((x.T @ x) / 5000)
@@ -126,7 +125,6 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> q = gt.random.orthogonal(gt.random.key(0), 3)
     >>> bool((abs(q @ q.T - gt.eye(3)) < 1e-5).all())
     True

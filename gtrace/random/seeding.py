@@ -89,7 +89,6 @@ def seed(n: int) -> None:
     Raises:
         ArgumentError: n is invalid, or the call is inside a traced function.
 
-    >>> import gtrace as gt
     >>> gt.seed(0)
     >>> first = gt.randn(3)
     >>> gt.seed(0)
@@ -106,7 +105,6 @@ def seed(n: int) -> None:
 def get_rng_state() -> Array:
     """Return the state of the stream of ``gt.randn`` and ``gt.rand`` as an int64 array, to save it.
 
-    >>> import gtrace as gt
     >>> gt.seed(0)
     >>> gt.get_rng_state()
     Array([0, 0, 0], dtype=int64)
@@ -121,7 +119,6 @@ def set_rng_state(state: Array) -> None:
     Raises:
         ArgumentError: the state is invalid, or the call is inside a traced function.
 
-    >>> import gtrace as gt
     >>> state = gt.get_rng_state()
     >>> first = gt.randn(3)
     >>> gt.set_rng_state(state)
@@ -152,7 +149,6 @@ def randn(*shape: Any, dtype: Any = None) -> Array:
     Raises:
         ArgumentError: the call is inside a traced function; use ``gt.random.normal`` there.
 
-    >>> import gtrace as gt
     >>> gt.randn(2, 3).shape
     (2, 3)
     """
@@ -169,7 +165,6 @@ def rand(*shape: Any, dtype: Any = None) -> Array:
     Raises:
         ArgumentError: the call is inside a traced function; use ``gt.random.uniform`` there.
 
-    >>> import gtrace as gt
     >>> gt.rand((2, 3), dtype=gt.float64).dtype
     gtrace.float64
     """

@@ -52,7 +52,6 @@ def _without_parameters(
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.{name}(gt.random.key(0), (2, 3)).shape
     (2, 3)
     """
@@ -100,7 +99,6 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.lognormal(gt.random.key(0), 0.5, (100,)) > 0).all())
     True
     """
@@ -121,7 +119,6 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     Raises:
         ArgumentError, DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> gt.random.double_sided_maxwell(gt.random.key(0), gt.zeros(3), 1.0, (2,)).shape
     (2, 3)
     """
@@ -152,7 +149,6 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: b is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.pareto(gt.random.key(0), 3.0, (100,)) >= 1).all())
     True
     """
@@ -174,7 +170,6 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
         ArgumentError: scale is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.rayleigh(gt.random.key(0), 2.0, (100,)) > 0).all())
     True
     """
@@ -199,7 +194,6 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
         ArgumentError: the parameters are numbers without left <= mode <= right and left < right.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> x = gt.random.triangular(gt.random.key(0), 1.0, 2.0, 4.0, (100,))
     >>> bool(((x >= 1) & (x <= 4)).all())
     True
@@ -235,7 +229,6 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
         ArgumentError: mean is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.wald(gt.random.key(0), 2.0, (100,)) > 0).all())
     True
     """
@@ -264,7 +257,6 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
         ArgumentError: scale or concentration is a number that is not positive.
         DtypeError, ShapeError: wrong arguments.
 
-    >>> import gtrace as gt
     >>> bool((gt.random.weibull_min(gt.random.key(0), 2.0, 1.5, (100,)) >= 0).all())
     True
     """

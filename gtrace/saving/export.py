@@ -222,7 +222,6 @@ def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
         CompileError: the compiler failed.
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> spec = gt.ShapeDtypeStruct(("batch", 3), "float32")
     >>> exported = gt.export(lambda x: x * 2, spec)  # doctest: +SKIP
     >>> exported(gt.ones((5, 3))).shape  # doctest: +SKIP
@@ -349,7 +348,6 @@ def load(path: str | os.PathLike[str]) -> Exported:
         ExportError: the file is invalid or damaged, was made for another torch or machine, or another user could have
             written it.
 
-    >>> import gtrace as gt
     >>> try:
     ...     gt.load("nothing.gtx")
     ... except FileNotFoundError as error:

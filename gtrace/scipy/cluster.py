@@ -23,7 +23,6 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Array, Arra
     Raises:
         ShapeError: other shapes.
 
-    >>> import gtrace as gt
     >>> import gtrace.scipy.cluster
     >>> gt.scipy.cluster.vq(gt.array([[0., 1.], [5., 5.]]), gt.array([[0., 0.], [4., 5.]]))
     (Array([0, 1], dtype=int64), Array([1., 1.], dtype=float32))

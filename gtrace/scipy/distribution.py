@@ -88,7 +88,6 @@ class Distribution:
         wide: compute in float64, because the terms of the density are much larger than their sum.
         discrete: the numbers are integers, there is a `loc` and no `scale`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import norm
     >>> norm.logpdf(gt.array([0., 1.]))
     Array([-0.9189385, -1.4189385], dtype=float32)

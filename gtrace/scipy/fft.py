@@ -53,7 +53,6 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
         n: the number of elements taken; zeros are added where there are fewer.
         norm: None, or "ortho" for an orthonormal transform.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.fft import dct
     >>> dct(gt.array([1., 2.]))
     Array([ 6.       , -1.4142135], dtype=float32)
@@ -64,7 +63,6 @@ def dct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str |
 def idct(x: Any, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:  # noqa: A002
     """Return the inverse of `dct`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.fft import dct, idct
     >>> gt.round(idct(dct(gt.array([1., 2.]))), 4)
     Array([1., 2.], dtype=float32)
@@ -93,7 +91,6 @@ def dctn(
 ) -> Array:
     """Return the cosine transform over several axes, by default all.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.fft import dctn
     >>> dctn(gt.ones((2, 2)))[0, 0].item()
     16.0
@@ -110,7 +107,6 @@ def idctn(
 ) -> Array:
     """Return the inverse of `dctn`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.fft import dctn, idctn
     >>> gt.round(idctn(dctn(gt.ones((2, 2)))), 4)[0, 0].item()
     1.0

@@ -49,7 +49,6 @@ def map_coordinates(
         ArgumentError: another order or mode.
         ShapeError: not one set of places for each axis.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.grids import map_coordinates
     >>> map_coordinates(gt.array([0., 10., 20.]), [gt.array([0.5, 1.25])], 1)
     Array([ 5. , 12.5], dtype=float32)
@@ -91,7 +90,6 @@ class RegularGridInterpolator:
         bounds_error: must be False: values are not looked at.
         fill_value: what points outside get; None: the nearest cell goes on.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.grids import RegularGridInterpolator
     >>> f = RegularGridInterpolator((gt.array([0., 2.]),), gt.array([0., 10.]), fill_value=None)
     >>> f(gt.array([[0.5], [1.0]]))

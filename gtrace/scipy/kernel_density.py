@@ -25,7 +25,6 @@ class gaussian_kde:  # noqa: N801 - SciPy's name
         bw_method: the factor of the samples' deviation: "scott", "silverman", or a number.
         weights: of the samples.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import gaussian_kde
     >>> gaussian_kde(gt.array([-1., 0., 1.])).evaluate(gt.array([0.])).shape
     (1,)

@@ -29,7 +29,6 @@ def _adjoint(x: Array) -> Array:
 def cholesky(a: Any, lower: bool = False) -> Array:
     """Return the triangular factor of positive definite matrices: U with a == U.mT @ U, or with `lower` L.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import cholesky
     >>> cholesky(gt.array([[4., 2.], [2., 5.]]))
     Array([[2., 1.],
@@ -46,7 +45,6 @@ def cho_factor(a: Any, lower: bool = False) -> tuple[Array, bool]:
 def cho_solve(c_and_lower: tuple[Any, bool], b: Any) -> Array:
     """Return x with a @ x == b, by the Cholesky factor of a.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import cho_factor, cho_solve
     >>> cho_solve(cho_factor(gt.array([[4., 0.], [0., 1.]])), gt.array([8., 3.]))
     Array([2., 3.], dtype=float32)
@@ -69,7 +67,6 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     Args:
         trans: 0: solve with a; 1: with its transpose; 2: with its conjugate transpose.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import lu_factor, lu_solve
     >>> lu_solve(lu_factor(gt.array([[0., 2.], [1., 0.]])), gt.array([4., 3.]))
     Array([3., 2.], dtype=float32)
@@ -137,7 +134,6 @@ def solve(a: Any, b: Any, lower: bool = False, assume_a: str = "gen") -> Array:
 def polar(a: Any, side: str = "right") -> tuple[Array, Array]:
     """Return a unitary and a positive semi-definite factor: a == u @ p, or with `side` "left" a == p @ u.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import polar
     >>> gt.round(polar(gt.array([[0., 2.], [1., 0.]]))[0], 3)
     Array([[0., 1.],
@@ -158,7 +154,6 @@ def polar(a: Any, side: str = "right") -> tuple[Array, Array]:
 def block_diag(*arrs: Any) -> Array:
     """Return a matrix with others along its diagonal; vectors count as rows.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import block_diag
     >>> block_diag(gt.ones((1, 2)), 3.0)
     Array([[1., 1., 0.],
@@ -185,7 +180,6 @@ def _from_diagonals(column: Array, row: Array, places: numpy.ndarray) -> Array:
 def toeplitz(c: Any, r: Any = None) -> Array:
     """Return the matrix with constant diagonals whose first column is `c` and whose first row is `r`, by default `c`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import toeplitz
     >>> toeplitz(gt.array([1., 2., 3.]))
     Array([[1., 2., 3.],
@@ -202,7 +196,6 @@ def toeplitz(c: Any, r: Any = None) -> Array:
 def hankel(c: Any, r: Any = None) -> Array:
     """Return the matrix with constant anti-diagonals whose first column is `c` and whose last row is `r`, else zeros.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import hankel
     >>> hankel(gt.array([1, 2]))
     Array([[1, 2],
@@ -218,7 +211,6 @@ def hankel(c: Any, r: Any = None) -> Array:
 def circulant(c: Any) -> Array:
     """Return the matrix whose columns are `c`, each turned by one place more.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.linalg import circulant
     >>> circulant(gt.array([1, 2, 3]))
     Array([[1, 3, 2],

@@ -32,7 +32,6 @@ def _vector(name: str, a: Any, least: int = 1) -> Array:
 def companion(a: Any) -> Array:
     """Return the matrix whose eigenvalues are the roots of a polynomial, the highest power first.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import companion
     >>> companion(gt.array([1., -3., 2.]))
     Array([[ 3., -2.],
@@ -47,7 +46,6 @@ def companion(a: Any) -> Array:
 def convolution_matrix(a: Any, n: int, mode: str = "full") -> Array:
     """Return the matrix whose product with a vector of n elements is their convolution with `a`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import convolution_matrix
     >>> convolution_matrix(gt.array([1., 2.]), 2).tolist()
     [[1.0, 0.0], [2.0, 1.0], [0.0, 2.0]]
@@ -83,7 +81,6 @@ def dft(n: int, scale: str | None = None, dtype: Any = None) -> Array:
 def fiedler(a: Any) -> Array:
     """Return the matrix of distances between the elements of a vector.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import fiedler
     >>> fiedler(gt.array([1., 4.])).tolist()
     [[0.0, 3.0], [3.0, 0.0]]
@@ -172,7 +169,6 @@ def invhilbert(n: int) -> Array:
 def leslie(f: Any, s: Any) -> Array:
     """Return the matrix of a population: fertilities in the first row, survival below the diagonal.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import leslie
     >>> leslie(gt.array([1., 2.]), gt.array([0.5])).tolist()
     [[1.0, 2.0], [0.5, 0.0]]
@@ -187,7 +183,6 @@ def leslie(f: Any, s: Any) -> Array:
 def sqrtm(A: Any, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
     """Return the principal square root of a matrix that has a basis of eigenvectors, complex.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import sqrtm
     >>> gt.round(sqrtm(gt.array([[4., 0.], [0., 9.]])).real, 4).tolist()
     [[2.0, 0.0], [0.0, 3.0]]
@@ -200,7 +195,6 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
 def solve_sylvester(A: Any, B: Any, C: Any) -> Array:  # noqa: N803 - SciPy's names
     """Return X with A @ X + X @ B == C, by one linear system for all elements of X.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import solve_sylvester
     >>> solve_sylvester(gt.array([[1.]]), gt.array([[2.]]), gt.array([[6.]]))
     Array([[2.]], dtype=float32)
@@ -214,7 +208,6 @@ def solve_sylvester(A: Any, B: Any, C: Any) -> Array:  # noqa: N803 - SciPy's na
 def expm_frechet(A: Any, E: Any, *, compute_expm: bool = True) -> Any:  # noqa: N803 - SciPy's names
     """Return ``expm(A)`` and its derivative at A in the direction E; the latter alone without `compute_expm`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import expm_frechet
     >>> expm_frechet(gt.zeros((1, 1)), gt.ones((1, 1)))[1]
     Array([[1.]], dtype=float32)
@@ -230,7 +223,6 @@ def expm_frechet(A: Any, E: Any, *, compute_expm: bool = True) -> Any:  # noqa: 
 def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False) -> Any:
     """Return the eigenvalues of a symmetric matrix with diagonal d and e beside it; with the eigenvectors, if asked.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.matrices import eigh_tridiagonal
     >>> eigh_tridiagonal(gt.array([1., 3.]), gt.array([0.]), eigvals_only=True)
     Array([1., 3.], dtype=float32)

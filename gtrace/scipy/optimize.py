@@ -69,7 +69,6 @@ def minimize(
         ArgumentError: another method or option.
         ShapeError: x0 is no vector.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.optimize import minimize
     >>> found = minimize(lambda x: ((x - gt.array([1., 2.])) ** 2).sum(), gt.zeros(2), method="BFGS")
     >>> found.x, bool(found.success)

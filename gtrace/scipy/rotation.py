@@ -75,7 +75,6 @@ class Rotation(NamedTuple):
     Attributes:
         quat: of shape (4,) or (n, 4).
 
-    >>> import gtrace as gt
     >>> turn = Rotation.from_euler("z", 90.0, degrees=True)
     >>> gt.round(turn.apply(gt.array([1., 0., 0.])), 4).tolist()
     [0.0, 1.0, 0.0]
@@ -303,7 +302,6 @@ class Slerp(NamedTuple):
         rotations: at all times but the last.
         rotvecs: the turns from each to the next.
 
-    >>> import gtrace as gt
     >>> ends = Rotation.from_euler("z", gt.array([0., 90.]), degrees=True)
     >>> round(float(Slerp.init(gt.array([0., 1.]), ends)(0.5).as_euler("zyx", degrees=True)[0]), 3)
     45.0

@@ -25,7 +25,6 @@ def mode(a: Any, axis: int | None = 0, nan_policy: str = "propagate", keepdims: 
 
     NaN is the mode wherever there is one, as in SciPy.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import mode
     >>> mode(gt.array([3., 1., 3., 1.])).mode
     Array(1., dtype=float32)
@@ -80,7 +79,6 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Arr
     Args:
         method: "average", "min", "max", "dense" (ranks without gaps) or "ordinal" (in the order of their places).
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import rankdata
     >>> rankdata(gt.array([0., 2., 3., 2.]))
     Array([1. , 2.5, 4. , 2.5], dtype=float32)
@@ -109,7 +107,6 @@ def _ranks(row: Array, method: str) -> Array:
 def sem(a: Any, axis: int | None = 0, ddof: int = 1) -> Array:
     """Return the standard error of the mean along an axis.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import sem
     >>> sem(gt.array([1., 3.]))
     Array(1., dtype=float32)

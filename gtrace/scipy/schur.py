@@ -81,7 +81,6 @@ def _by_host(
 def hessenberg(a: Any, calc_q: bool = False) -> Any:
     """Return matrices in Hessenberg form, zero below the first subdiagonal; with `calc_q` (H, Q), a == Q @ H @ Q.mH.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import hessenberg
     >>> h, q = hessenberg(gt.array([[1., 2., 3.], [4., 5., 6.], [7., 8., 1.]]), calc_q=True)
     >>> gt.round(q @ h @ q.mT).tolist()
@@ -114,7 +113,6 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
     Args:
         output: "real": of real matrices, T has blocks of 2 for pairs of complex eigenvalues; "complex".
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import schur
     >>> t, z = schur(gt.array([[0., 2.], [2., 0.]]))
     >>> sorted(round(float(v)) for v in gt.linalg.diagonal(t))
@@ -132,7 +130,6 @@ def schur(a: Any, output: str = "real") -> tuple[Array, Array]:
 def rsf2csf(T: Any, Z: Any) -> tuple[Array, Array]:  # noqa: N803 - SciPy's names
     """Return the real form of `schur` as the complex one.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import rsf2csf, schur
     >>> rsf2csf(*schur(gt.array([[0., 1.], [-1., 0.]])))[0].dtype
     gtrace.complex64
@@ -180,7 +177,6 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
         func: of an array of complex numbers, element by element.
         disp: False: return an estimate of the relative error, too.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import funm
     >>> gt.round(funm(gt.array([[4., 0.], [0., 9.]]), gt.sqrt).real, 4).tolist()
     [[2.0, 0.0], [0.0, 3.0]]
@@ -215,7 +211,6 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
 def fiedler_companion(a: Any) -> Array:
     """Return a matrix with five diagonals whose eigenvalues are the roots of a polynomial, the highest power first.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import fiedler_companion
     >>> fiedler_companion(gt.array([1., -3., 2.])).tolist()
     [[3.0, -2.0], [1.0, 0.0]]
@@ -250,7 +245,6 @@ def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, con
     Raises:
         ArgumentError: another mode, or pivoting.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.schur import qr_multiply
     >>> gt.round(qr_multiply(gt.eye(2) * -2, gt.array([1., 3.]))[0], 3).tolist()
     [1.0, 3.0]

@@ -52,7 +52,6 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Ar
         ShapeError: arrays of different numbers of axes, or more than three.
         ArgumentError: another mode.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.signal import convolve
     >>> convolve(gt.ones((2, 2)), gt.ones((1, 2)))
     Array([[1., 2., 1.],
@@ -72,7 +71,6 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Ar
 def correlate(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Array:
     """Return the cross-correlation of two arrays: the convolution with `in2` reversed, and conjugated; see `convolve`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.signal import correlate
     >>> correlate(gt.array([1., 2., 3.]), gt.array([0., 1.]), mode="valid")
     Array([2., 3.], dtype=float32)
@@ -87,7 +85,6 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Arr
     Raises:
         ArgumentError: `axes`, which must be None.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.signal import fftconvolve
     >>> gt.round(fftconvolve(gt.array([1., 2.]), gt.array([1., 1.])), 3)
     Array([1., 3., 2.], dtype=float32)

@@ -193,7 +193,6 @@ def cg(
         maxiter: most steps; None: ten for each element.
         M: an approximation of the inverse of A, as A.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.sparse import cg
     >>> gt.round(cg(lambda x: 2 * x, gt.array([2., 4.]))[0], 4)
     Array([1., 2.], dtype=float32)
@@ -213,7 +212,6 @@ def bicgstab(
 ) -> tuple[Any, None]:
     """Return x with ``A(x) == b``, by stabilized biconjugate gradients; and None. The arguments are those of `cg`.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.sparse import bicgstab
     >>> gt.round(bicgstab(gt.array([[2., 1.], [0., 1.]]), gt.array([4., 2.]))[0], 4)
     Array([1., 2.], dtype=float32)
@@ -230,7 +228,6 @@ def gmres(
     Args: those of `cg`, and
         restart: directions after which it begins anew; `maxiter` counts those cycles.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.sparse import gmres
     >>> gt.round(gmres(gt.array([[2., 1.], [0., 1.]]), gt.array([4., 2.]))[0], 4)
     Array([1., 2.], dtype=float32)

@@ -71,7 +71,6 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     Raises:
         ArgumentError: another type, or places outside the signal.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import detrend
     >>> detrend(gt.array([1., 2., 6.]), type="constant")
     Array([-2., -1.,  3.], dtype=float32)
@@ -172,7 +171,6 @@ def stft(
     Raises:
         ArgumentError, ShapeError: lengths that do not fit.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import stft
     >>> f, t, z = stft(gt.ones(8), nperseg=4)
     >>> f.tolist(), t.tolist(), z.shape
@@ -215,7 +213,6 @@ def csd(
     Raises:
         ArgumentError: another scaling or average.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import csd
     >>> gt.round(csd(gt.array([1., -1., 1., -1.]), None, nperseg=4)[1], 3)
     Array([0.   , 1.333, 2.667], dtype=float32)
@@ -260,7 +257,6 @@ def welch(
 ) -> tuple[Array, Array]:  # fmt: skip
     """Return the power spectral density of signals by Welch's method: `csd` of a signal and itself.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import welch
     >>> gt.round(welch(gt.array([1., -1., 1., -1.]), nperseg=4)[1], 3)
     Array([0.   , 1.333, 2.667], dtype=float32)
@@ -286,7 +282,6 @@ def istft(
     Raises:
         ArgumentError: lengths that do not fit.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.spectral import istft, stft
     >>> gt.round(istft(stft(gt.array([1., 2., 3., 4.]), nperseg=4)[2])[1], 3)
     Array([1., 2., 3., 4.], dtype=float32)

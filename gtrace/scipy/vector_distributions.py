@@ -19,7 +19,6 @@ __all__ = ["multivariate_normal", "dirichlet", "multinomial"]
 class multivariate_normal:  # noqa: N801 - SciPy's name of a distribution
     """The normal distribution of vectors.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import multivariate_normal
     >>> multivariate_normal.logpdf(gt.zeros(2), gt.zeros(2), gt.eye(2))
     Array(-1.837877, dtype=float32)
@@ -51,7 +50,6 @@ class multivariate_normal:  # noqa: N801 - SciPy's name of a distribution
 class dirichlet:  # noqa: N801 - as above
     """The Dirichlet distribution of probabilities that sum to 1.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import dirichlet
     >>> gt.round(dirichlet.pdf(gt.array([0.5, 0.5]), gt.array([1., 1.])), 4)
     Array(1., dtype=float32)
@@ -75,7 +73,6 @@ class dirichlet:  # noqa: N801 - as above
 class multinomial:  # noqa: N801 - as above
     """The multinomial distribution of counts.
 
-    >>> import gtrace as gt
     >>> from gtrace.scipy.stats import multinomial
     >>> multinomial.pmf(gt.array([1., 1.]), 2, gt.array([0.5, 0.5]))
     Array(0.5, dtype=float32)

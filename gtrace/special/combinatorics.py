@@ -20,7 +20,6 @@ loggamma = gammaln
 def gammasgn(x: Any) -> Array:
     """Return the sign of the gamma function; NaN at its poles below 0.
 
-    >>> import gtrace as gt
     >>> gt.special.gammasgn(gt.array([1.5, -0.5])).tolist()
     [1.0, -1.0]
     """
@@ -35,7 +34,6 @@ def gammasgn(x: Any) -> Array:
 def poch(z: Any, m: Any) -> Array:
     """Return gamma(z + m) / gamma(z), the product z (z + 1) ... (z + m - 1) for whole m.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.poch(2.0, 3.0), 3)
     Array(24., dtype=float32)
     """
@@ -48,7 +46,6 @@ def poch(z: Any, m: Any) -> Array:
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - SciPy's name
     """Return the number of ways to choose k of N; with `repetition`, each may be chosen again.
 
-    >>> import gtrace as gt
     >>> gt.special.comb(5, 2)
     Array(10., dtype=float32)
     """
@@ -65,7 +62,6 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - 
 def boxcox(x: Any, lmbda: Any) -> Array:
     """Return (x ** lmbda - 1) / lmbda, or log(x) where lmbda is 0.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.boxcox(3.0, 2.0), 4)
     Array(4., dtype=float32)
     """
@@ -76,7 +72,6 @@ def boxcox(x: Any, lmbda: Any) -> Array:
 def boxcox1p(x: Any, lmbda: Any) -> Array:
     """Return ``boxcox(1 + x, lmbda)``, exact for small x.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.boxcox1p(2.0, 1.0), 4)
     Array(2., dtype=float32)
     """
@@ -93,7 +88,6 @@ def _boxcox(logarithm: Array, power: Array) -> Array:
 def bernoulli(n: int) -> Array:
     """Return the Bernoulli numbers B0 to Bn, at least two.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.bernoulli(2), 4).tolist()
     [1.0, -0.5, 0.16670000553131104]
     """

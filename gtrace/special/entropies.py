@@ -46,7 +46,6 @@ logit = unary(
 def rel_entr(p: Any, q: Any) -> Array:
     """Return p * log(p / q), the term of a relative entropy: 0 where p is 0, inf where it has no value.
 
-    >>> import gtrace as gt
     >>> gt.special.rel_entr(gt.array([0.0, 1.0, -1.0]), 1.0)
     Array([ 0.,  0., inf], dtype=float32)
     """
@@ -62,7 +61,6 @@ def rel_entr(p: Any, q: Any) -> Array:
 def kl_div(p: Any, q: Any) -> Array:
     """Return p * log(p / q) - p + q, the term of a Kullback-Leibler divergence, as SciPy defines it.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.kl_div(0.5, 0.25)), 4)
     0.0966
     """

@@ -82,7 +82,6 @@ def polygamma(n: Any, x: Any) -> Array:
     Raises:
         ArgumentError: n is no integer >= 0.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.polygamma(1, 1.0)), 4)
     1.6449
     """
@@ -271,7 +270,6 @@ def zeta(x: Any, q: Any = 1.0) -> Array:
     Raises:
         ArgumentError: a derivative in x is asked for.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.zeta(2.0)), 4)
     1.6449
     """
@@ -323,7 +321,6 @@ def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
 def betaln(a: Any, b: Any) -> Array:
     """Return the logarithm of the absolute value of the beta function.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.betaln(2.0, 3.0)), 4)
     -2.4849
     """
@@ -336,7 +333,6 @@ def betaln(a: Any, b: Any) -> Array:
 def beta(a: Any, b: Any) -> Array:
     """Return the beta function, gamma(a) * gamma(b) / gamma(a + b).
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.beta(2.0, 3.0)), 4)
     0.0833
     """
@@ -348,7 +344,6 @@ def beta(a: Any, b: Any) -> Array:
 def factorial(n: Any) -> Array:
     """Return n!, the gamma function at n + 1, floating; 0 for negative n, as in SciPy.
 
-    >>> import gtrace as gt
     >>> gt.special.factorial(gt.array([0, 3, 5]))
     Array([  1.,   6., 120.], dtype=float32)
     """
@@ -367,7 +362,6 @@ def multigammaln(a: Any, d: Any) -> Array:
     Raises:
         ArgumentError: d is no integer >= 1.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.multigammaln(3.0, 2)), 4)
     1.5502
     """

@@ -91,7 +91,6 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
         a, b, x: real arrays, which broadcast. Beyond abs(x) = 100 an asymptotic series is used, which needs a and b to
             be small against x.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.hyp1f1(1.0, 2.0, 1.0)), 4)
     1.7183
     """
@@ -155,7 +154,6 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     Args:
         a, b, c, x: real arrays, which broadcast. At x above 1 it is infinite, unless a or b is 0, -1, -2, ...
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.hyp2f1(1.0, 1.0, 2.0, 0.5)), 4)
     1.3863
     """
@@ -264,7 +262,6 @@ _faddeeva = define(
 def wofz(z: Any) -> Array:
     """Return the Faddeeva function exp(-z * z) * erfc(-1j * z), complex.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.wofz(gt.array(1.0 + 1.0j)), 4)
     Array(0.3047+0.2082j, dtype=complex64)
     """
@@ -290,7 +287,6 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: None = None, n_max:
     Raises:
         ArgumentError: `diff_n` is not None.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.sph_harm_y(1, 0, 0.0, 0.0, n_max=1).real), 4)
     0.4886
     """

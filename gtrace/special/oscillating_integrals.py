@@ -90,7 +90,6 @@ def sici(x: Any) -> tuple[Array, Array]:
 
     The cosine integral of a negative number is that of its absolute value.
 
-    >>> import gtrace as gt
     >>> [round(float(y), 4) for y in gt.special.sici(2.0)]
     [1.6054, 0.423]
     """
@@ -154,7 +153,6 @@ _fresnel_c = unary(
 def fresnel(x: Any) -> tuple[Array, Array]:
     """Return the Fresnel integrals: those of the sine and of the cosine of pi * t * t / 2 from 0 to x.
 
-    >>> import gtrace as gt
     >>> [round(float(y), 4) for y in gt.special.fresnel(2.0)]
     [0.3434, 0.4883]
     """
@@ -265,7 +263,6 @@ _owens_op = define(
 def owens_t(h: Any, a: Any) -> Array:
     """Return Owen's function: how likely it is that X > h and 0 < Y < a * X, for independent normal X and Y.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.owens_t(1.0, 2.0)), 4)
     0.0785
     """
@@ -288,7 +285,6 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     Raises:
         ArgumentError: a negative v.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.special.bessel_jn(gt.array([1.0]), v=1), 4)
     Array([[0.7652],
            [0.4401]], dtype=float32)

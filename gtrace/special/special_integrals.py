@@ -123,7 +123,6 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
         a, b: positive arrays.
         x: array of numbers in [0, 1].
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.betainc(2.0, 3.0, 0.5)), 4)
     0.6875
     """
@@ -182,7 +181,6 @@ def expn(n: Any, x: Any) -> Array:
     Raises:
         ArgumentError: n is no integer >= 0.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.expn(2, 1.0)), 4)
     0.1485
     """
@@ -196,7 +194,6 @@ def expn(n: Any, x: Any) -> Array:
 def exp1(x: Any) -> Array:
     """Return the exponential integral E1, that of order 1, for x >= 0.
 
-    >>> import gtrace as gt
     >>> round(float(gt.special.exp1(1.0)), 4)
     0.2194
     """

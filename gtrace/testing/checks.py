@@ -54,7 +54,6 @@ def check_grads(
         AssertionError: which derivative, in which mode, by which argument.
         ValueError: no floating argument or output, or an unknown mode.
 
-    >>> import gtrace as gt
     >>> check_grads(lambda p: gt.sin(p["w"]) * p["x"], ({"w": gt.array([0.1, 0.2]), "x": gt.array(3.0)},))
     """
     unknown = set(modes) - {"fwd", "rev"}
@@ -182,7 +181,6 @@ def check_vmap(
     Raises:
         AssertionError: structure, shape, dtype or values differ.
 
-    >>> import gtrace as gt
     >>> check_vmap(lambda x, w: gt.tanh(x @ w), (gt.ones((5, 2)), gt.ones((2, 3))), in_axes=(0, None))
     """
     with gt.config(auto_compile=False):
@@ -237,7 +235,6 @@ def check_jit(
     Raises:
         AssertionError: the forms differ, or the program could not be compiled.
 
-    >>> import gtrace as gt
     >>> check_jit(lambda x: gt.tanh(x) + 1, (gt.ones(3),))  # doctest: +SKIP
     """
     with gt.config(auto_compile=False):
@@ -264,7 +261,6 @@ def assert_same_program(f: Callable[..., Any], g: Callable[..., Any], *args: Any
     Raises:
         AssertionError: in what they differ, and both programs.
 
-    >>> import gtrace as gt
     >>> assert_same_program(lambda x: x * 2.0 + x, lambda x: x + 2.0 * x, gt.ones(3))
     """
     one, other = (canonicalize(gt.make_graph(h)(*args)).graph for h in (f, g))

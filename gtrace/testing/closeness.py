@@ -60,7 +60,6 @@ def assert_close(
         AssertionError: the first leaf that differs, with its key path, its worst element and the bound.
         ValueError: so many steps that the bound says nothing, or a scale of another shape.
 
-    >>> import gtrace as gt
     >>> assert_close({"a": gt.array([0.1]) * 3}, {"a": gt.array([0.3])})
     >>> assert_close(gt.array([1e8, 1.0, -1e8]).sum(), 1.0, steps=2, scale=1e8)  # the 1.0 may be lost
     >>> try:

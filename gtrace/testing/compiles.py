@@ -48,7 +48,6 @@ class Compiles:
 def count_compiles() -> Iterator[Compiles]:
     """Count the compiles that begin inside a ``with`` block, and the compiled programs loaded from disk.
 
-    >>> import gtrace as gt
     >>> f = gt.jit(lambda x: x * 2, backend="eager")
     >>> with count_compiles() as compiles:
     ...     for _ in range(3):
@@ -76,7 +75,6 @@ def assert_no_recompile() -> Iterator[None]:
     Raises:
         AssertionError: at the end of the block.
 
-    >>> import gtrace as gt
     >>> f = gt.jit(lambda x: x + 2, backend="eager")
     >>> y = f(gt.ones(19))
     >>> with assert_no_recompile():

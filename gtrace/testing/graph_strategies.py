@@ -74,7 +74,6 @@ def graphs(
             results of different roundings can be compared.
         control: draw loops and branches too; for a smooth program, only differentiable ones.
 
-    >>> import gtrace as gt
     >>> from hypothesis import given
     >>> from gtrace.core.ir.verify import verify
     >>> @given(graphs(max_nodes=4, control=True))
@@ -276,7 +275,6 @@ _LOOPS: dict[str, Callable[[st.DrawFn, Unfinished], None]] = {
 def as_function(graph: Graph) -> Callable[..., tuple[Array, ...]]:
     """Return the function that records `graph` on its arguments and returns a tuple.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: x + 1)(gt.ones(2))
     >>> as_function(graph)(gt.array([1., 2.]))
     (Array([2., 3.], dtype=float32),)
@@ -315,7 +313,6 @@ def programs(draw: st.DrawFn, max_nodes: int = 8, **options: Any) -> tuple[Progr
     Args:
         max_nodes, options: those of `graphs`.
 
-    >>> import gtrace as gt
     >>> from hypothesis import given
     >>> @given(programs(max_nodes=4, smooth=True))
     ... def test(program):

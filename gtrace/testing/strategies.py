@@ -121,7 +121,6 @@ def arrays(
         special: whether the default numbers are to have NaN, infinities and the like among them.
         as_numpy: draw a NumPy array instead; bfloat16 becomes float32.
 
-    >>> import gtrace as gt
     >>> from hypothesis import given
     >>> @given(arrays(gt.float64, shapes(max_dims=2)))
     ... def test(x):
@@ -146,7 +145,6 @@ def arrays(
 def pytrees(leaves: st.SearchStrategy[Any], *, max_leaves: int = 5) -> st.SearchStrategy[Any]:
     """Draw a pytree of `leaves`: a leaf, None, or lists, tuples, dicts and named tuples of pytrees.
 
-    >>> import gtrace as gt
     >>> from hypothesis import given
     >>> @given(pytrees(arrays(gt.float32)))
     ... def test(tree):

@@ -97,7 +97,6 @@ def isomorphic(graph: Graph, other: Graph) -> bool:
     Every assignment of inputs is tried: this is for small graphs. Canonical forms are tested against it. The two share
     only constant folding and the removal of identities.
 
-    >>> import gtrace as gt
     >>> def recorded(f):
     ...     return gt.make_graph(f)(gt.ones(2), gt.ones(2))
     >>> isomorphic(recorded(lambda x, y: x - y), recorded(lambda x, y: y - x))

@@ -63,7 +63,6 @@ class MultiHeadAttention(Module):
         in_proj_bias: one number per row, or None.
         out_proj: the `Linear` map of the result.
 
-    >>> import gtrace as gt
     >>> attention = gt.nn.MultiHeadAttention(8, 2, causal=True, rotary_base=10000.0, key=gt.random.key(0))
     >>> x = gt.random.normal(gt.random.key(1), (1, 3, 8))
     >>> whole = attention(x)

@@ -29,7 +29,6 @@ def field(*, static: bool = False, **options: Any) -> Any:
         static: the value is part of the structure, not a leaf: a hashable setting such as a size or a function.
         options: options of ``attrs.field``.
 
-    >>> import gtrace as gt
     >>> class Power(gt.nn.Module):
     ...     exponent: int = gt.nn.field(static=True, default=2)
     ...     def __call__(self, x):
@@ -48,7 +47,6 @@ class Module:
     structure. A class without an ``__init__`` gets one that takes the fields in order. An ``__init__`` sets each field
     once, and it stays: training makes new modules, as `gt.tree.map` and `replace` do.
 
-    >>> import gtrace as gt
     >>> class Affine(gt.nn.Module):
     ...     scale: gt.Array
     ...     shift: gt.Array

@@ -34,7 +34,6 @@ class Sequential(Module):
     Layers that take a key get their own if the call has a key. Layers with a state (`initial_state`), such as
     `BatchNorm`, get theirs from a tuple with an entry for each layer.
 
-    >>> import gtrace as gt
     >>> one, two = gt.random.split(gt.random.key(0))
     >>> model = gt.nn.Sequential(
     ...     gt.nn.Linear(2, 8, key=one), gt.nn.BatchNorm(8), gt.relu, gt.nn.Linear(8, 1, key=two))
@@ -108,7 +107,6 @@ class MLP(Module):
     Attributes:
         layers: the `Linear` maps.
 
-    >>> import gtrace as gt
     >>> gt.nn.MLP(2, 1, 16, 2, key=gt.random.key(0))(gt.ones((4, 2))).shape
     (4, 1)
     """

@@ -84,7 +84,6 @@ class _Conv(_Convolution):
 class Conv1d(_Conv, init=False):
     """`gt.nn.conv1d` with weights, as torch.nn.Conv1d.
 
-    >>> import gtrace as gt
     >>> gt.nn.Conv1d(3, 8, 3, padding="same", key=gt.random.key(0))(gt.ones((2, 3, 10))).shape
     (2, 8, 10)
     """
@@ -95,7 +94,6 @@ class Conv1d(_Conv, init=False):
 class Conv2d(_Conv, init=False):
     """`gt.nn.conv2d` with weights, as torch.nn.Conv2d.
 
-    >>> import gtrace as gt
     >>> gt.nn.Conv2d(3, 8, 3, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 9, 9))).shape
     (2, 8, 4, 4)
     """
@@ -106,7 +104,6 @@ class Conv2d(_Conv, init=False):
 class Conv3d(_Conv, init=False):
     """`gt.nn.conv3d` with weights, as torch.nn.Conv3d.
 
-    >>> import gtrace as gt
     >>> gt.nn.Conv3d(3, 8, 3, padding=1, key=gt.random.key(0))(gt.ones((2, 3, 4, 4, 4))).shape
     (2, 8, 4, 4, 4)
     """
@@ -154,7 +151,6 @@ class _ConvTranspose(_Convolution):
 class ConvTranspose1d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose1d` with weights, as torch.nn.ConvTranspose1d.
 
-    >>> import gtrace as gt
     >>> gt.nn.ConvTranspose1d(3, 8, 2, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 4))).shape
     (2, 8, 8)
     """
@@ -165,7 +161,6 @@ class ConvTranspose1d(_ConvTranspose, init=False):
 class ConvTranspose2d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose2d` with weights, as torch.nn.ConvTranspose2d.
 
-    >>> import gtrace as gt
     >>> gt.nn.ConvTranspose2d(3, 8, 2, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 4, 4))).shape
     (2, 8, 8, 8)
     """
@@ -176,7 +171,6 @@ class ConvTranspose2d(_ConvTranspose, init=False):
 class ConvTranspose3d(_ConvTranspose, init=False):
     """`gt.nn.conv_transpose3d` with weights, as torch.nn.ConvTranspose3d.
 
-    >>> import gtrace as gt
     >>> gt.nn.ConvTranspose3d(3, 8, 2, stride=2, key=gt.random.key(0))(gt.ones((2, 3, 4, 4, 4))).shape
     (2, 8, 8, 8, 8)
     """

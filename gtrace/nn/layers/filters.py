@@ -24,7 +24,6 @@ __all__ = [
 def is_array(x: Any) -> bool:
     """Return whether x is an array of gtrace, NumPy or torch. Python numbers are not arrays.
 
-    >>> import gtrace as gt
     >>> gt.nn.is_array(gt.ones(2)), gt.nn.is_array(1.0)
     (True, False)
     """
@@ -34,7 +33,6 @@ def is_array(x: Any) -> bool:
 def is_inexact_array(x: Any) -> bool:
     """Return whether x is an array of floating or complex numbers, and so has gradients.
 
-    >>> import gtrace as gt
     >>> gt.nn.is_inexact_array(gt.ones(2)), gt.nn.is_inexact_array(gt.arange(2))
     (True, False)
     """
@@ -55,7 +53,6 @@ def partition(tree_: Any, choose: Any = is_inexact_array) -> tuple[Any, Any]:
     Args:
         choose: a function from leaves to bool, or a pytree of bools whose leaves are at or above the tree's leaves.
 
-    >>> import gtrace as gt
     >>> gt.nn.partition({"w": gt.ones(2), "name": "dense"})
     ({'w': Array([1., 1.], dtype=float32), 'name': None}, {'w': None, 'name': 'dense'})
     """
@@ -102,7 +99,6 @@ def filter_jit(f: Callable[..., Any] | None = None, **options: Any) -> Any:
     Raises:
         ArgumentError: (when called) a leaf is neither an array nor hashable.
 
-    >>> import gtrace as gt
     >>> @gt.nn.filter_jit
     ... def apply(function, x):
     ...     return function(x), "done"
@@ -149,7 +145,6 @@ def filter_value_and_grad(f: Callable[..., Any] | None = None, *, has_aux: bool 
     Raises (when called):
         ShapeError, DtypeError: the value is not a floating scalar.
 
-    >>> import gtrace as gt
     >>> gt.nn.filter_value_and_grad(lambda m: (m["w"] ** 2).sum())({"w": gt.array([1., 2.]), "name": "dense"})
     (Array(5., dtype=float32), {'w': Array([2., 4.], dtype=float32), 'name': None})
     """
@@ -171,7 +166,6 @@ def filter_value_and_grad(f: Callable[..., Any] | None = None, *, has_aux: bool 
 def filter_grad(f: Callable[..., Any] | None = None, *, has_aux: bool = False) -> Any:
     """Return a function for the gradient of `f`: see `filter_value_and_grad`. With `has_aux`: (gradient, aux).
 
-    >>> import gtrace as gt
     >>> gt.nn.filter_grad(lambda m: m[0] ** 2)((gt.array(3.0), "name"))
     (Array(6., dtype=float32), None)
     """

@@ -22,7 +22,6 @@ class Linear(Module):
         weight: (out_features, in_features).
         bias: (out_features,), or None.
 
-    >>> import gtrace as gt
     >>> gt.nn.Linear(3, 4, key=gt.random.key(0))(gt.ones((2, 3))).shape
     (2, 4)
     """
@@ -60,7 +59,6 @@ class Embedding(Module):
         weight: (num_embeddings, embedding_dim).
         padding_idx: a row without a gradient, which is 0 at first; or None.
 
-    >>> import gtrace as gt
     >>> gt.nn.Embedding(10, 4, key=gt.random.key(0))(gt.array([1, 2, 1])).shape
     (3, 4)
     """
@@ -101,7 +99,6 @@ class Dropout(Module):
     Attributes:
         p: the probability that an element is dropped.
 
-    >>> import gtrace as gt
     >>> drop = gt.nn.Dropout(0.5)
     >>> drop(gt.ones(4)), drop(gt.ones(4), key=gt.random.key(0))
     (Array([1., 1., 1., 1.], dtype=float32), Array([0., 0., 2., 2.], dtype=float32))
@@ -125,7 +122,6 @@ class Dropout(Module):
 class Lambda(Module):
     """A function as a module; `Sequential` wraps each function among its layers.
 
-    >>> import gtrace as gt
     >>> gt.nn.Lambda(gt.relu)(-1.0)
     Array(0., dtype=float32)
     """

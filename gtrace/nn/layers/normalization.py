@@ -24,7 +24,6 @@ class LayerNorm(Module):
     Attributes:
         weight, bias: of shape `normalized_shape`, or None.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.LayerNorm(2)(gt.array([[1., 3.], [5., 9.]])), 4)
     Array([[-1.,  1.],
            [-1.,  1.]], dtype=float32)
@@ -55,7 +54,6 @@ class RMSNorm(Module):
     Attributes:
         weight: of shape `normalized_shape`, or None.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.RMSNorm(2)(gt.array([3., 4.])), 4)
     Array([0.8485, 1.1314], dtype=float32)
     """
@@ -83,7 +81,6 @@ class GroupNorm(Module):
     Attributes:
         weight, bias: (num_channels,), or None.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.nn.GroupNorm(2, 4)(gt.array([[1., 3., 5., 9.]])), 4)
     Array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
@@ -130,7 +127,6 @@ class BatchNorm(Module):
     Attributes:
         weight, bias: (num_features,), or None.
 
-    >>> import gtrace as gt
     >>> norm = gt.nn.BatchNorm(1)
     >>> out, state = norm(gt.array([[1.], [3.]]), norm.initial_state(), training=True)
     >>> state.running_mean, state.running_var

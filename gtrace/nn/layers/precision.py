@@ -50,7 +50,6 @@ class Policy:
         param_dtype: the dtype of parameters.
         output_dtype: the dtype of results.
 
-    >>> import gtrace as gt
     >>> policy = gt.nn.Policy(gt.bfloat16)
     >>> model = gt.nn.Linear(2, 2, key=gt.random.key(0))
     >>> policy(model)(gt.ones(2)).dtype
@@ -93,7 +92,6 @@ class Policy:
 def all_finite(values: Any) -> Array:
     """Return whether all numbers in a pytree are finite.
 
-    >>> import gtrace as gt
     >>> gt.nn.all_finite({"a": gt.ones(2), "b": gt.array(float("inf"))})
     Array(False, dtype=bool)
     """
@@ -107,7 +105,6 @@ def all_finite(values: Any) -> Array:
 def select_tree(condition: Any, yes: Any, no: Any) -> Any:
     """Return one of two pytrees with the same structure, selected by a 0-d boolean array.
 
-    >>> import gtrace as gt
     >>> gt.nn.select_tree(gt.array(True), {"a": gt.array(1.0)}, {"a": gt.array(2.0)})
     {'a': Array(1., dtype=float32)}
     """
@@ -126,7 +123,6 @@ class DynamicLossScale(Module):
         growth: the factor by which the scale grows or shrinks.
         least: the smallest scale.
 
-    >>> import gtrace as gt
     >>> scale = gt.nn.DynamicLossScale(gt.array(1024.0), period=1)
     >>> grads = gt.grad(lambda x: scale.scale(x * 3.0))(1.0)
     >>> scale.unscale(grads), scale.adjust(gt.nn.all_finite(grads)).factor

@@ -67,7 +67,6 @@ class LSTMCell(_Cell, init=False):
 
     The rows of the gates are in the order input, forget, cell, output.
 
-    >>> import gtrace as gt
     >>> cell = gt.nn.LSTMCell(3, 5, key=gt.random.key(0))
     >>> h, c = cell(gt.ones((2, 3)), (gt.zeros((2, 5)), gt.zeros((2, 5))))
     >>> h.shape
@@ -96,7 +95,6 @@ class GRUCell(_Cell, init=False):
 
     The rows of the gates are in the order reset, update, new.
 
-    >>> import gtrace as gt
     >>> gt.nn.GRUCell(3, 5, key=gt.random.key(0))(gt.ones((2, 3)), gt.zeros((2, 5))).shape
     (2, 5)
     """
@@ -205,7 +203,6 @@ class _Recurrent(Module):
 class LSTM(_Recurrent, init=False):
     """Long short-term memory over a sequence, as torch.nn.LSTM with ``batch_first=True``.
 
-    >>> import gtrace as gt
     >>> lstm = gt.nn.LSTM(3, 5, num_layers=2, key=gt.random.key(0))
     >>> out, (h, c) = lstm(gt.ones((4, 7, 3)))
     >>> out.shape, h.shape, c.shape
@@ -240,7 +237,6 @@ class LSTM(_Recurrent, init=False):
 class GRU(_Recurrent, init=False):
     """Gated recurrent units over a sequence, as torch.nn.GRU with ``batch_first=True``.
 
-    >>> import gtrace as gt
     >>> out, h = gt.nn.GRU(3, 5, bidirectional=True, key=gt.random.key(0))(gt.ones((4, 7, 3)))
     >>> out.shape, h.shape
     ((4, 7, 10), (2, 4, 5))

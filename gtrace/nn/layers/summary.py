@@ -19,7 +19,6 @@ def summary(model: Any) -> str:
     Args:
         model: a module or any pytree; other leaves than arrays are left out.
 
-    >>> import gtrace as gt
     >>> print(gt.nn.summary(gt.nn.Linear(3, 4, key=gt.random.key(0))))
     array   module  shape   dtype    numbers
     weight  Linear  (4, 3)  float32       12

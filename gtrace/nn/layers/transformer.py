@@ -84,7 +84,6 @@ class TransformerEncoderLayer(_Layer):
 
     With ``causal=True`` and ``norm_first=True`` it is a language model's block.
 
-    >>> import gtrace as gt
     >>> layer = gt.nn.TransformerEncoderLayer(16, 4, 32, causal=True, key=gt.random.key(0))
     >>> layer(gt.ones((2, 5, 16))).shape
     (2, 5, 16)
@@ -118,7 +117,6 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Self-attention, attention to a memory, and two linear maps, as torch.nn.TransformerDecoderLayer (batch first).
 
-    >>> import gtrace as gt
     >>> layer = gt.nn.TransformerDecoderLayer(16, 4, 32, key=gt.random.key(0))
     >>> layer(gt.ones((2, 5, 16)), gt.ones((2, 7, 16))).shape
     (2, 5, 16)
@@ -216,7 +214,6 @@ class _Stack(Module):
 class TransformerEncoder(_Stack, init=False):
     """Encoder layers one after the other, as torch.nn.TransformerEncoder; with ``causal=True`` a language model's.
 
-    >>> import gtrace as gt
     >>> model = gt.nn.TransformerEncoder(2, 16, 4, 32, causal=True, norm_first=True, norm=True, key=gt.random.key(0))
     >>> out, cache = model(gt.ones((2, 5, 16)), cache=model.initial_cache(2, 8))
     >>> out.shape, len(cache)
@@ -239,7 +236,6 @@ class TransformerEncoder(_Stack, init=False):
 class TransformerDecoder(_Stack, init=False):
     """Decoder layers one after the other, as torch.nn.TransformerDecoder.
 
-    >>> import gtrace as gt
     >>> model = gt.nn.TransformerDecoder(2, 16, 4, 32, key=gt.random.key(0))
     >>> model(gt.ones((2, 5, 16)), gt.ones((2, 7, 16))).shape
     (2, 5, 16)

@@ -23,7 +23,6 @@ def state_dict(model: Any) -> dict[str, Array]:
     A name is the path of attributes, keys and numbers, separated by dots. Layers of a `Sequential` have only their
     numbers, and parameters of `LSTM` and `GRU` are called ``weight_ih_l0`` and so on.
 
-    >>> import gtrace as gt
     >>> list(gt.nn.state_dict(gt.nn.Sequential(gt.nn.Linear(2, 3, key=gt.random.key(0)), gt.relu)))
     ['0.weight', '0.bias']
     """

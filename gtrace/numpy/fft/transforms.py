@@ -137,7 +137,6 @@ irfftn = _several("irfftn", torch.fft.irfftn, "inverse of `rfftn`, real", False)
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """Return the frequencies of the elements of ``fft`` for samples at distance `d`: 0, 1, ..., -1, over n * d.
 
-    >>> import gtrace as gt
     >>> gt.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
@@ -149,7 +148,6 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
     """Return the frequencies of the elements of ``rfft`` for samples at distance `d`.
 
-    >>> import gtrace as gt
     >>> gt.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
@@ -165,7 +163,6 @@ def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) ->
 def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
     """Return x with the zero frequency moved to the middle of `axes` (None: all).
 
-    >>> import gtrace as gt
     >>> gt.fft.fftshift(gt.fft.fftfreq(4))
     Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)
     """
@@ -175,7 +172,6 @@ def fftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
 def ifftshift(x: Any, /, axes: int | Sequence[int] | None = None) -> Array:
     """Return x with the middle of `axes` moved to the front: the inverse of `fftshift`.
 
-    >>> import gtrace as gt
     >>> gt.fft.ifftshift(gt.array([3., 1., 2.]))
     Array([1., 2., 3.], dtype=float32)
     """

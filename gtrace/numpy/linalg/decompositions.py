@@ -79,7 +79,6 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     Args:
         upper: return the upper triangular factor U, x == U.mT @ U, from the upper half.
 
-    >>> import gtrace as gt
     >>> gt.linalg.cholesky(gt.array([[4., 2.], [2., 5.]]))
     Array([[2., 0.],
            [1., 2.]], dtype=float32)
@@ -109,7 +108,6 @@ def qr(x: Any, /, mode: str = "reduced") -> Any:
         ArgumentError: another mode.
         ShapeError: x has fewer than two axes.
 
-    >>> import gtrace as gt
     >>> q, r = gt.linalg.qr(gt.array([[3., 1.], [4., 2.]]))
     >>> gt.round(q @ r, 4)
     Array([[3., 1.],
@@ -136,7 +134,6 @@ def svd(x: Any, /, full_matrices: bool = True, compute_uv: bool = True, hermitia
     Args:
         hermitian: the matrices are Hermitian, and only the lower half is read.
 
-    >>> import gtrace as gt
     >>> gt.linalg.svd(gt.array([[3., 0.], [0., -2.]])).S
     Array([3., 2.], dtype=float32)
     """
@@ -168,7 +165,6 @@ def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
 def svdvals(x: Any, /) -> Array:
     """Return the singular values of matrices, in descending order.
 
-    >>> import gtrace as gt
     >>> gt.linalg.svdvals(gt.array([[3., 0.], [0., -2.]]))
     Array([3., 2.], dtype=float32)
     """
@@ -189,7 +185,6 @@ def eigh(x: Any, /, UPLO: str = "L") -> EighResult:  # noqa: N803 - NumPy's name
     Args:
         UPLO: the half, ``"L"`` (lower) or ``"U"`` (upper).
 
-    >>> import gtrace as gt
     >>> gt.linalg.eigh(gt.array([[2., 0.], [0., 1.]])).eigenvalues
     Array([1., 2.], dtype=float32)
     """
@@ -214,7 +209,6 @@ def _half(name: str, half: str) -> str:
 def eigvalsh(x: Any, /, UPLO: str = "L") -> Array:  # noqa: N803 - NumPy's name
     """Return the eigenvalues of Hermitian matrices, in ascending order; the half `UPLO` is read, as by `eigh`.
 
-    >>> import gtrace as gt
     >>> gt.linalg.eigvalsh(gt.array([[2., 0.], [0., 1.]]))
     Array([1., 2.], dtype=float32)
     """
@@ -230,7 +224,6 @@ def eigvalsh(x: Any, /, UPLO: str = "L") -> Array:  # noqa: N803 - NumPy's name
 def eig(x: Any, /) -> EigResult:
     """Return eigenvalues and eigenvectors of square matrices; both are complex.
 
-    >>> import gtrace as gt
     >>> gt.linalg.eig(gt.array([[0., 1.], [-1., 0.]])).eigenvalues.dtype
     gtrace.complex64
     """
@@ -241,7 +234,6 @@ def eig(x: Any, /) -> EigResult:
 def eigvals(x: Any, /) -> Array:
     """Return the eigenvalues of square matrices, complex.
 
-    >>> import gtrace as gt
     >>> gt.linalg.eigvals(gt.eye(2)).shape
     (2,)
     """
@@ -257,7 +249,6 @@ def eigvals(x: Any, /) -> Array:
 def lu(x: Any, /) -> tuple[Array, Array, Array]:
     """Return a permutation, a lower and an upper triangular matrix whose product is x.
 
-    >>> import gtrace as gt
     >>> p, l, u = gt.linalg.lu(gt.array([[1., 2.], [3., 4.]]))
     >>> gt.round(p @ l @ u, 4)
     Array([[1., 2.],
@@ -270,7 +261,6 @@ def lu(x: Any, /) -> tuple[Array, Array, Array]:
 def lu_factor(x: Any, /) -> tuple[Array, Array]:
     """Return both triangular factors in one matrix, and the rows that were exchanged, counted from 0, as int32.
 
-    >>> import gtrace as gt
     >>> gt.linalg.lu_factor(gt.array([[1., 2.], [3., 4.]]))[1]
     Array([1, 1], dtype=int32)
     """

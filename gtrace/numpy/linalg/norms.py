@@ -48,7 +48,6 @@ LONG = 1 << 15
 def det(x: Any, /) -> Array:
     """Return the determinants of square matrices.
 
-    >>> import gtrace as gt
     >>> gt.linalg.det(gt.array([[2., 1.], [0., 4.]]))
     Array(8., dtype=float32)
     """
@@ -68,7 +67,6 @@ def det(x: Any, /) -> Array:
 def slogdet(x: Any, /) -> SlogdetResult:
     """Return the sign of the determinants, and the logarithm of their absolute values.
 
-    >>> import gtrace as gt
     >>> gt.linalg.slogdet(gt.array([[-2., 0.], [0., 1.]])).sign
     Array(-1., dtype=float32)
     """
@@ -84,7 +82,6 @@ def matrix_power(x: Any, n: int, /) -> Array:
         ArgumentError: n is not an integer.
         ShapeError: matrices that are not square.
 
-    >>> import gtrace as gt
     >>> gt.linalg.matrix_power(gt.array([[1., 1.], [0., 1.]]), 3)
     Array([[1., 3.],
            [0., 1.]], dtype=float32)
@@ -117,7 +114,6 @@ def _power_base(x: Any) -> Array:
 def expm(x: Any, /) -> Array:
     """Return the matrix exponential.
 
-    >>> import gtrace as gt
     >>> gt.linalg.expm(gt.zeros((2, 2)))
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
@@ -140,7 +136,6 @@ def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: An
     Raises:
         ArgumentError: both bounds are given.
 
-    >>> import gtrace as gt
     >>> gt.linalg.matrix_rank(gt.array([[1., 2.], [2., 4.]]))
     Array(1, dtype=int64)
     """
@@ -160,7 +155,6 @@ def cond(x: Any, p: Any = None) -> Array:
     Args:
         p: as for `matrix_norm`; None: 2.
 
-    >>> import gtrace as gt
     >>> gt.linalg.cond(gt.array([[4., 0.], [0., 2.]]))
     Array(2., dtype=float32)
     """
@@ -184,7 +178,6 @@ def multi_dot(arrays: Iterable[Any]) -> Array:
     Raises:
         ArgumentError: fewer than two, or shapes that do not fit.
 
-    >>> import gtrace as gt
     >>> gt.linalg.multi_dot([gt.ones((2, 3)), gt.ones((3, 4)), gt.ones(4)])
     Array([12., 12.], dtype=float32)
     """
@@ -235,7 +228,6 @@ def _chain_product(parts: Sequence[Array]) -> Array:
 def diagonal(x: Any, /, *, offset: int = 0) -> Array:
     """Return the diagonals of matrices.
 
-    >>> import gtrace as gt
     >>> gt.linalg.diagonal(gt.array([[1., 2.], [3., 4.]]))
     Array([1., 4.], dtype=float32)
     """
@@ -245,7 +237,6 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Array:
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Array:
     """Return the sums of the diagonals of matrices.
 
-    >>> import gtrace as gt
     >>> gt.linalg.trace(gt.array([[1., 2.], [3., 4.]]))
     Array(5., dtype=float32)
     """
@@ -260,7 +251,6 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
     Args:
         ord: a number, or inf or -inf for the largest or smallest absolute value.
 
-    >>> import gtrace as gt
     >>> gt.linalg.vector_norm(gt.array([3., 4.]))
     Array(5., dtype=float32)
     """
@@ -291,7 +281,6 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Array
     Raises:
         ArgumentError: another `ord`.
 
-    >>> import gtrace as gt
     >>> gt.linalg.matrix_norm(gt.array([[3., 0.], [0., 4.]]))
     Array(5., dtype=float32)
     """
@@ -321,7 +310,6 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         ShapeError: more axes, or none.
         ArgumentError: an `ord` that does not belong to vectors, or to matrices.
 
-    >>> import gtrace as gt
     >>> gt.linalg.norm(gt.array([[3., 0.], [0., 4.]]), axis=0)
     Array([3., 4.], dtype=float32)
     """

@@ -34,7 +34,6 @@ def solve(a: Any, b: Any, /) -> Array:
     Raises:
         ShapeError: shapes that do not fit.
 
-    >>> import gtrace as gt
     >>> gt.linalg.solve(gt.array([[2., 0.], [0., 4.]]), gt.array([2., 2.]))
     Array([1. , 0.5], dtype=float32)
     """
@@ -84,7 +83,6 @@ def solve_triangular(
         ShapeError: shapes that do not fit.
         ArgumentError: another `trans`.
 
-    >>> import gtrace as gt
     >>> gt.linalg.solve_triangular(gt.array([[2., 0.], [1., 1.]]), gt.array([2., 3.]), lower=True)
     Array([1., 2.], dtype=float32)
     """
@@ -106,7 +104,6 @@ def solve_triangular(
 def inv(x: Any, /) -> Array:
     """Return the inverse of square matrices.
 
-    >>> import gtrace as gt
     >>> gt.linalg.inv(gt.array([[2., 0.], [0., 4.]]))
     Array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
@@ -127,7 +124,6 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     Raises:
         ArgumentError: both are given.
 
-    >>> import gtrace as gt
     >>> gt.linalg.pinv(gt.array([[2., 0.], [0., 0.]]))
     Array([[0.5, 0. ],
            [0. , 0. ]], dtype=float32)
@@ -161,7 +157,6 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     Raises:
         ShapeError: shapes that do not fit.
 
-    >>> import gtrace as gt
     >>> gt.linalg.lstsq(gt.array([[1., 0.], [0., 2.], [0., 0.]]), gt.array([1., 4., 5.]))[0]
     Array([1., 2.], dtype=float32)
     """
@@ -188,7 +183,6 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
     Raises:
         ShapeError: shapes that do not fit.
 
-    >>> import gtrace as gt
     >>> gt.linalg.tensorsolve(gt.reshape(gt.eye(4), (2, 2, 2, 2)), gt.ones((2, 2))).shape
     (2, 2)
     """
@@ -209,7 +203,6 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     Raises:
         ShapeError: the map is not square.
 
-    >>> import gtrace as gt
     >>> gt.linalg.tensorinv(gt.reshape(gt.eye(4), (2, 2, 4))).shape
     (4, 2, 2)
     """
@@ -226,7 +219,6 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
 def permuted(pivots: Array) -> Array:
     """Return the order of the rows after the exchanges that `lu_factor` returns.
 
-    >>> import gtrace as gt
     >>> permuted(gt.array([1, 2, 2], dtype=gt.int32))
     Array([1, 2, 0], dtype=int64)
     """
