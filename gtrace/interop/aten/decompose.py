@@ -144,13 +144,6 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
 }
 """By rule and overload: an equal function with derivatives in torch."""
 
-TRANSPOSED = {
-    "aten._linalg_solve_ex.default", "aten._linalg_det.default", "aten._linalg_slogdet.default",
-    "aten._linalg_eigh.default",
-}  # fmt: skip
-"""Overloads without a usable forward derivative in torch: it is not differentiable again, or is computed in place.
-The transposed backward derivative replaces it."""
-
 TOGETHER = {"aten.linalg_eig.default": (1,), "aten._linalg_eigh.default": (1,), "aten._linalg_svd.default": (0, 2)}
 """By overload: results that are unique up to a factor of modulus 1. If one of them has a cotangent, the rule gets
 cotangents of all results. With fewer, torch keeps a part that is zero for functions independent of the factors. In

@@ -145,14 +145,6 @@ def _convolution_pullback(
     return [next(results) if need else None for need in needed]
 
 
-def _convolution_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> Array:
-    found = _convolved(tangents, operands[0], operands[1], out.shape, args[3:])
-    assert found is not None
-    return found
-
-
 def _convolved(
     parts: Sequence[Array | None], x: Array, weight: Array, shape: tuple[int, ...], sizes: tuple[Any, ...]
 ) -> Array | None:
@@ -165,24 +157,6 @@ def _convolved(
     if of_bias is not None:
         terms.append(ops.broadcast_to(ops.reshape(of_bias, (-1, *(1 for _ in shape[2:]))), shape))
     return functools.reduce(ops.add, terms) if terms else None
-
-
-def _convolution_backward_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None]:
-    """Return the tangents of the requested gradients; that of the images does not depend on the images."""
-    found: dict[int, Array] = {}
-    for k, reached in enumerate(((True, True, True), (False, True, False), (True, False, False))):
-        moved = tangents[k]
-        chosen = tuple(a and b for a, b in zip(args[-1], reached, strict=True))
-        if moved is None or not any(chosen):
-            continue
-        results = iter(call_aten(overload, (*args[:-1], chosen), [*operands[:k], moved, *operands[k + 1 :]]))
-        for place in range(3):
-            if chosen[place]:
-                t = next(results)
-                found[place] = ops.add(found[place], t) if place in found else t
-    return [found.get(place) for place, want in enumerate(args[-1]) if want]
 
 
 def _convolution_backward_pullback(
@@ -262,26 +236,10 @@ def _at_places(x: Array, places: Array) -> Array:
     return ops.reshape(bind(gather_op, (flat, at), (at.ndim - 1,)), places.shape)
 
 
-def _max_pool_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None]:
-    (moved,) = tangents
-    return [None if moved is None else _at_places(moved, call_aten(MAX_POOL, args, operands)[1]), None]
-
-
 def _max_pool_backward_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     return [_at_places(ct, operands[2]), None, None]
-
-
-def _linear_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> Array:
-    """Return the tangent of a function that is linear in its first operand; the others give shapes and indices."""
-    if tangents[0] is None:
-        return ops.zeros(out.shape, out.aval.dtype, device=out.aval.device)
-    return _one(overload, args, [tangents[0], *operands[1:]])
 
 
 def avg_pool(
@@ -362,17 +320,6 @@ def _norm_pullback(
     return [ops.reshape(ct, shape) * ops.where(norm == 0, 0, x / norm)]
 
 
-def _norm_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], norm: Array, overload: str, args: tuple[Any, ...]
-) -> Array | None:
-    """Return the tangent of a 2-norm, 0 where the norm is 0; None for other norms."""
-    (x,), (tangent,) = operands, tangents
-    found = _axes_of_norm(args, x.ndim)
-    if found is None or tangent is None:
-        return None
-    return ops.where(norm == 0, 0, ops.sum(x * tangent, axis=found[0], keepdims=found[1]) / norm)
-
-
 def _norm_of_batch(
     overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]
 ) -> Array | None:
@@ -439,10 +386,5 @@ PULLBACKS: dict[str, Pullback] = {
     CONVOLUTION: _convolution_pullback, MAX_POOL: _max_pool_pullback, AVG_POOL: _avg_pool_pullback,
     NORM: _norm_pullback, GROUP_NORM: _group_norm_pullback, CONVOLUTION_BACKWARD: _convolution_backward_pullback,
     MAX_POOL_BACKWARD: _max_pool_backward_pullback, AVG_POOL_BACKWARD: _avg_pool_backward_pullback,
-}  # fmt: skip
-TANGENTS: dict[str, Tangent] = {
-    NORM: _norm_tangent, CONVOLUTION: _convolution_tangent, CONVOLUTION_BACKWARD: _convolution_backward_tangent,
-    MAX_POOL: _max_pool_tangent, MAX_POOL_BACKWARD: _linear_tangent,
-    AVG_POOL: _linear_tangent, AVG_POOL_BACKWARD: _linear_tangent,
 }  # fmt: skip
 BATCHES = {NORM: _norm_of_batch}

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from gtrace.core import ops
-from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
-from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.matrix_common import (
     REAL,
     adjoint,
@@ -26,10 +23,7 @@ from gtrace.interop.aten.matrix_common import (
     of_batch,
     on_diagonal,
     one,
-    real_part,
-    retyped,
     scaled,
-    square,
     turning,
     unbroadcast,
 )
@@ -140,20 +134,6 @@ def _solve_pullback(
     return [unbroadcast(_read_half(product, upper, unit), a.shape), right]
 
 
-def _solve_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> Array:
-    upper, left, unit = _options(args)
-    of_a, of_b = tangents
-    change = of_b
-    if of_a is not None:
-        half = _read_half(of_a, upper, unit)
-        product = ops.matmul(half, out) if left else ops.matmul(out, half)
-        change = -product if of_b is None else of_b - product
-    assert change is not None
-    return one(overload, args, operands[0], change)
-
-
 def _general_solve_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
@@ -167,38 +147,11 @@ def _general_solve_pullback(
     return [-ops.matmul(right, ops.matrix_transpose(x)), right if needed[1] else None]
 
 
-def _general_solve_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None] | None:
-    (a, b), (of_a, of_b) = operands, tangents
-    if args != _BOTH or a.ndim != b.ndim or a.shape[:-2] != b.shape[:-2]:
-        return None
-    change = of_b
-    if of_a is not None:
-        product = ops.matmul(of_a, one(overload, args, a, b))
-        change = -product if of_b is None else of_b - product
-    assert change is not None
-    return [one(overload, args, a, change), None, None, None]
-
-
 def _inverse_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     transposed = ops.matrix_transpose(one(INVERSE, args, *operands))
     return [-ops.matmul(transposed, ops.matmul(cts[0], transposed))]
-
-
-def _inverse_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None]:
-    x = one(overload, args, *operands)
-    return [-ops.matmul(x, ops.matmul(_only(tangents), x)), None]
-
-
-def _only(tangents: Sequence[Array | None]) -> Array:
-    """Return the tangent of the only differentiable operand."""
-    assert tangents[0] is not None
-    return tangents[0]
 
 
 # -- determinants
@@ -257,13 +210,6 @@ def _det_pullback(
     return [None if cts[0] is None else scaled(cts[0], ops.matrix_transpose(_adjugate(operands[0])))]
 
 
-def _det_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None]:
-    """Return the tangent of determinants: Jacobi's formula."""
-    return [ops.sum(ops.matrix_transpose(_adjugate(operands[0])) * _only(tangents), axis=(-2, -1)), None, None]
-
-
 def _slogdet_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
@@ -280,49 +226,17 @@ def _slogdet_pullback(
     return [one(GENERAL_SOLVE, _BOTH, ops.matrix_transpose(x), right)]
 
 
-def _slogdet_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None]:
-    (x,) = operands
-    trace = ops.sum(diagonals(one(GENERAL_SOLVE, _BOTH, x, _only(tangents))), axis=-1)
-    of_sign = turning(trace) * one(overload, args, x) if x.aval.complex else None
-    return [of_sign, real_part(trace), None, None]
-
-
 # -- triangular factors
-
-
-def _lu_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None] | None:
-    """Return the tangent of both factors in one matrix.
-
-    Let F = inv(L) @ P.T @ dA @ inv(U) for the square part. Then dL = L @ tril(F, -1) and dU = triu(F) @ U. The rest
-    follows from A = P @ L @ U.
-    """
-    if args != (OPERAND,):
-        return None
-    both, pivots, _ = call_aten(LU, args, operands)
-    change = ops.matmul(ops.matrix_transpose(permutations(both, pivots)), _only(tangents))
-    k = min(both.shape[-2:])
-    lower, upper = _factors(both)
-    inner = one(SOLVE, (*_BOTH, False, True, True), lower[..., :k, :], change[..., :k, :k])
-    inner = one(SOLVE, (*_BOTH, True, False), upper[..., :, :k], inner)
-    below, above = ops.tril(inner, -1), ops.triu(inner)
-    corner = ops.matmul(lower[..., :k, :], below) + ops.matmul(above, upper[..., :, :k])
-    if both.shape[-2] > k:
-        rest = one(SOLVE, (*_BOTH, True, False), upper, change[..., k:, :])
-        return [ops.concat([corner, rest - ops.matmul(lower[..., k:, :], above)], -2), None, None]
-    if both.shape[-1] > k:
-        rest = one(SOLVE, (*_BOTH, False, True, True), lower, change[..., :, k:])
-        return [ops.concat([corner, rest - ops.matmul(below, upper[..., :, k:])], -1), None, None]
-    return [corner, None, None]
 
 
 def _lu_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None] | None:
-    """Return the cotangent of matrices: the transpose of `_lu_tangent`."""
+    """Return the cotangent of matrices.
+
+    Let F = inv(L) @ P.T @ dA @ inv(U) for the square part. Then dL = L @ tril(F, -1) and dU = triu(F) @ U. The rest
+    follows from A = P @ L @ U. The cotangent is the transpose of this linear function.
+    """
     if args != (OPERAND,) or cts[0] is None:
         return None if cts[0] is not None else [None]
     both, pivots, _ = call_aten(LU, args, operands)
@@ -346,67 +260,7 @@ def _lu_pullback(
     return [ops.matmul(permutations(both, pivots), corner)]
 
 
-# -- types
-
-
-def _type_of_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    a, b = avals
-    _, left, _ = _options(args)
-    if not square(a) or b.dtype is not a.dtype or len(b.shape) < 2 or b.shape[-2 if left else -1] != a.shape[-1]:
-        return None
-    try:
-        batch = numpy.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except ValueError:
-        return None
-    return aval((*batch, *b.shape[-2:]), b.dtype, b.device)
-
-
-def _type_of_general_solution(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    a, b = avals
-    if args != _BOTH or not square(a) or b.dtype is not a.dtype or b.shape[:-1] != a.shape[:-1]:
-        return None
-    if len(a.shape) != len(b.shape):
-        return None
-    return bundle((b, a, _pivots(a), _numbers(a)))
-
-
-def _type_of_inverse(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    (x,) = avals
-    return bundle((x, _numbers(x))) if args == (OPERAND,) and square(x) else None
-
-
-def _type_of_det(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    (x,) = avals
-    return bundle((aval(x.shape[:-2], x.dtype, x.device), x, _pivots(x))) if square(x) else None
-
-
-def _type_of_slogdet(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    (x,) = avals
-    if not square(x):
-        return None
-    return bundle((aval(x.shape[:-2], x.dtype, x.device), retyped(x, x.shape[:-2]), x, _pivots(x)))
-
-
-def _type_of_lu(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    (x,) = avals
-    return bundle((x, _pivots(x), _numbers(x))) if args == (OPERAND,) and x.dtype in REAL and len(x.shape) > 1 else None
-
-
-def _type_of_permutations(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    """Return the types of permutations and of unrequested factors; None: no rule applies."""
-    x, pivots = avals
-    if args != (*_BOTH, False) or x.dtype not in REAL or pivots.shape != _pivots(x).shape:
-        return None
-    nothing = aval((0,), x.dtype, x.device)
-    return bundle((aval((*x.shape[:-1], x.shape[-2]), x.dtype, x.device), nothing, nothing))
-
-
-def _pivots(x: Aval) -> Aval:
-    return aval((*x.shape[:-2], min(x.shape[-2:])), torch.int32, x.device)
-
-
-def _numbers(x: Aval) -> Aval:
-    return aval(x.shape[:-2], torch.int32, x.device)
+# -- batches
 
 
 def _triangular_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
@@ -430,16 +284,12 @@ def _unpack_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool],
     return [(x, bool(x.size)) for x in call_aten(overload, args, whole)]
 
 
-TYPES = {
-    SOLVE: _type_of_solution, GENERAL_SOLVE: _type_of_general_solution, INVERSE: _type_of_inverse, DET: _type_of_det,
-    SLOGDET: _type_of_slogdet, LU: _type_of_lu, UNPACK: _type_of_permutations,
-}  # fmt: skip
 PULLBACKS = {
     SOLVE: _solve_pullback, GENERAL_SOLVE: _general_solve_pullback, INVERSE: _inverse_pullback, DET: _det_pullback,
     SLOGDET: _slogdet_pullback, LU: _lu_pullback,
 }  # fmt: skip
-TANGENTS: dict[str, Tangent] = {
-    SOLVE: _solve_tangent, GENERAL_SOLVE: _general_solve_tangent, INVERSE: _inverse_tangent, DET: _det_tangent,
-    SLOGDET: _slogdet_tangent, LU: _lu_tangent,
-}  # fmt: skip
-BATCHES = {**dict.fromkeys(TYPES, of_batch), SOLVE: _triangular_batch, UNPACK: _unpack_batch}
+BATCHES = {
+    **dict.fromkeys((GENERAL_SOLVE, INVERSE, DET, SLOGDET, LU), of_batch),
+    SOLVE: _triangular_batch,
+    UNPACK: _unpack_batch,
+}

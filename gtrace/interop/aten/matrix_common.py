@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.translate import call_aten
@@ -22,12 +21,6 @@ REAL = {
     torch.complex64: torch.float32, torch.complex128: torch.float64,
 }  # fmt: skip
 """The dtypes of matrices, with those of their absolute values."""
-
-WIDE = {
-    torch.float32: torch.complex64, torch.float64: torch.complex128,
-    torch.complex64: torch.complex64, torch.complex128: torch.complex128,
-}  # fmt: skip
-"""The dtypes of matrices, with those of their eigenvalues."""
 
 
 def called(overload: str, args: tuple[Any, ...], *operands: Array) -> Any:
@@ -45,16 +38,6 @@ def one(overload: str, args: tuple[Any, ...], *operands: Array) -> Array:
     return first
 
 
-def square(x: Aval) -> bool:
-    """Whether a type is one of square matrices."""
-    return x.dtype in REAL and len(x.shape) >= 2 and x.shape[-1] == x.shape[-2]
-
-
-def retyped(x: Aval, shape: Sequence[int], dtypes: dict[torch.dtype, torch.dtype] = REAL) -> Aval:
-    """Return a type on the same device with another shape, and the dtype from a table."""
-    return aval(tuple(shape), dtypes[x.dtype], x.device)
-
-
 def adjoint(x: Array) -> Array:
     """Return conjugate transposes."""
     return conjugate(ops.matrix_transpose(x))
@@ -63,11 +46,6 @@ def adjoint(x: Array) -> Array:
 def conjugate(x: Array) -> Array:
     """Return conjugates; real numbers are unchanged."""
     return ops.conj(x) if x.aval.complex else x
-
-
-def real_part(x: Array) -> Array:
-    """Return real parts; real numbers are unchanged."""
-    return ops.real(x) if x.aval.complex else x
 
 
 def turning(x: Array) -> Array:

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import Tangent
 from gtrace.interop.aten.linear_systems import GENERAL_SOLVE
 from gtrace.interop.aten.matrix_common import (
-    WIDE,
+    REAL,
     adjoint,
     called,
     conjugate,
@@ -31,8 +30,6 @@ from gtrace.interop.aten.matrix_common import (
     of_batch,
     on_diagonal,
     one,
-    retyped,
-    square,
 )
 from gtrace.interop.aten.overloads import OPERAND
 from gtrace.interop.aten.translate import call_aten
@@ -60,13 +57,13 @@ def pinv(x: Array, bound: float | None, hermitian: bool) -> Array | None:
     Args:
         bound: singular values up to this fraction of the largest count as zero.
     """
-    if not square(x.aval) and hermitian:
+    if hermitian and x.shape[-1] != x.shape[-2]:
         return None
     last = (True,) if hermitian else ()
     if bound is None:
         found: Array | None = called(PINV, (OPERAND, None, None, *last) if hermitian else (OPERAND,), x)
         return found
-    if x.aval.dtype not in WIDE or not x.size:
+    if x.aval.dtype not in REAL or not x.size:
         return None
     bounds = [full_like_scalar(float(n), torch.float64, (), x.aval.device) for n in (0.0, bound)]
     return one(PINV, (OPERAND, OPERAND, OPERAND, *last), x, *bounds)
@@ -122,21 +119,9 @@ def _pinv_pullback(
     return [conjugate(found), *(None for _ in operands[1:])]
 
 
-def _pinv_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> Array | None:
-    change, x = tangents[0], operands[0]
-    if change is None:
-        return None
-    left, right = _residuals(x, out)
-    back, turned = adjoint(out), adjoint(change)
-    found = ops.matmul(out, ops.matmul(back, ops.matmul(turned, left))) - ops.matmul(out, ops.matmul(change, out))
-    return found + ops.matmul(right, ops.matmul(turned, ops.matmul(back, out)))
-
-
 def _pinv_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
     x, *bounds = operands
-    if x.aval.dtype not in WIDE or not x.size:
+    if x.aval.dtype not in REAL or not x.size:
         return None
     if not batched[0]:
         x = ops.broadcast_to(x, (operands[batched.index(True)].shape[0], *x.shape))
@@ -155,23 +140,10 @@ def _solved(a: Array, b: Array) -> Array:
     return one(GENERAL_SOLVE, (OPERAND, OPERAND), a, b)
 
 
-def _eig_tangent(
-    tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-) -> list[Array | None] | None:
-    """Return the tangents of distinct eigenvalues, and of eigenvectors of length 1."""
-    if tangents[0] is None:
-        return None
-    values, vectors = call_aten(EIG, args, operands)
-    inner = _solved(vectors, ops.matmul(cast(tangents[0], vectors.aval.dtype), vectors))
-    moved = ops.matmul(vectors, ops.where(on_diagonal(inner), 0, inner / gaps(values)))
-    growth = ops.real(diagonals(ops.matmul(adjoint(vectors), moved)))
-    return [diagonals(inner), moved - vectors * ops.expand_dims(cast(growth, vectors.aval.dtype), -2)]
-
-
 def _eig_pullback(
     cts: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
-    """Return the cotangent of matrices: the transpose of `_eig_tangent`."""
+    """Return the cotangent of matrices with distinct eigenvalues."""
     of_values, of_vectors = cts
     values, vectors = call_aten(EIG, args, operands)
     transposed = ops.matrix_transpose(vectors)
@@ -185,26 +157,6 @@ def _eig_pullback(
     return [found if operands[0].aval.complex else ops.real(found)]
 
 
-# -- types
-
-
-def _type_of_expm(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    return avals[0] if square(avals[0]) else None
-
-
-def _type_of_pinv(avals: Sequence[Aval], args: tuple[Any, ...]) -> Aval | None:
-    x = avals[0]
-    if x.dtype not in WIDE or len(x.shape) < 2 or any(a.shape for a in avals[1:]):
-        return None
-    return retyped(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]), {x.dtype: x.dtype})
-
-
-def _type_of_eig(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
-    (x,) = avals
-    return bundle((retyped(x, x.shape[:-1], WIDE), retyped(x, x.shape, WIDE))) if square(x) else None
-
-
-TYPES = {EXPM: _type_of_expm, PINV: _type_of_pinv, EIG: _type_of_eig}
 PULLBACKS = {EXPM: _expm_pullback, PINV: _pinv_pullback, EIG: _eig_pullback}
-TANGENTS: dict[str, Tangent] = {EXPM: _expm_tangent, PINV: _pinv_tangent, EIG: _eig_tangent}
+TANGENTS: dict[str, Tangent] = {EXPM: _expm_tangent}
 BATCHES = {EXPM: of_batch, PINV: _pinv_batch, EIG: of_batch}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gtrace.core.base.dtypes import FLOATS
@@ -27,87 +27,43 @@ Batch = Callable[[str, tuple[Any, ...], Sequence[bool], Sequence[Array]], Any]
 """(overload, constants, flags of operands with a batch on axis 0, operands) -> results, as in batching rules."""
 
 
-def _pullback_of_floats(rule: Pullback) -> Pullback:
-    def pullback(
-        ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
-    ) -> list[Array | None] | None:
-        return rule(ct, needed, operands, args) if _are_floats(operands[:1]) else None
+def _guarded(rules: Mapping[str, Any], place: int, applies: Callable[[Sequence[Array]], bool]) -> dict[str, Any]:
+    """Return rules that apply if their argument at this place, the operands, fulfils a condition."""
 
-    return pullback
+    def guarded(rule: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: rule(*given) if applies(given[place]) else None
 
-
-def _tangent_of_floats(rule: Tangent) -> Tangent:
-    def tangent(
-        tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-    ) -> Any:
-        return rule(tangents, operands, out, overload, args) if _are_floats(operands[:1]) else None
-
-    return tangent
+    return {overload: guarded(rule) for overload, rule in rules.items()}
 
 
-def _batch_of_floats(rule: Batch) -> Batch:
-    def batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool], operands: Sequence[Array]) -> Any:
-        plain = _are_floats(operands[:1]) and all(x.size for x in operands)
-        return rule(overload, args, batched, operands) if plain else None
-
-    return batch
+def _floats(operands: Sequence[Array]) -> bool:
+    return operands[0].aval.dtype in FLOATS
 
 
-def _are_floats(operands: Sequence[Array]) -> bool:
-    return all(x.aval.dtype in FLOATS for x in operands)
+def _whole_floats(operands: Sequence[Array]) -> bool:
+    return _floats(operands) and all(x.size for x in operands)
 
 
-def _pullback_of_matrices(rule: Pullback) -> Pullback:
-    def pullback(
-        ct: Any, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
-    ) -> list[Array | None] | None:
-        return rule(ct, needed, operands, args) if _are_matrices(operands) else None
-
-    return pullback
-
-
-def _tangent_of_matrices(rule: Tangent) -> Tangent:
-    def tangent(
-        tangents: Sequence[Array | None], operands: Sequence[Array], out: Array, overload: str, args: tuple[Any, ...]
-    ) -> Any:
-        return rule(tangents, operands, out, overload, args) if _are_matrices(operands) else None
-
-    return tangent
-
-
-def _are_matrices(operands: Sequence[Array]) -> bool:
+def _whole_matrices(operands: Sequence[Array]) -> bool:
     return operands[0].aval.dtype in REAL and all(x.size for x in operands)
 
 
+_LAYERS = handwritten_layers, batch_norms
 _MATRICES = linear_systems, factorizations, matrix_functions
 
 TYPES: dict[str, Type] = {**handwritten_layers.TYPES, **batch_norms.TYPES, **fourier.TYPES}
-
-PULLBACKS: dict[str, Pullback] = {
-    **{
-        name: _pullback_of_floats(rule)
-        for name, rule in {**handwritten_layers.PULLBACKS, **batch_norms.PULLBACKS}.items()
-    },
-    **fourier.PULLBACKS,
-}
-
+PULLBACKS: dict[str, Pullback] = {**fourier.PULLBACKS}
 TANGENTS: dict[str, Tangent] = {
-    **{
-        name: _tangent_of_floats(rule) for name, rule in {**handwritten_layers.TANGENTS, **batch_norms.TANGENTS}.items()
-    },
+    **_guarded(batch_norms.TANGENTS, 1, _floats),
+    **_guarded(matrix_functions.TANGENTS, 1, _whole_matrices),
     **fourier.TANGENTS,
 }
+BATCHES: dict[str, Batch] = {**fourier.BATCHES}
 
-BATCHES: dict[str, Batch] = {
-    **{
-        name: _batch_of_floats(rule)
-        for name, rule in {**handwritten_layers.BATCHES, **batched_windows.BATCHES, **batch_norms.BATCHES}.items()
-    },
-    **fourier.BATCHES,
-}
-
+for _module in _LAYERS:
+    PULLBACKS |= _guarded(_module.PULLBACKS, 2, _floats)
+for _module in (*_LAYERS, batched_windows):
+    BATCHES |= _guarded(_module.BATCHES, 3, _whole_floats)
 for _module in _MATRICES:
-    TYPES |= _module.TYPES
-    PULLBACKS |= {name: _pullback_of_matrices(rule) for name, rule in _module.PULLBACKS.items()}
-    TANGENTS |= {name: _tangent_of_matrices(rule) for name, rule in _module.TANGENTS.items()}
+    PULLBACKS |= _guarded(_module.PULLBACKS, 2, _whole_matrices)
     BATCHES |= _module.BATCHES
