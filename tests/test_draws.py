@@ -51,7 +51,7 @@ def programs(draw):
         drawn = []
         for k, (kind, how) in enumerate(steps):
             found = DRAWS[how](KEYS[kind](key, k))
-            x = gt.tanh(gt.maximum(x, found))  # no sum of a product, which is rounded once within a program
+            x = gt.tanh(gt.maximum(x, found))
             drawn.append(found * 1.0)
         return x, sum(drawn) if together else drawn
 

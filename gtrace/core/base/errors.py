@@ -202,7 +202,7 @@ class UnsupportedTorchError(CompileError):
 
 
 class UnsupportedTorchWarning(UserWarning):
-    """gtrace does not know this torch; some features are off."""
+    """This torch lacks names that some features need. These features are off."""
 
 
 class CompileWarning(UserWarning):
