@@ -262,6 +262,55 @@ def test_poles_and_infinities():
     assert S.expn(3, 0.0).item() == 0.5
 
 
+HARD = np.array([-math.inf, -20.5, -3, -2, -1, -0.5, -0.0, 0, 1e-20, 0.3, 1, 1.5, 2, 5, 1e3, 1e8, 1e300, math.inf])
+BEYOND = {  # where SciPy has no value, or has rounded one away
+    "beta": lambda a, b: (
+        (np.maximum(a, b) == math.inf) & (np.minimum(a, b) > 0) | (a <= 0) & (b <= 0) & (a + b == np.floor(a + b))
+    ),
+    "comb": lambda n, k: n == math.inf,
+    "kl_div": lambda p, q: (p == 1e300) & (q == 1e-20),
+    "boxcox": lambda x, power: (x == 0) & (power == 1e-20),
+    "betaln": lambda a, b: (np.maximum(a, b) == math.inf) & (np.minimum(a, b) > 0),
+    "poch": lambda z, m: ~np.isfinite(z) | ~np.isfinite(m) | (np.minimum(abs(z), abs(m)) < 1e-10),
+    "gammainc": lambda a, x: (a == 1e300) & (x == 1e300),
+    "gammaincc": lambda a, x: (a == 1e300) & (x == 1e300) | (a == 1e-20),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["beta", "betaln", "poch", "comb", "zeta", "rel_entr", "kl_div", "gammainc", "gammaincc", "boxcox"]
+)
+def test_poles_ends_and_tails_of_functions_of_two_numbers(name):
+    a, b = np.meshgrid(HARD, HARD)
+    with np.errstate(all="ignore"):
+        known = ~BEYOND.get(name, lambda a, b: a != a)(a, b)
+        expected = getattr(sp, name)(a[known], b[known])
+    got = getattr(S, name)(a[known], b[known]).numpy()
+    np.testing.assert_allclose(got, expected, rtol=1e-9)
+    with_nan = getattr(S, name)(np.array([math.nan, 2.0, math.nan]), np.array([2.0, math.nan, math.nan]))
+    assert name == "comb" or gt.isnan(with_nan).all()
+
+
+def test_values_that_scipy_has_not():
+    inf, nan = math.inf, math.nan
+    assert S.beta(inf, gt.array([2.0, inf])).tolist() == [0.0, 0.0]
+    np.testing.assert_array_equal(S.poch(gt.array([inf, inf, inf, -inf, 2.0]), gt.array([2, -2, 0, 1, -inf])).numpy(),
+                                  [inf, 0, 1, nan, nan])  # fmt: skip
+    np.testing.assert_array_equal(S.expn(0, gt.array([-1.0, -0.0, inf])).numpy(), [nan, inf, 0.0])
+    np.testing.assert_array_equal(S.gammasgn(gt.array([-0.0, 0.0, -1.0, inf, nan])).numpy(), [-1, 1, nan, 1, nan])
+    a, b = (gt.array(x) for x in ([0.0, 2, inf, 2, 0, -1, 2], [2.0, 0, 2, inf, 0, 2, 2]))
+    for x, expected in ((0.5, [1, 0, 0, 1, nan, nan, 0.5]), (0.0, [0, 0, 0, 0, nan, nan, 0]),
+                        (1.0, [1, 1, 1, 1, nan, nan, 1])):  # fmt: skip
+        np.testing.assert_allclose(S.betainc(a, b, x).numpy(), expected, rtol=1e-6)
+
+
+def test_counts_and_products_of_float32_have_all_digits():
+    n = np.array([10, 100, 1000], np.float32)
+    assert_digits(S.comb(n, np.float32(10)), sp.comb(n.astype(float), 10), 4)
+    assert_digits(S.poch(n, np.float32(3.5)), sp.poch(n.astype(float), 3.5), 4)
+    assert_digits(S.beta(n, np.float32(7)), sp.beta(n.astype(float), 7), 4)
+
+
 def test_integers_and_numbers_become_float32():
     for name in ("gammaln", "digamma", "gamma", "i0", "bessel_j0", "erfc", "factorial", "expi"):
         for x in (gt.array([2, 3]), 2, True):

@@ -6,15 +6,19 @@ from fractions import Fraction
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace.core import ops
-from gtrace.core.ops.operands import as_arrays
+from gtrace.core.ops.operands import as_arrays, cast
 from gtrace.core.trace.array import Array
-from gtrace.special.gamma_functions import gammaln
+from gtrace.special.gamma_functions import betaln, gammaln, whole_below
 
 __all__ = ["bernoulli", "boxcox", "boxcox1p", "comb", "gammasgn", "loggamma", "poch"]
 
 loggamma = gammaln
+
+_FAR = 10.0
+"""Beyond it the difference of two logarithms is taken from the beta function, which has no large terms."""
 
 
 def gammasgn(x: Any) -> Array:
@@ -24,11 +28,10 @@ def gammasgn(x: Any) -> Array:
     [1.0, -1.0]
     """
     (x,) = as_arrays("gammasgn", x)
-    whole = ops.floor(x)
-    odd = ops.equal(ops.remainder(whole, 2.0), 1.0)
-    below = ops.less(x, 0.0)
-    pole = ops.logical_and(below, ops.equal(whole, x))
-    return ops.where(pole, numpy.nan, ops.where(ops.logical_and(below, odd), -1.0, 1.0 + 0.0 * whole))
+    odd = ops.logical_and(ops.less(x, 0.0), ops.equal(ops.remainder(ops.floor(x), 2.0), 1.0))
+    pole = ops.logical_and(whole_below(x), ops.not_equal(x, 0.0))
+    sign = ops.where(ops.equal(x, 0.0), ops.copysign(1.0, x), ops.where(odd, -1.0, 1.0))
+    return ops.where(ops.logical_or(pole, ops.isnan(x)), numpy.nan, sign)
 
 
 def poch(z: Any, m: Any) -> Array:
@@ -38,9 +41,29 @@ def poch(z: Any, m: Any) -> Array:
     Array(24., dtype=float32)
     """
     z, m = as_arrays("poch", z, m)
-    value = ops.multiply(gammasgn(z) * gammasgn(z + m), ops.exp(ops.subtract(gammaln(z + m), gammaln(z))))
-    pole = ops.logical_and(ops.equal(m, 0.0), ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.floor(z), z)))
-    return ops.where(pole, 1.0, value)
+    kind = z.aval.dtype
+    z, m = cast(z, torch.float64), cast(m, torch.float64)  # the terms are much larger than their difference
+    end = z + m
+    below, end_below = whole_below(z), whole_below(end)
+    poles = ops.logical_or(below, end_below)
+    both = ops.logical_and(below, end_below)
+    # by reflection the quotient of two poles is one of finite numbers
+    start, stop = (
+        ops.where(both, 1.0 - end, ops.where(poles, 1.0, z)),
+        ops.where(both, 1.0 - z, ops.where(poles, 1.0, end)),
+    )
+    size = ops.exp(gammaln(stop) - gammaln(start))
+    low, step = ops.minimum(start, stop), ops.absolute(m)
+    far = ops.logical_and(ops.greater(low, _FAR), ops.greater(step, 0.0))
+    step = ops.where(far, step, 1.0)
+    raised = gammaln(step) - betaln(ops.where(far, low, 1.0), step)
+    size = ops.where(far, ops.exp(ops.where(ops.greater(m, 0.0), raised, -raised)), size)
+    odd = ops.equal(ops.remainder(m, 2.0), 1.0)
+    sign = ops.where(both, ops.where(odd, -1.0, 1.0), gammasgn(start) * gammasgn(stop))
+    value = ops.where(ops.logical_and(poles, ops.logical_not(both)), ops.where(below, 0.0, numpy.inf), sign * size)
+    value = ops.where(ops.equal(ops.minimum(z, end), -numpy.inf), numpy.nan, value)
+    value = ops.where(ops.logical_and(ops.isinf(z), ops.equal(m, 0.0)), 1.0, value)
+    return cast(value, kind)
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - SciPy's name
@@ -50,13 +73,16 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - 
     Array(10., dtype=float32)
     """
     n, k = as_arrays("comb", N, k)
-    if repetition:
-        return comb(n + k - 1, k)
+    kind = n.aval.dtype
+    n, k = cast(n, torch.float64), cast(k, torch.float64)
+    n = n + k - 1 if repetition else n
     none = ops.logical_or(ops.logical_or(ops.less(k, 0), ops.less(n, 0)), ops.greater(k, n))
-    k, n = ops.where(none, 0.0, k), ops.where(none, 0.0, n)
-    value = ops.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    trivial = ops.logical_or(none, ops.equal(k, 0.0))
+    part, rest = ops.where(trivial, 1.0, k), ops.where(trivial, 1.0, n - k + 1)
+    value = ops.exp(-betaln(rest, part)) / part
     whole = ops.logical_and(ops.equal(ops.floor(n), n), ops.equal(ops.floor(k), k))
-    return ops.where(none, 0.0, ops.where(whole, ops.round(value), value))
+    value = ops.where(trivial, 1.0, ops.where(whole, ops.round(value), value))
+    return cast(ops.where(none, 0.0, value), kind)
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:

@@ -51,11 +51,20 @@ def rel_entr(p: Any, q: Any) -> Array:
     """
     p, q = as_arrays("rel_entr", p, q)
     inside = ops.logical_and(ops.greater(p, 0.0), ops.greater(q, 0.0))
-    term = ops.multiply(p, ops.log(ops.divide(ops.where(inside, p, 1.0), ops.where(inside, q, 1.0))))
-    empty = ops.logical_and(ops.equal(p, 0.0), ops.greater_equal(q, 0.0))
-    total = ops.add(p, q)
-    outside = ops.where(empty, 0.0, ops.where(ops.isnan(total), total, math.inf))
-    return ops.where(inside, term, outside)
+    one, two = ops.where(inside, p, 1.0), ops.where(inside, q, 1.0)
+    ratio = ops.divide(one, two)
+    close = ops.logical_and(ops.greater(ratio, 0.5), ops.less(ratio, 2.0))
+    near = ops.log1p(ops.where(close, ops.divide(ops.subtract(one, two), two), 0.0))
+    # the quotient may overflow where the difference of the logarithms does not
+    logarithm = ops.where(close, near, ops.subtract(ops.log(one), ops.log(two)))
+    return ops.where(inside, ops.multiply(one, logarithm), _outside(p, q, 0.0))
+
+
+def _outside(p: Array, q: Array, empty: Any) -> Array:
+    """Return the value where p or q is not positive: `empty` for p = 0, NaN for NaN, infinity elsewhere."""
+    missing = ops.logical_or(ops.isnan(p), ops.isnan(q))
+    nothing = ops.logical_and(ops.equal(p, 0.0), ops.greater_equal(q, 0.0))
+    return ops.where(nothing, empty, ops.where(missing, ops.add(p, q), math.inf))
 
 
 def kl_div(p: Any, q: Any) -> Array:
@@ -65,4 +74,6 @@ def kl_div(p: Any, q: Any) -> Array:
     0.0966
     """
     p, q = as_arrays("kl_div", p, q)
-    return ops.add(ops.subtract(rel_entr(p, q), p), q)
+    inside = ops.logical_and(ops.greater(p, 0.0), ops.greater(q, 0.0))
+    one, two = ops.where(inside, p, 1.0), ops.where(inside, q, 1.0)
+    return ops.where(inside, ops.add(ops.subtract(rel_entr(one, two), one), two), _outside(p, q, q))

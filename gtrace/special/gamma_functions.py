@@ -52,9 +52,15 @@ digamma = unary(
 )  # fmt: skip
 
 
+_FAR = 1e8
+
+
 def _hurwitz(order: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    # torch's own is NaN far out
-    return torch.where((q == math.inf) & (order > 1.0), 0.0, torch.special.zeta(order, q))
+    # beyond this the terms of torch's sum underflow, or are NaN; the first two terms of the expansion have all digits
+    far = (q > _FAR) & (order > 1.0)
+    place, exponent = q.clamp(min=_FAR), torch.where(far, order, 2.0)
+    tail = (1.0 / (exponent - 1.0) + 0.5 / place) * place ** (1.0 - exponent)
+    return torch.where(far, tail, torch.special.zeta(order, q))
 
 
 def _polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
@@ -164,7 +170,8 @@ def _front(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     distance = (x - a) / a
     square = 1.0 / (a * a)
     tail = (1.0 / 12.0 + square * (-1.0 / 360.0 + square * (1.0 / 1260.0 - square / 1680.0))) / a
-    large = torch.exp(-a * (distance - torch.log1p(distance)) - tail) * torch.sqrt(a / (2.0 * math.pi))
+    quotient = torch.where(distance.abs() < 0.5, torch.log1p(distance), torch.log(x / a))  # close to 1, and elsewhere
+    large = torch.exp(-a * (distance - quotient) - tail) * torch.sqrt(a / (2.0 * math.pi))
     return torch.where(a > _LARGE, large, plain)
 
 
@@ -318,6 +325,47 @@ def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
     return m.where(large, m.where(small, uneven, even), plain)
 
 
+def whole_below(z: Array) -> Array:
+    """Whether z is 0, -1, -2, ..., or minus infinity."""
+    return ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.floor(z), z))
+
+
+def _with_sign(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return the logarithm of the absolute value of the beta function, and its sign, of float64 arguments.
+
+    At whole a <= 0 the function is infinite, but for whole b from 1 to -a. There it is (-1)**b * beta(1 - a - b, b).
+    """
+    first, second = whole_below(a), whole_below(b)
+    pole, other = ops.where(first, a, b), ops.where(first, b, a)
+    mirror = ops.subtract(ops.subtract(1.0, pole), other)
+    whole = ops.logical_and(ops.equal(ops.floor(other), other), ops.logical_and(other > 0.0, mirror > 0.0))
+    poles = ops.logical_or(first, second)
+    finite = ops.logical_and(ops.logical_and(poles, whole), ops.isfinite(mirror))
+    odd = ops.equal(ops.remainder(other, 2.0), 1.0)
+    sign = ops.multiply(ops.multiply(_sign(a), _sign(b)), _sign(ops.add(a, b)))
+    sign = ops.where(poles, ops.where(ops.logical_and(finite, odd), -1.0, 1.0), sign)
+    infinite = ops.logical_and(ops.logical_not(poles), ops.equal(ops.maximum(a, b), math.inf))
+    known = ops.logical_or(poles, infinite)
+    # the places of the mirrored values are single points, without a slope
+    one = ops.where(known, ops.where(finite, ops.stop_gradient(mirror), 1.0), a)
+    two = ops.where(known, ops.where(finite, ops.stop_gradient(other), 1.0), b)
+    low, high = ops.minimum(one, two), ops.maximum(one, two)
+    far = ops.logical_and(low < 0.0, high > 1e4 * ops.maximum(1.0, ops.absolute(low)) ** (4 / 3))
+    value = log_beta(ops, gammaln, ops.where(far, 1.0, one), ops.where(far, 1.0, two))
+    value = ops.where(far, _log_beta_far(ops.where(far, low, -0.5), ops.where(far, high, _FAR)), value)
+    value = ops.where(ops.logical_and(poles, ops.logical_not(finite)), math.inf, value)
+    below = ops.greater(ops.minimum(a, b), 0.0)  # far out the function goes like gamma(b) * a ** -b
+    value = ops.where(infinite, ops.where(below, -math.inf, math.inf), value)
+    missing = ops.logical_or(ops.isnan(a), ops.isnan(b))
+    return ops.where(missing, math.nan, value), ops.stop_gradient(sign)
+
+
+def _log_beta_far(b: Array, a: Array) -> Array:
+    """Return the logarithm of the beta function for b < 0 and a far larger a, by Stirling's series."""
+    rest = 1.0 - b
+    return gammaln(b) - b * ops.log(a) + b * rest / (2.0 * a) * (1.0 + (1.0 - 2.0 * b) / (6.0 * a))
+
+
 def betaln(a: Any, b: Any) -> Array:
     """Return the logarithm of the absolute value of the beta function.
 
@@ -325,9 +373,8 @@ def betaln(a: Any, b: Any) -> Array:
     -2.4849
     """
     a, b = as_arrays("betaln", a, b)
-    kind = a.aval.dtype
-    a, b = cast(a, torch.float64), cast(b, torch.float64)  # the terms are much larger than their sum
-    return cast(log_beta(ops, gammaln, a, b), kind)
+    # in float64, because the terms are much larger than their sum
+    return cast(_with_sign(cast(a, torch.float64), cast(b, torch.float64))[0], a.aval.dtype)
 
 
 def beta(a: Any, b: Any) -> Array:
@@ -337,8 +384,8 @@ def beta(a: Any, b: Any) -> Array:
     0.0833
     """
     a, b = as_arrays("beta", a, b)
-    signs = ops.multiply(ops.multiply(_sign(a), _sign(b)), _sign(ops.add(a, b)))
-    return ops.multiply(ops.stop_gradient(signs), ops.exp(betaln(a, b)))
+    size, sign = _with_sign(cast(a, torch.float64), cast(b, torch.float64))
+    return cast(ops.multiply(sign, ops.exp(size)), a.aval.dtype)
 
 
 def factorial(n: Any) -> Array:

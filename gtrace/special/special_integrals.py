@@ -127,12 +127,21 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     0.6875
     """
     a, b, x = as_arrays("betainc", a, b, x)
+    # all of the mass is at 0 for a = 0 and b = inf, and at 1 for b = 0 and a = inf
+    at_zero = ops.logical_or(ops.equal(a, 0.0), ops.equal(b, math.inf))
+    at_one = ops.logical_or(ops.equal(b, 0.0), ops.equal(a, math.inf))
+    jump = ops.logical_or(at_zero, at_one)
     inside = ops.logical_and(ops.greater_equal(x, 0.0), ops.less_equal(x, 1.0))
-    part = _moment_of(a, b, ops.where(inside, x, math.nan), 0, 0)
+    inside = ops.logical_and(inside, ops.logical_and(ops.greater_equal(a, 0.0), ops.greater_equal(b, 0.0)))
+    inside = ops.logical_and(inside, ops.logical_not(ops.logical_and(at_zero, at_one)))
+    one, two = ops.where(jump, 1.0, a), ops.where(jump, 1.0, b)
+    part = _moment_of(one, two, ops.where(inside, x, math.nan), 0, 0)
     # above the mean the part is minus what is left to 1: its sign says so, but for 0
-    upper = ops.greater(ops.multiply(x, ops.add(a, b)), a)
+    upper = ops.greater(ops.multiply(x, ops.add(one, two)), one)
     upper = ops.where(ops.equal(part, 0.0), upper, ops.less(part, 0.0))
-    return ops.add(part, cast(upper, part.aval.dtype))
+    found = ops.add(part, cast(upper, part.aval.dtype))
+    step = ops.where(at_zero, ops.greater(x, 0.0), ops.greater_equal(x, 1.0))
+    return ops.where(ops.logical_and(jump, inside), cast(step, found.aval.dtype), found)
 
 
 # -- exponential integrals
@@ -188,7 +197,11 @@ def expn(n: Any, x: Any) -> Array:
     if order < 0:
         raise ArgumentError(message("expn", "an order >= 0", str(order), "Pass a non-negative integer."))
     (value,) = as_arrays("expn", x)
-    return bind(_expn_op, (value,), (order,)) if order else ops.divide(ops.exp(neg(value)), value)
+    if order:
+        return bind(_expn_op, (value,), (order,))
+    inside = ops.greater(value, 0.0)
+    plain = ops.divide(ops.exp(neg(ops.where(inside, value, 1.0))), ops.where(inside, value, 1.0))
+    return ops.where(inside, plain, ops.where(ops.equal(value, 0.0), math.inf, math.nan))
 
 
 def exp1(x: Any) -> Array:
