@@ -17,8 +17,6 @@ from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.graph import Node
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.runtime.cache.artifact_cache import artifacts
-from gtrace.core.runtime.engine import engine
 
 pytestmark = pytest.mark.native
 
@@ -167,31 +165,3 @@ def test_loops_of_several_threads_of_python(tmp_path, threads, started):
     for one in others:
         one.join()
     assert not wrong and started
-
-
-@pytest.mark.slow
-def test_which_form_of_a_loop_is_faster_is_known_to_later_processes(tmp_path, threads):
-    def run(w, x):
-        return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]
-
-    threads(1)
-    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=60.0):
-        f, args = gt.jit(run), (gt.ones((256, 256)), gt.ones((128, 256)))
-        gt.eval(f(*args))
-        assert "being timed" in str(gt.explain(f))
-        program = f.programs()[-1]
-        (loop,) = program.schedule.contested
-        loop.choice.first, loop.choice.seconds = False, (2.0, 1.0)
-        assert "interpreted steps are faster: 2.0 s a call, interpreted 1.0 s" in str(gt.explain(f))
-        assert program.loops_found == "1 interpreted"
-        engine.save_ledger()
-        for again, expected in ((1, False), (2, None)):
-            artifacts._earlier = None
-            torch.set_num_threads(again)
-            engine.programs.clear()
-            engine.forms.clear()
-            engine.recordings.clear()
-            g = gt.jit(run)
-            gt.eval(g(*args))
-            (loop,) = g.programs()[-1].schedule.contested
-            assert loop.choice.first is expected

@@ -12,7 +12,6 @@ import gtrace as gt
 import gtrace.scipy.linalg
 from gtrace.core.backends import backend as backends
 from gtrace.core.backends import scheduler as partition
-from gtrace.core.backends.autotune import Choice, FasterOfTwo
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.scheduler import Scheduler
@@ -208,54 +207,6 @@ def test_products_are_no_reason_to_compile_what_is_beside_a_loop():
     form = canonicalize(gt.make_graph(run)(gt.ones((64, 64)), gt.ones((2000, 64)))).graph
     schedule = Scheduler("inductor", "default", 1).schedule(form, [(64, 1), (64, 1)])
     assert [request.native for request in schedule.requests] == [True]
-
-
-SECONDS = st.lists(st.integers(1, 9), min_size=3, max_size=3)
-
-
-@given(SECONDS, SECONDS)
-def test_of_two_ways_the_faster_is_kept(first, second):
-    now, timed = [0], ([], [])
-
-    def way(k, seconds):
-        def run(tensors):
-            taken = seconds[min(len(timed[k]), 2)]
-            now[0] += taken
-            timed[k].append(taken)
-            return tensors
-
-        return run
-
-    ways, choice = [way(0, first), way(1, second)], Choice()
-    function = FasterOfTwo(ways[0], ways[1], choice, clock=lambda: now[0])
-    function([])
-    timed[0].clear()  # the first call does not count
-    while choice.first is None:
-        function([])
-    kept = timed[0], timed[1]
-    assert max(map(len, kept)) <= 3
-    shortest = min(kept[0]), min(kept[1])
-    assert choice.seconds == shortest and choice.lasting == (max(shortest) > 1.2 * min(shortest))
-    if len(kept[1]) == 3:
-        assert choice.first == (shortest[0] <= shortest[1])
-    else:
-        assert choice.first and shortest[1] > 2 * shortest[0]
-    count = [len(times) for times in timed]
-    assert function(["x"]) == ["x"]
-    assert len(timed[not choice.first]) == count[not choice.first] + 1
-    known = FasterOfTwo(ways[0], ways[1], Choice(False), clock=lambda: now[0])
-    count = len(timed[0])
-    assert known(["y"]) == ["y"] and len(timed[0]) == count, "an earlier process has timed them"
-
-
-def test_a_loop_is_contested_where_its_steps_are_few_large_calls():
-    def run(w, x):
-        return gt.scan(lambda c, _: (gt.tanh(c @ w), None), x, None, 3)[0]
-
-    for rows, contested in ((2, False), (128, True)):
-        form = canonicalize(gt.make_graph(run)(gt.ones((256, 256)), gt.ones((rows, 256)))).graph
-        schedule = Scheduler("inductor", "default", 1).schedule(form, [(256, 1), (256, 1)])
-        assert [call.what.is_contested for call in schedule.calls] == [contested]
 
 
 def marginal_likelihood(scale, noise, x, y):

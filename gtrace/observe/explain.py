@@ -151,27 +151,12 @@ def _part(program: Program, source: Engine) -> ExplainedProgram:
 
 
 def _code(program: Program) -> tuple[str, ...]:
-    """Return what compiled a short program, and which form of loops is faster, for those that are contested."""
-    if program.tier != "compiled" or program.forms.symbolic is not None:
+    """Return what compiled a short program."""
+    if program.tier != "compiled" or program.forms.symbolic is not None or not program.short:
         return ()
-    lines = []
-    if program.short:
-        count = len(program.schedule.requests)
-        what = "one native function" if count == 1 else f"{count} native functions"
-        lines.append(f"short: it is {what}, which the C++ compiler alone compiled (GT_NATIVE)")
-    for loop in program.schedule.contested:
-        choice = loop.choice
-        line = next((f" at {node.location}" for node in loop.graph.nodes if node.location), "")
-        if choice.first is None:
-            found = "its native code and its interpreted steps are being timed"
-        else:
-            found = f"its {'native code is' if choice.first else 'interpreted steps are'} faster"
-        if choice.seconds is None:
-            times = "" if choice.first is None else ", as an earlier process found"
-        else:
-            times = f": {duration_text(choice.seconds[0])} a call, interpreted {duration_text(choice.seconds[1])}"
-        lines.append(f"{loop.name}{line}: {found}{times}")
-    return tuple(lines)
+    count = len(program.schedule.requests)
+    what = "one native function" if count == 1 else f"{count} native functions"
+    return (f"short: it is {what}, which the C++ compiler alone compiled (GT_NATIVE)",)
 
 
 def _nearest(program: Program, others: list[Program]) -> tuple[Program | None, tuple[str, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.backends.tuned import INTERPRETED_CALL, LARGE_OPERATION, PRODUCTS, SAVED_OF_LARGE, SMALL_OPERATION
@@ -18,23 +18,6 @@ def additions(graph: Graph) -> int:
     768
     """
     return sum(node_additions(node) for node in graph.nodes)
-
-
-def torch_calls(graph: Graph) -> int:
-    """Return how many calls of torch interpret a program. Of branches, the longest counts; see `additions`."""
-    total = 0
-    for node in graph.nodes:
-        inner = [torch_calls(sub.graph) for sub in subgraphs(node.params)]
-        if not inner:
-            total += not node.op.projection
-        else:
-            total += _of_programs(node, inner)
-    return total
-
-
-def _of_programs(node: Node, inner: Sequence[int]) -> int:
-    """Return what an operation takes whose programs take this much: of branches the longest, of a loop all steps."""
-    return max(inner) if node.op.branch else sum(inner) * int(node.attributes.get("length", 1))
 
 
 def savable(nodes: Iterable[Node]) -> int:
@@ -74,9 +57,9 @@ def saved_beside_libraries(graph: Graph) -> float:
 def node_additions(node: Node) -> int:
     """Return what one operation is worth."""
     subs = subgraphs(node.params)
-    if subs:
+    if subs:  # of branches the longest, of a loop all steps
         inner = [additions(sub.graph) for sub in subs]
-        return _of_programs(node, inner)
+        return max(inner) if node.op.branch else sum(inner) * int(node.attributes.get("length", 1))
     if node.op.free or node.op.projection:
         return 0
     ins, out = node.instr.ins, node.instr.aval

@@ -12,17 +12,14 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.core.backends.autotune import Choice, FasterOfTwo
-from gtrace.core.backends.cost_model import torch_calls
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.backends.native.library import RefusedError
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.tuned import TORCH_CALL
 from gtrace.core.ir.aval import layout
-from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.passes.deferred_updates import settled
 
 Results = Mapping[CompileRequest, Compiled]
@@ -151,7 +148,6 @@ class NativeLoop:
         prologue: the values of straight-line operations before it that are part of its function.
         length: how many steps it has; 0 if a condition ends it.
         cost: additions that a step takes, about.
-        choice: whether its function is faster than its interpreted steps, where both are timed.
     """
 
     graph: Graph
@@ -160,7 +156,6 @@ class NativeLoop:
     prologue: frozenset[int]
     length: int
     cost: int
-    choice: Choice = attrs.field(factory=Choice)
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation."""
@@ -169,23 +164,12 @@ class NativeLoop:
             return interpreter(self.graph)
         run = compiled.executable.run
         length = torch.tensor(self.length)
-        native = _refusable(lambda values: run([*values, length]), self.graph)
-        return FasterOfTwo(native, interpreter(self.graph), self.choice) if self.is_contested else native
+        return _refusable(lambda values: run([*values, length]), self.graph)
 
     @property
     def name(self) -> str:
         """The name of the operation."""
         return next(node.op.name for node in self.graph.nodes if node.op.rules.body is not None)
-
-    @property
-    def is_contested(self) -> bool:
-        """Whether the calls of torch that interpret a step take less than the native step: these may use more threads.
-
-        Then both ways are timed.
-        """
-        (loop,) = (node for node in self.graph.nodes if node.op.rules.body is not None)
-        step = sum(torch_calls(sub.graph) for sub in subgraphs(loop.params))
-        return step * TORCH_CALL < self.cost
 
 
 def _refusable(run: TensorFunction, graph: Graph) -> TensorFunction:
@@ -249,8 +233,8 @@ class Call:
                 return f"interpreted {' '.join(node.op.name for node in nodes)}"
             case Loop(node=node):
                 return f"{node.op.name} from Python"
-            case NativeLoop() as loop:
-                return f"{loop.name}, interpreted" if loop.choice.first is False else f"native {loop.name}"
+            case NativeLoop(name=name):
+                return f"native {name}"
 
     @property
     def location(self) -> str | None:
@@ -296,18 +280,6 @@ class Schedule:
     def requests(self) -> tuple[CompileRequest, ...]:
         """The distinct requests, those in the bodies of loops included."""
         return tuple(dict.fromkeys(request for call in self.calls for request in call.requests))
-
-    @property
-    def contested(self) -> tuple[NativeLoop, ...]:
-        """The loops whose function and interpreted steps are timed, those in the bodies of loops included."""
-        found: dict[NativeLoop, None] = {}
-        for call in self.calls:
-            if isinstance(call.what, NativeLoop) and call.what.is_contested:
-                found[call.what] = None
-            elif isinstance(call.what, Loop):
-                for body in call.what.bodies:
-                    found.update(dict.fromkeys(body.contested))
-        return tuple(found)
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function that makes the calls."""

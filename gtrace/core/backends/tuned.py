@@ -32,10 +32,6 @@ PRODUCTS = 16
 """Multiplications of a product of matrices that take as long as one addition of elements.
 Chosen: about what a core multiplies in the time in which memory gives it an element."""
 
-TORCH_CALL = 10_000
-"""Additions of native code that take as long as a call of torch, however small it is.
-Chosen: two microseconds, at five additions of numbers in a cache in a nanosecond."""
-
 LONG_STEP = 1_000_000
 """Additions of a step of a loop, above which calls of its compiled body cost little beside it.
 Measured: a call of a chunk of steps takes 10 us; processor not noted."""
@@ -60,18 +56,6 @@ SAVED_OF_LARGE = 0.4
 """Share of the time of large operations that compiling saves.
 Measured: 0.3 for a transformer of width 256 and 1,024 rows, 0.4 for convolutions of 64 images
 of 32 x 32; processor not noted."""
-
-TIMED_CALLS = 3
-"""Calls of each of two ways to run a loop, that are timed.
-Chosen: the shortest of three is one without an interruption."""
-
-CLEARLY_SLOWER = 2.0
-"""Times as long as the first way, that the second takes in one call where it is not tried again.
-Chosen: no noise that was seen is as large."""
-
-CLOSE = 1.2
-"""Times as long as the faster way, up to which a later process times both again.
-Measured: runs of separate processes differ by a sixth; processor not noted."""
 
 MAX_EXPORTED_OPS = 1000
 """Operations that the steps of an exported loop may become.

@@ -22,7 +22,6 @@ def save_ledger(programs: Iterable[Program]) -> None:
             lines[program.signature.exact] = LedgerEntry(
                 ops=" ".join(node.op.name for node in program.graph.nodes[:12]),
                 nodes=len(program.graph.nodes),
-                loops=program.loops_found,
                 saved_seconds=program.ledger.saved_seconds or 0.0,
                 tier=program.tier,
                 **program.ledger.figures(),

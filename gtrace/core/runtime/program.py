@@ -20,7 +20,6 @@ from gtrace.core.base.config import config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
-from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.forms import Code, Event, Forms, Trial
 from gtrace.core.runtime.policy import native_seconds
 from gtrace.core.runtime.program_ledger import Ledger
@@ -230,23 +229,12 @@ class Program:
     def plan(self) -> Plan:
         """How it is compiled, as long as nothing is left out or to Inductor."""
         if self._plan is None:
-            schedule = self._schedule()
+            key = self.key
+            scheduler = Scheduler(key.backend, key.mode, key.threads, self.left_out, self.alone)
+            schedule = scheduler.schedule(self.graph, key.strides, key.donated)
             native = bool(schedule.requests) and all(request.native for request in schedule.requests)
             self._plan = Plan(schedule, native, native and not has_calls(self.graph))
         return self._plan
-
-    def _schedule(self) -> Schedule:
-        key = self.key
-        made = Scheduler(key.backend, key.mode, key.threads, self.left_out, self.alone).schedule(
-            self.graph, key.strides, key.donated
-        )
-        threads, *found = artifacts.earlier(self.signature).loops.split() or [""]
-        loops = made.contested if found else ()
-        if threads == str(key.threads) and len(found) == len(loops):
-            for loop, faster in zip(loops, found, strict=True):
-                if faster != "-" and loop.choice.first is None:
-                    loop.choice.first = faster == "native"
-        return made
 
     @property
     def schedule(self) -> Schedule:
@@ -275,15 +263,6 @@ class Program:
     def native_seconds(self) -> float:
         """What the C++ compiler should take for it."""
         return native_seconds(count_operations(request.graph) for request in self.schedule.requests)
-
-    @property
-    def loops_found(self) -> str:
-        """Which form of its loops was faster, as the ledger has it; empty if none was compiled."""
-        loops = self.schedule.contested if self.tier == "compiled" and has_calls(self.graph) else ()
-        words = [
-            ("native" if v.first else "interpreted") if v.lasting else "-" for v in (loop.choice for loop in loops)
-        ]
-        return " ".join([str(self.key.threads), *words]) if words else ""
 
     def leave_out(self, operators: frozenset[str]) -> None:
         """Have further operators interpreted."""

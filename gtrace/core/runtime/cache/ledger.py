@@ -10,7 +10,7 @@ import attrs
 
 from gtrace.core.base import json_fields
 
-FORMAT = 4
+FORMAT = 5
 """Of the JSON; a ledger of another format is not read."""
 
 
@@ -24,14 +24,11 @@ class LedgerEntry:
         tier: in which the latest process left it.
         runs: processes that measured it.
         compile_seconds: that compilers worked for it, without waiting.
-        loops: for how many threads its loops were timed, and which form of each was faster, such as "2 native -": "-"
-            where neither was.
     """
 
     ops: str = ""
     nodes: int = 0
     tier: str = ""
-    loops: str = ""
     runs: int = 1
     interpreted_calls: int = 0
     interpreted_seconds: float = 0.0
@@ -41,14 +38,14 @@ class LedgerEntry:
     saved_seconds: float = 0.0
 
     def plus(self, later: LedgerEntry) -> LedgerEntry:
-        """Return the line of both: what was counted or timed is added, the rest is that of `later`, if it knows it.
+        """Return the line of both: what was counted or timed is added, the rest is that of `later`.
 
         >>> LedgerEntry(tier="interpreted", runs=2).plus(LedgerEntry(tier="compiled", compiled_calls=5)).runs
         3
         """
         added = [f for f, kind in _KINDS.items() if kind is not str and f != "nodes"]
         numbers = {f: getattr(self, f) + getattr(later, f) for f in added}
-        return attrs.evolve(later, loops=later.loops or self.loops, **numbers)
+        return attrs.evolve(later, **numbers)
 
 
 _KINDS: dict[str, type] = {
