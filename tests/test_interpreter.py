@@ -1,4 +1,4 @@
-"""The interpreter: what it merges and reorders, and the memory that it writes over, changes no result."""
+"""The interpreter: what it reorders, and the memory that it writes over, changes no result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.interpreter import call_plan as schedules
-from gtrace.core.backends.interpreter.call_plan import plan_calls, reusable
+from gtrace.core.backends.interpreter.call_plan import in_call_order, reusable
 from gtrace.core.backends.interpreter.interpreter import bound_impl, interpreter
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import Op
@@ -62,12 +62,13 @@ def test_memory_is_used_again():
     x = gt.ones((300, 300))
     graph = gt.make_graph(lambda x: ((x * 2 + 1) * 3 - 4) / 5)(x)
     (result,) = run(graph, [x.to_torch()], ALWAYS)
-    reused = reusable(graph, plan_calls(graph))
-    assert list(reused) == [1, 2, 3, 4], "all but the first, whose operand is the caller's"
+    order = in_call_order(graph.nodes)
+    reused = reusable(graph, order)
+    assert list(reused) == [node.out for node in order[1:]], "all but the first, whose operand is the caller's"
     assert_close(result, np.full((300, 300), 1.0), check_dtype=False)
     # a view, or another use later on, keeps it from being written over
     graph = gt.make_graph(lambda x: ((y := x * 2).T + 1, y * 3))(x)
-    assert reusable(graph, plan_calls(graph)) == {}
+    assert reusable(graph, in_call_order(graph.nodes)) == {}
 
 
 def test_what_torch_refuses_names_the_operation_and_a_bug_of_its_own_code_comes_out():

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from types import CodeType
 from typing import Any
 
 import attrs
 import torch
 
-from gtrace.core.backends.interpreter.call_plan import TorchCall, plan_calls, reusable
+from gtrace.core.backends.interpreter.call_plan import in_call_order, overwriting, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
-from gtrace.core.base.bounded_tables import SMALL, remembered
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.base.mechanisms import DIRECT_CALLS
@@ -67,7 +65,7 @@ def direct_impl(node: Node) -> Callable[..., Any]:
 
 def interpreted(sub: Subgraph) -> TensorFunction:
     """Return the interpreter of a sub-graph, which is made once."""
-    return sub.memo("interpreted", lambda: straight_line(sub.graph))
+    return sub.memo("interpreted", lambda: interpreter(sub.graph))
 
 
 def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., Any]:
@@ -88,13 +86,13 @@ class CallPlan:
         constants: the numbers, as 0-d tensors. They stay on the CPU, and torch combines them with any
             device, but for operations that are `Op.one_device`.
         outputs: the values to return.
-        steps: of the calls.
+        nodes: those of the calls.
     """
 
     calls: tuple[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]], ...]
     constants: tuple[torch.Tensor, ...]
     outputs: tuple[int, ...]
-    steps: tuple[TorchCall, ...]
+    nodes: tuple[Node, ...]
 
     @classmethod
     def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> CallPlan:
@@ -104,39 +102,39 @@ class CallPlan:
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype, torch.device], int] = {}
         calls = []
-        steps = plan_calls(graph)
-        last_use = {value: index for index, step in enumerate(steps) for value in step.ins if value.__class__ is int}
+        nodes = in_call_order(graph.nodes)
+        last_use = {value: node.out for node in nodes for value in node.values()}
         last_use.update(dict.fromkeys(graph.outputs, -1))
-        base = len(graph.inputs) + len(steps)
-        places = reusable(graph, steps, donated)
-        for index, step in enumerate(steps):
+        base = len(graph.inputs) + len(nodes)
+        places = reusable(graph, nodes, donated)
+        for index, node in enumerate(nodes):
             ins, dead = [], []
-            for x in step.ins:
+            for x in node.ins:
                 if isinstance(x, int):
                     place = slots[x]
-                    if last_use[x] == index and place not in dead:
+                    if last_use[x] == node.out and place not in dead:
                         dead.append(place)
                 else:
-                    device = x.aval.device if step.node.op.one_device else CPU
+                    device = x.aval.device if node.op.one_device else CPU
                     number = repr(x.value), x.aval.dtype, device
                     place = numbers.setdefault(number, base + len(constants))
                     if place == base + len(constants):
                         constants.append(torch.tensor(x.value, dtype=x.aval.dtype, device=device))
                 ins.append(place)
-            if is_deferrable(step.node):
+            if is_deferrable(node):
                 ins.append(-1)
-            out = slots[step.node.out] = len(graph.inputs) + index
-            function = step.function(direct_impl(step.node), places.get(index, ()))
+            out = slots[node.out] = len(graph.inputs) + index
+            function = overwriting(node, direct_impl(node), places.get(node.out, ()))
             if around is not None:
-                function = around(step.node, function)
+                function = around(node, function)
             calls.append((function, tuple(ins), out, tuple(dead)))
-        return cls(tuple(calls), tuple(constants), tuple([slots[value] for value in graph.outputs]), tuple(steps))
+        return cls(tuple(calls), tuple(constants), tuple([slots[value] for value in graph.outputs]), tuple(nodes))
 
     def refused(self, index: int, error: Exception) -> Exception:
         """Return the error to raise where a call raised one."""
         if isinstance(error, (ExecutionError, RecursionError)):
             return error
-        node = self.steps[index].node
+        node = self.nodes[index]
         if is_out_of_memory(error):
             return out_of_memory(node.op.name, error)
         where = (
@@ -185,46 +183,3 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
         return [env[k] for k in outputs] if several else [env[outputs[0]]]
 
     return run
-
-
-_BODY = """def run(tensors):
-    {inputs}
-    try:
-        pass
-        {calls}
-    except (RuntimeError, IndexError) as error:
-        raised = refused(error.__traceback__.tb_lineno - 5, error)
-        if raised is error:
-            raise
-        raise raised from error
-    return [{outputs}]
-"""
-
-
-def straight_line(graph: Graph) -> TensorFunction:
-    """Return what `interpreter` returns, as generated Python with a line for each operation.
-
-    It takes longer to make and saves half a microsecond a call: for what runs often, such as the body of a loop.
-    """
-    plan = CallPlan.of(graph)
-    names: dict[str, Any] = {f"f{k}": function for k, (function, _, _, _) in enumerate(plan.calls)}
-    first = len(graph.inputs) + len(plan.calls)
-    names |= {f"v{first + k}": constant for k, constant in enumerate(plan.constants)}
-    lines = []
-    for k, (_, ins, out, dead) in enumerate(plan.calls):
-        forget = f"; del {', '.join(f'v{v}' for v in dead)}" if dead else ""
-        lines.append(f"v{out} = f{k}({', '.join(f'v{v}' if v >= 0 else 'None' for v in ins)}){forget}")
-    text = _BODY.format(
-        inputs=f"({', '.join(f'v{k}' for k in range(len(graph.inputs)))},) = tensors" if graph.inputs else "pass",
-        calls="\n        ".join(lines),
-        outputs=", ".join(f"v{v}" for v in plan.outputs),
-    )
-    scope: dict[str, Any] = {**names, "refused": plan.refused}
-    exec(_compiled(text), scope)
-    run: TensorFunction = scope["run"]
-    return run
-
-
-@remembered(512, lambda code: SMALL + 10 * len(code.co_code))
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<operations>", "exec")
