@@ -381,7 +381,7 @@ def test_loops_in_branches_in_loops():
 @pytest.mark.slow
 @pytest.mark.parametrize("length", [23, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 7, 40))])
 def test_compiled_by_inductor(length):
-    """All of it in one program, with chunks of steps and steps left over; equal to what is interpreted."""
+    """All of it in one program; equal to what is interpreted."""
     p, h, _ = rnn_case()
     p = gt.tree_map(lambda x: x.astype(gt.float32), p)
     h, xs = h.astype(gt.float32), array(length, 2, 4, seed=5).astype(gt.float32)

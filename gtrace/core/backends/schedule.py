@@ -129,11 +129,7 @@ class Loop:
 
     def build(self, results: Results) -> TensorFunction:
         """Return the function of the operation, which calls the compiled bodies."""
-        programs = [body.build(results) for body in self.bodies]
-        compiled = self.node.op.rules.compiled
-        function: Callable[..., list[torch.Tensor]] = (
-            bound_body(self.node, programs) if compiled is None else compiled(programs, **self.node.attributes)
-        )
+        function = bound_body(self.node, [body.build(results) for body in self.bodies])
         return lambda values: function(*values)
 
 

@@ -267,9 +267,7 @@ class Scheduler:
         return self.backend == "inductor" and bool(refusal(node))
 
     def _loop(self, node: Node) -> Loop:
-        bodies = node.op.rules.bodies
-        subs = subgraphs(node.params) if bodies is None else bodies(**node.attributes)
-        return Loop(node, tuple(self._body(sub) for sub in subs))
+        return Loop(node, tuple(self._body(sub) for sub in subgraphs(node.params)))
 
     def _native(self, node: Node, whole: Graph, apart: Set[int]) -> NativeLoop | None:
         """Return a loop that can be compiled as a whole. Loops of one body have one request, of any length."""

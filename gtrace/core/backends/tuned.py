@@ -34,7 +34,7 @@ Chosen: about what a core multiplies in the time in which memory gives it an ele
 
 LONG_STEP = 1_000_000
 """Additions of a step of a loop, above which calls of its compiled body cost little beside it.
-Measured: a call of a chunk of steps takes 10 us; processor not noted."""
+Measured: a call takes 10 us; processor not noted."""
 
 LONG_NATIVE_STEP = 8_000_000
 """Additions of a step, above which a loop is not one native function: libraries are faster for such products.

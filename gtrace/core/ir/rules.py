@@ -37,8 +37,6 @@ class Rules:
         in_place: torch function that computes the same and overwrites the first operand with the result.
         body: (programs, tensors..., **params) -> tensors: runs an operation with sub-graphs. Each program is a
             sub-graph as a function of lists of tensors. Such an operation has a `result` and no `Op.impl`.
-        compiled: (programs, **params) -> function of tensors for compiled programs; None: `body` runs there too.
-        bodies: (**params) -> the sub-graphs to compile into `programs`; None: the operation's own.
         narrow: (used results, **params) -> (params, kept results): the operation without its unused results.
         span: (avals, spans of the operands, **params) -> (least, greatest) integer of the result, or None if unknown.
             The span of an operand is such a pair or None. Indices known to be in range are not checked.
@@ -62,8 +60,6 @@ class Rules:
     direct: Callable[..., Callable[..., Any] | None] | None = None
     in_place: Callable[..., Any] | None = None
     body: Callable[..., Any] | None = None
-    compiled: Callable[..., Callable[..., Any]] | None = None
-    bodies: Callable[..., tuple[Any, ...]] | None = None
     narrow: Callable[..., tuple[tuple[Any, ...], Sequence[int]]] | None = None
     span: Callable[..., tuple[int, int] | None] | None = None
     named: Callable[..., tuple[Any, bool]] | None = None

@@ -31,7 +31,7 @@ from gtrace.core.transform.control.bodies import (
     with_effects,
 )
 from gtrace.core.transform.control.code_motion import Loop, divided, finish, hoist, prune, sink
-from gtrace.core.transform.control.stepping import chunk_bodies, run_chunks, run_scan
+from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
@@ -281,7 +281,7 @@ def _narrow(
 
 scan_op = define(
     "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, loop=True, body=run_scan,
-    result=_result, compiled=run_chunks, bodies=chunk_bodies, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    result=_result, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
     elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 

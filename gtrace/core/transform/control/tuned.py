@@ -4,14 +4,6 @@ COPIED = 2**15
 """Bytes of an output of a step from which on it is copied to its place at each step, while it is in cache.
 Measured: a training loop with large outputs, 49 to 33 ms together with other changes; processor not noted."""
 
-MAX_UNROLLED = 96
-"""Operations in a compiled chunk of steps, at most.
-Chosen: a chunk compiles in two seconds."""
-
-MAX_CHUNK = 20
-"""Steps in a compiled chunk, at most.
-Measured: a recurrent network's gradient 33 to 30 ms, and most of the time is in the body then; processor not noted."""
-
 MAX_HOISTED = 128 * 2**20
 """Bytes of the values that are computed for all steps at once, at most; the work of others stays in the loop.
 Chosen: a small part of the memory of today's machines."""
