@@ -42,26 +42,24 @@ class Backend(Protocol):
         ...
 
 
-class Known(Backend, Protocol):
-    """A backend as the engine knows it."""
+@attrs.frozen
+class Known:
+    """A backend as the engine knows it.
 
-    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        """Whether the worker process can compile for it ahead of time, into code that is kept on disk."""
-        ...
+    Attributes:
+        name, compile, open_sizes: see `Backend`.
+        ahead_of_time: (mode, device) -> whether the worker process can compile ahead of time, into code that is kept.
+    """
+
+    name: str
+    compile: Callable[[CompileRequest], Compiled]
+    open_sizes: bool = False
+    ahead_of_time: Callable[[str, torch.device], bool] = lambda mode, device: False
 
 
-class Inductor:
-    """torch's own compiler."""
-
-    name = "inductor"
-    open_sizes = True
-
-    def compile(self, request: CompileRequest) -> Compiled:
-        return compile_request(request)
-
-    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        # code compiled ahead of time cannot replay CUDA graphs
-        return device.type != "cuda" or not (mode == "reduce-overhead" or _lacking())
+def _inductor_ahead_of_time(mode: str, device: torch.device) -> bool:
+    # code compiled ahead of time cannot replay CUDA graphs
+    return device.type != "cuda" or not (mode == "reduce-overhead" or _lacking())
 
 
 @functools.cache
@@ -74,65 +72,17 @@ def _lacking() -> str:
     return lacking
 
 
-@attrs.frozen
-class TorchBackend:
-    """A backend of ``torch.compiler.list_backends()``, which compiles for fixed sizes."""
-
-    name: str
-    open_sizes: bool = False
-
-    def compile(self, request: CompileRequest) -> Compiled:
-        return compile_with(self.name, request)
-
-    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        return False
+def _compile_by(
+    function: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]], request: CompileRequest
+) -> Compiled:
+    """Compile by a function of a graph module and example inputs, as `torch.compile` takes them."""
+    with compiler_errors():
+        lowered = lower(request.graph, request.strides)
+        compiled = function(lowered.module, lowered.fakes)
+        return Compiled(Executable(lambda tensors: list(compiled(*tensors)), "process", request.device))
 
 
-@attrs.frozen
-class FunctionBackend:
-    """A backend made of a function of a graph module and example inputs, as `torch.compile` takes them."""
-
-    name: str
-    function: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]]
-    open_sizes: bool = False
-
-    def compile(self, request: CompileRequest) -> Compiled:
-        with compiler_errors():
-            lowered = lower(request.graph, request.strides)
-            compiled = self.function(lowered.module, lowered.fakes)
-
-            def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-                return list(compiled(*tensors))
-
-            return Compiled(Executable(run, "process", request.device))
-
-    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        return False
-
-
-@attrs.frozen
-class UserBackend:
-    """A backend that a user registered as an object."""
-
-    backend: Backend
-
-    @property
-    def name(self) -> str:
-        return self.backend.name
-
-    @property
-    def open_sizes(self) -> bool:
-        return self.backend.open_sizes
-
-    def compile(self, request: CompileRequest) -> Compiled:
-        with compiler_errors():
-            return self.backend.compile(request)
-
-    def ahead_of_time(self, mode: str, device: torch.device) -> bool:
-        return False
-
-
-_registered: dict[str, Known] = {"inductor": Inductor()}
+_registered = {"inductor": Known("inductor", compile_request, True, _inductor_ahead_of_time)}
 
 
 def register_backend(backend: Backend | Callable[..., Any], name: str | None = None) -> None:
@@ -152,9 +102,10 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
     Array([2., 2.], dtype=float32)
     """
     if isinstance(backend, Backend):
-        made: Known = UserBackend(backend)
+        made = Known(backend.name, compiler_errors()(backend.compile), backend.open_sizes)
     elif callable(backend):
-        made = FunctionBackend(name or str(getattr(backend, "__name__", type(backend).__name__)), backend)
+        own = name or str(getattr(backend, "__name__", type(backend).__name__))
+        made = Known(own, functools.partial(_compile_by, backend))
     else:
         fix = "Pass a function of a graph module and example inputs."
         raise ArgumentError(message("register_backend", "a Backend or a function", type(backend).__name__, fix))
@@ -174,7 +125,7 @@ def find_backend(name: str) -> Known:
         return found
     known = torch.compiler.list_backends(exclude_tags=())
     if name in known:
-        return TorchBackend(name)
+        return Known(name, functools.partial(compile_with, name))
     every = [*_registered, *known]
     near = difflib.get_close_matches(str(name), every, n=1)
     hint = f"Did you mean {near[0]!r}?" if near else f"There are {', '.join(every)}."
