@@ -14,7 +14,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.activations import erf
-from gtrace.core.ops.checks import numbers_only
+from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.declare import ORDER, Sample, define
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
@@ -132,7 +132,7 @@ def _clamp_samples() -> list[Sample]:
 
 
 _clamp = define(
-    "clamp", lambda low, x, high: torch.clamp(x, low, high), arity=3, elementwise=True, check=numbers_only,
+    "clamp", lambda low, x, high: torch.clamp(x, low, high), arity=3, elementwise=True, check=no_booleans,
     partials=(_with_low, _with_operand, _with_high), samples=_clamp_samples,
     reference=lambda low, x, high: numpy.clip(x, low, high), unsigned=ORDER,
     user=lambda low, x, high: clamp(low, x, high),

@@ -13,7 +13,6 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import Sample, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, promote, unary, widened
@@ -250,7 +249,7 @@ def _owens_by_a(h: Any, a: Any, out: Array) -> Array:
 
 
 _owens_op = define(
-    "owens_t", _owens, direct=in_blocks(_owens), arity=2, elementwise=True, check=broadcasts,
+    "owens_t", _owens, direct=in_blocks(_owens), arity=2, elementwise=True,
     partials=(_owens_by_h, _owens_by_a),
     samples=lambda: [
         Sample((uniform(-2, 2, 3, 4), uniform(0.1, 0.9, 4, seed=1))),

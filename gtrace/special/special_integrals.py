@@ -10,7 +10,6 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.declare import BadSample, Sample, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, floating_like, promote, unary, widened
@@ -92,7 +91,7 @@ def _moment_reference(a: Any, b: Any, x: Any, i: int, j: int) -> numpy.ndarray:
 
 
 _moment_op = define(
-    "beta_moment", _moment, direct=in_blocks(_moment), params=("i", "j"), arity=3, elementwise=True, check=broadcasts,
+    "beta_moment", _moment, direct=in_blocks(_moment), params=("i", "j"), arity=3, elementwise=True,
     partials=(
         lambda a, b, x, out, i, j: _by_shape(a, a, b, _moment_of(a, b, x, i + 1, j), out),
         lambda a, b, x, out, i, j: _by_shape(b, a, b, _moment_of(a, b, x, i, j + 1), out),

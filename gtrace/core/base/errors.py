@@ -13,6 +13,7 @@ import sys
 import threading
 import types
 import warnings
+from collections.abc import Iterable
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "RangeError", "DeviceError", "ArgumentError",
@@ -291,12 +292,19 @@ def is_users(name: str) -> bool:
     return not name.startswith(_NOT_USERS)
 
 
-def message(op: str, expected: str, got: str, fix: str = "") -> str:
+def message(op: str, expected: str, got: str | Iterable[object], fix: str = "") -> str:
     """Return an error message in the form that all of gtrace uses.
+
+    Args:
+        got: a text, or several values, such as the types of operands.
 
     >>> message("matmul", "inner dimensions that agree", "3 and 4", "Transpose one of them.").split(" (at ")[0]
     '[matmul] expected inner dimensions that agree, got 3 and 4. Transpose one of them.'
+    >>> message("add", "numbers", (1, "a")).split(" (at ")[0]
+    "[add] expected numbers, got 1 and 'a'."
     """
+    if not isinstance(got, str):
+        got = " and ".join(map(repr, got))
     location = user_location()
     where = "" if location == _UNKNOWN else f" (at {location})"
     return f"[{op}] expected {expected}, got {got}." + (f" {fix}" if fix else "") + where

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import numpy
 import torch
 
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, INEXACT, LONG, SHORT, DType
-from gtrace.core.base.errors import DtypeError
+from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ir.interning import InternTable
 from gtrace.core.ir.sharding import NamedSharding, parse_sharding
 
@@ -88,9 +89,8 @@ def aval(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device = CPU,
         if dtype.__class__ is DType:  # equal to torch's dtype, so the look-up above found any known type
             return aval(shape, dtype.torch, device, weak)
         if dtype not in SHORT:
-            raise DtypeError(
-                f"[array] expected a dtype among {', '.join(LONG.values())}, got {dtype}. Convert the data first."
-            )
+            known = ", ".join(LONG.values())
+            raise DtypeError(message("array", f"a dtype among {known}", str(dtype), "Convert the data first."))
         found = _interned.intern(key, lambda: Aval(shape, dtype, device, weak, dtype in INEXACT))
     return found
 
@@ -154,6 +154,22 @@ _AVAL = re.compile(
     r"(?P<dtype>\w+)\[(?P<shape>(?:\d+(?:,\d+)*)?)\](?:@(?P<device>[\w:]+))?(?P<weak>~?)(?:\{(?P<sharding>.*)\})?",
     re.ASCII,
 )
+
+
+def broadcast(op: str, avals: Sequence[Aval]) -> tuple[int, ...]:
+    """Return the shape of operands that broadcast against each other.
+
+    Raises:
+        ShapeError: they do not; names them.
+    """
+    shapes = {a.shape for a in avals}
+    if len(shapes) == 1:
+        return avals[0].shape
+    try:
+        return numpy.broadcast_shapes(*shapes)
+    except ValueError:
+        fix = "Sizes must be equal or 1, counted from the right."
+        raise ShapeError(message(op, "shapes that broadcast", avals, fix)) from None
 
 
 def parse_type(text: str) -> Aval | Bundle:

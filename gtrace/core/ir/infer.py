@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
 import torch
 
 from gtrace.core.base.dtypes import COMPLEX, FLOAT8, WIDE_UNSIGNED
 from gtrace.core.base.errors import DeviceError, DtypeError, ShapeError, message
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import Aval, Bundle, aval
+from gtrace.core.ir.aval import Aval, Bundle, aval, broadcast
 from gtrace.core.ir.declaration import Declaration
 from gtrace.core.ir.wide_unsigned import is_wide
 
@@ -31,15 +30,14 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
     named = dict(zip(op.params, params, strict=True))
     devices = {a.device for a in avals if a.__class__ is Aval and (a.shape or not a.weak)}
     if len(devices) > 1:
-        raise DeviceError(
-            message(op.name, "operands on one device", " and ".join(map(str, avals)), "Move one with .to(device).")
-        )
+        raise DeviceError(message(op.name, "operands on one device", avals, "Move one with .to(device)."))
     if rules.check is not None:
         rules.check(op.name, avals, **named)
     if op.identity:
         return avals[0]
     if rules.result is not None:
         return rules.result(avals, **named)
+    shape = broadcast(op.name, avals) if op.elementwise else None
     if any(a.dtype in COMPLEX or a.dtype in FLOAT8 for a in avals if a.__class__ is Aval):
         require_kernel(op, params, avals, named)
     known = None if rules.shape is None else rules.shape(avals, **named)
@@ -52,8 +50,7 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
         device = next(iter(devices)) if devices else avals[0].device
     # operands of one element give the same result dtype as any operands with as many dimensions
     single = (op.elementwise or known is not None) and device.type == "cpu"
-    if single and known is None:
-        known = _broadcast(op, avals)
+    known = shape if known is None else known
     kinds = exact_key(params) if op.numbers else params, *[(a.dtype, len(a.shape)) for a in avals]
     dtype = op.dtypes.get(kinds) if single else None
     if dtype is None and single and rules.nondiff is None and (op.elementwise or not params):
@@ -136,18 +133,6 @@ def require_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any
             fix = "torch has no such kernel. Use x.astype(gt.float32)."
         raise DtypeError(message(op.name, expected, got, fix)) from error
     op.dtypes.remember(kinds, avals[0].dtype)
-
-
-def _broadcast(op: Declaration, avals: Sequence[Aval]) -> tuple[int, ...]:
-    shapes = {a.shape for a in avals}
-    if len(shapes) == 1:
-        return avals[0].shape
-    try:
-        return numpy.broadcast_shapes(*shapes)
-    except ValueError as error:
-        got = ", ".join(map(str, avals))
-        fix = "Sizes must be equal, or 1, counted from the last."
-        raise ShapeError(message(op.name, "shapes that broadcast", got, fix)) from error
 
 
 def _takes_other_dtypes(op: Declaration, named: dict[str, Any], tensors: Sequence[torch.Tensor]) -> bool:

@@ -14,7 +14,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import Op, Params, define
-from gtrace.core.ops.checks import numbers_only
+from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
 from gtrace.core.ops.operands import promote_arrays, unary
 from gtrace.core.ops.samples import scipy_special, unary_floats, uniform
@@ -50,7 +50,7 @@ def _relu_slope_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] |
 relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
     "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
-    floating=False, check=numbers_only, vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),),
+    floating=False, check=no_booleans, vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),),
     jvp=lambda ts, x, out: bind(_relu_grad, (ts[0], x)),
     samples=unary_floats(), reference=lambda x: numpy.maximum(x, 0),
 )  # fmt: skip

@@ -1,95 +1,53 @@
-"""Checks before an operation is recorded, with clearer errors than torch's, and shape rules."""
+"""Checks before an operation is recorded, with clearer errors than torch's, and shape rules.
+
+A check is called as ``check(op, avals, **params)``. Its error names the operands.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import INEXACT
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.dtypes import FLOATS, INEXACT
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ir.aval import Aval, aval
 
-
-def broadcasts(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise if shapes do not broadcast.
-
-    Raises:
-        ShapeError: names the shapes.
-    """
-    if avals[0].shape == avals[-1].shape and len(avals) == 2:
-        return  # the common case
-    try:
-        numpy.broadcast_shapes(*[a.shape for a in avals])
-    except ValueError:
-        got = " and ".join(map(repr, avals))
-        raise ShapeError(
-            message(op, "shapes that broadcast", got, "Sizes must be equal or 1, counted from the right.")
-        ) from None
+Check = Callable[..., None]
 
 
-def integers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise for floating and complex operands.
+def together(*checks: Check) -> Check:
+    """Return a check that makes these checks in order."""
 
-    Raises:
-        DtypeError: names the operands.
-    """
-    if any(a.dtype in INEXACT for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message(op, "integer or boolean operands", got, "Use x.astype(gt.int64)."))
+    def check(op: str, avals: tuple[Aval, ...], **params: Any) -> None:
+        for one in checks:
+            one(op, avals, **params)
 
-
-def complex_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise for operands that are not complex.
-
-    Raises:
-        DtypeError: names the operands.
-    """
-    if not all(a.complex for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message(op, "complex operands", got, "Use x.astype(gt.complex64)."))
+    return check
 
 
-def real_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise for complex operands, and for shapes that do not broadcast.
+def refusing(refused: Callable[[Aval], bool], expected: str, fix: str) -> Check:
+    """Return a check that raises a DtypeError if any operand is refused."""
 
-    Raises:
-        DtypeError, ShapeError: name the operands.
-    """
-    if any(a.complex for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message(op, "real operands", got, "Use x.real, x.imag or gt.abs(x)."))
-    broadcasts(op, avals)
+    def check(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
+        if any(map(refused, avals)):
+            raise DtypeError(message(op, expected, avals, fix))
+
+    return check
 
 
-def no_booleans(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise for boolean operands.
-
-    Raises:
-        DtypeError: names the operands.
-    """
-    if any(a.dtype is torch.bool for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message(op, "numbers, not booleans", got, "Use x.astype(gt.int64), or & | ^ ~."))
-
-
-def numbers_only(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    """Raise for boolean operands, and for shapes that do not broadcast.
-
-    Raises:
-        DtypeError, ShapeError: name the operands.
-    """
-    no_booleans(op, avals)
-    broadcasts(op, avals)
+integers_only = refusing(lambda a: a.dtype in INEXACT, "integer or boolean operands", "Use x.astype(gt.int64).")
+floats_only = refusing(lambda a: a.dtype not in FLOATS, "floating operands", "Use x.astype(gt.float32).")
+complex_only = refusing(lambda a: not a.complex, "complex operands", "Use x.astype(gt.complex64).")
+no_booleans = refusing(lambda a: a.dtype is torch.bool, "numbers, not booleans", "Use x.astype(gt.int64), or & | ^ ~.")
+real_only = refusing(lambda a: a.complex, "real operands", "Use x.real, x.imag or gt.abs(x).")
+counts_only = together(integers_only, no_booleans)
 
 
 def as_flag(op: str, name: str, value: Any) -> bool:
-    """Return an argument that must be true or false; another value, such as a dtype passed by mistake, raises.
-
-    Raises:
-        ArgumentError: it is neither.
-    """
+    """Return an argument that must be true or false; another value, such as a dtype by mistake, is an ArgumentError."""
     if value is None or isinstance(value, (int, numpy.bool_)):
         return bool(value)
     raise ArgumentError(message(op, f"{name} to be True or False", repr(value), "Pass it by name."))

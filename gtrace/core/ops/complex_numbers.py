@@ -9,10 +9,9 @@ import torch
 
 from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.aval import Aval, aval, broadcast
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
-from gtrace.core.ops.checks import broadcasts
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.elementwise import arctan2, multiply
 from gtrace.core.ops.logic import equal, not_equal
@@ -29,15 +28,12 @@ _OF_PARTS = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 def _check(op: str, avals: tuple[Aval, ...]) -> None:
-    broadcasts(op, avals)
     if avals[0].dtype not in _OF_PARTS or avals[0].dtype is not avals[1].dtype:
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message("complex", "real parts of float32 or float64", got, "Use x.astype(gt.float32)."))
+        raise DtypeError(message("complex", "real parts of float32 or float64", avals, "Use x.astype(gt.float32)."))
 
 
 def _aval(avals: tuple[Aval, ...]) -> Aval:
-    shape = numpy.broadcast_shapes(*[a.shape for a in avals])
-    return aval(tuple(shape), _OF_PARTS[avals[0].dtype], avals[0].device, all(a.weak for a in avals))
+    return aval(broadcast("complex", avals), _OF_PARTS[avals[0].dtype], avals[0].device, all(a.weak for a in avals))
 
 
 def _joined(re: Any, im: Any) -> numpy.ndarray:

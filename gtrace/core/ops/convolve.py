@@ -39,8 +39,7 @@ def _check(op: str, avals: tuple[Aval, ...], pad: int) -> None:
     no_booleans(op, avals)
     x, y = avals
     if not x.shape[1] or not y.shape[1] or x.shape[1] + 2 * pad < y.shape[1]:
-        got = f"{x!r} and {y!r}"
-        raise ShapeError(message("correlate", "sequences with elements, the second the shorter", got, "Swap them."))
+        raise ShapeError(message("correlate", "sequences with elements, the second the shorter", (x, y), "Swap them."))
 
 
 def _vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array, pad: int) -> tuple[Array | None, Array | None]:

@@ -10,12 +10,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise
-from gtrace.core.base.dtypes import FLOATS
-from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
-from gtrace.core.ops.checks import broadcasts, real_only
+from gtrace.core.ops.checks import floats_only, real_only
 from gtrace.core.ops.elementwise import exp, multiply, square
 from gtrace.core.ops.operands import binary, promote, unary
 from gtrace.core.ops.samples import scipy_special, shapes_differ, unary_floats, uniform
@@ -115,17 +112,10 @@ erfinv = unary(
 # -- neighbouring floats
 
 
-def _nextafter_check(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    broadcasts(op, avals)
-    if any(a.dtype not in FLOATS for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message("nextafter", "floating operands", got, "Use x.astype(gt.float32)."))
-
-
 nextafter = binary(
     "nextafter", torch.nextafter, "Return the float next to x in the direction of y.",
     "float(gt.nextafter(gt.array(1.0), 2.0)) > 1 => True",
-    one_device=True, check=_nextafter_check,
+    one_device=True, check=floats_only,
     nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), numpy.inf))],
     errors=shapes_differ, reference=numpy.nextafter,

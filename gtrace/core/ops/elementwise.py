@@ -18,7 +18,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import REGISTRY, define
 from gtrace.core.ops.batching import unchanged
-from gtrace.core.ops.checks import broadcasts, complex_only, numbers_only
+from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.hyperbolic import finite_cosh, finite_sinh
 from gtrace.core.ops.logic import equal, greater, less, where
@@ -54,31 +54,31 @@ _STEP = "piecewise constant: the derivative is zero wherever it exists"
 
 neg = unary(
     "neg", torch.neg, "Return -x.", "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
-    algebraic=True, floating=False, check=numbers_only, partials=(lambda x, out: -1,),
+    algebraic=True, floating=False, check=no_booleans, partials=(lambda x, out: -1,),
     samples=unary_floats(), reference=numpy.negative,
 )  # fmt: skip
 add = binary(
     "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_, check=broadcasts,
+    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_,
     partials=(lambda x, y, out: 1, lambda x, y, out: 1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.add,
 )  # fmt: skip
 subtract = binary(
     "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=numbers_only,
+    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans,
     partials=(lambda x, y, out: 1, lambda x, y, out: -1),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.subtract,
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
-    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, check=broadcasts,
+    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_,
     partials=(lambda x, y, out: y, lambda x, y, out: x),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.multiply,
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)",
-    algebraic=True, floating=True, fresh=True, in_place=torch.Tensor.div_, check=broadcasts,
+    algebraic=True, floating=True, fresh=True, in_place=torch.Tensor.div_,
     partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.divide,
 )  # fmt: skip
@@ -96,13 +96,13 @@ def _inverse(y: Any) -> Any:
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)",
-    check=numbers_only, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
+    check=no_booleans, nondiff=_STEP, samples=both(binary_floats(low2=0.5), binary_integers(low2=1)),
     errors=shapes_differ, reference=numpy.floor_divide, unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
     "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)",
-    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
+    check=no_booleans, partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.remainder,
     unsigned=wide_unsigned.remainder,
 )  # fmt: skip
@@ -154,7 +154,7 @@ _BITS = {
 maximum = binary(
     "maximum", _maximum, "Return the larger of x and y; NaN if either is NaN.",
     "gt.maximum(gt.array([1., 5.]), 3) => Array([3., 5.], dtype=float32)",
-    direct=_extreme_direct(torch.maximum, torch.bitwise_and), commutative=True, check=broadcasts,
+    direct=_extreme_direct(torch.maximum, torch.bitwise_and), commutative=True,
     partials=(lambda x, y, out: _wins(x, y, out, greater), lambda x, y, out: _wins(y, x, out, greater)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.maximum,
     unsigned=wide_unsigned.ORDER,
@@ -162,7 +162,7 @@ maximum = binary(
 minimum = binary(
     "minimum", _minimum, "Return the smaller of x and y; NaN if either is NaN.",
     "gt.minimum(gt.array([1., 5.]), 3) => Array([1., 3.], dtype=float32)",
-    direct=_extreme_direct(torch.minimum, torch.bitwise_or), commutative=True, check=broadcasts,
+    direct=_extreme_direct(torch.minimum, torch.bitwise_or), commutative=True,
     partials=(lambda x, y, out: _wins(x, y, out, less), lambda x, y, out: _wins(y, x, out, less)),
     samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=numpy.minimum,
     unsigned=wide_unsigned.ORDER,
@@ -196,7 +196,7 @@ _integer_pow = define(
 _pow = binary(
     "pow", torch.pow, "Return x ** y for arrays x and y.",
     "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)", algebraic=True,
-    check=numbers_only, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
+    check=no_booleans, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.power, unsigned=wide_unsigned.raised,
 )  # fmt: skip
 
@@ -255,13 +255,13 @@ def _sign(x: torch.Tensor) -> torch.Tensor:
 absolute = unary(
     "abs", torch.abs, "Return |x|, which is real for complex x too.",
     "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)",
-    floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=numbers_only,
+    floating=False, of_complex=lambda x: bind(_modulus, (x,)), check=no_booleans,
     partials=(lambda x, out: sign(x),), samples=unary_floats(), reference=numpy.abs, unsigned=wide_unsigned.itself,
 )  # fmt: skip
 sign = unary(
     "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN. For complex x: x / abs(x), and 0 for 0.",
     "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)",
-    floating=False, of_complex=lambda x: _direction(x), check=numbers_only, nondiff=_STEP,
+    floating=False, of_complex=lambda x: _direction(x), check=no_booleans, nondiff=_STEP,
     samples=unary_floats(), reference=numpy.sign, unsigned=wide_unsigned.positive,
 )  # fmt: skip
 _modulus = define(
@@ -281,23 +281,23 @@ def _direction(x: Array) -> Array:
 floor = unary(
     "floor", torch.floor, "Return the largest integer <= x.",
     "gt.floor(gt.array([1.5, -1.5])) => Array([ 1., -2.], dtype=float32)",
-    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.floor,
+    floating=False, check=no_booleans, nondiff=_STEP, samples=unary_floats(), reference=numpy.floor,
 )  # fmt: skip
 ceil = unary(
     "ceil", torch.ceil, "Return the smallest integer >= x.",
     "gt.ceil(gt.array([1.5, -1.5])) => Array([ 2., -1.], dtype=float32)",
-    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.ceil,
+    floating=False, check=no_booleans, nondiff=_STEP, samples=unary_floats(), reference=numpy.ceil,
 )  # fmt: skip
 trunc = unary(
     "trunc", torch.trunc, "Return x without its fraction.",
     "gt.trunc(gt.array([1.5, -1.5])) => Array([ 1., -1.], dtype=float32)",
-    floating=False, check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.trunc,
+    floating=False, check=no_booleans, nondiff=_STEP, samples=unary_floats(), reference=numpy.trunc,
 )  # fmt: skip
 rint = unary(
     "round", torch.round, "Return the nearest integer, halves to even.",
     "gt.round(gt.array([0.5, 1.5, 2.4])) => Array([0., 2., 2.], dtype=float32)",
     floating=False, of_complex=lambda x: bind(REGISTRY["complex"], (rint(real(x)), rint(imag(x)))),
-    check=numbers_only, nondiff=_STEP, samples=unary_floats(), reference=numpy.round,
+    check=no_booleans, nondiff=_STEP, samples=unary_floats(), reference=numpy.round,
 )  # fmt: skip
 
 # -- exponentials and logarithms
@@ -344,7 +344,7 @@ reciprocal = unary(
 )  # fmt: skip
 square = unary(
     "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
-    algebraic=True, floating=False, fresh=True, check=numbers_only, partials=(lambda x, out: multiply(x, 2.0),),
+    algebraic=True, floating=False, fresh=True, check=no_booleans, partials=(lambda x, out: multiply(x, 2.0),),
     samples=unary_floats(), reference=numpy.square,
 )  # fmt: skip
 
@@ -378,7 +378,7 @@ arctan = unary(
 arctan2 = binary(
     "atan2", torch.atan2, "Return the angle in radians of the point (y, x), called as arctan2(y, x).",
     "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
-    floating=True, check=broadcasts,
+    floating=True,
     partials=(
         lambda y, x, out: divide(x, add(_squared(x), _squared(y))),
         lambda y, x, out: neg(divide(y, add(_squared(x), _squared(y)))),

@@ -9,8 +9,7 @@ import torch
 
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir import wide_unsigned
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only, real_only
+from gtrace.core.ops.checks import counts_only, no_booleans, real_only
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.elementwise import divide, exp, floor_divide, multiply, neg, sign, square, subtract, trunc
 from gtrace.core.ops.logic import equal, where
@@ -42,7 +41,7 @@ def positive(x: Any) -> Array:
 copysign = binary(
     "copysign", torch.copysign, "Return x with the sign of y, which may be -0.0.",
     "gt.copysign(gt.array([1., -2.]), -1.0) => Array([-1., -2.], dtype=float32)",
-    floating=True, check=broadcasts,
+    floating=True,
     partials=(lambda x, y, out: multiply(sign(x), sign(out)), lambda x, y, out: constant(0.0, out.aval)),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.copysign,
 )  # fmt: skip
@@ -56,7 +55,7 @@ def _share(x: Any, out: Array) -> Array:
 hypot = binary(
     "hypot", torch.hypot, "Return sqrt(x ** 2 + y ** 2), without overflow. The derivative at the origin is 0.",
     "gt.hypot(gt.array([3., 5.]), gt.array([4., 12.])) => Array([ 5., 13.], dtype=float32)",
-    floating=True, commutative=True, check=broadcasts,
+    floating=True, commutative=True,
     partials=(lambda x, y, out: _share(x, out), lambda x, y, out: _share(y, out)),
     samples=binary_floats(low=0.5), errors=shapes_differ, reference=numpy.hypot,
 )  # fmt: skip
@@ -70,7 +69,7 @@ def _weight(x: Any, out: Array) -> Array:
 logaddexp = binary(
     "logaddexp", torch.logaddexp, "Return log(exp(x) + exp(y)), without overflow.",
     "round(float(gt.logaddexp(0.5, 1000.0)), 4) => 1000.0",
-    floating=True, commutative=True, check=broadcasts,
+    floating=True, commutative=True,
     partials=(lambda x, y, out: _weight(x, out), lambda x, y, out: _weight(y, out)),
     samples=binary_floats(), errors=shapes_differ, reference=numpy.logaddexp,
 )  # fmt: skip
@@ -99,18 +98,13 @@ exp2 = unary(
 fmod = binary(
     "fmod", torch.fmod, "Return x - trunc(x / y) * y, with the sign of x.",
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)",
-    check=numbers_only, partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
+    check=no_booleans, partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), errors=shapes_differ, reference=numpy.fmod,
     unsigned=wide_unsigned.remainder,
 )  # fmt: skip
 
 
-def _check_divisors(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(op, avals)
-    numbers_only(op, avals)
-
-
-_DIVISORS: dict[str, Any] = {"commutative": True, "check": _check_divisors, "nondiff": "it is defined on integers",
+_DIVISORS: dict[str, Any] = {"commutative": True, "check": counts_only, "nondiff": "it is defined on integers",
                              "samples": binary_integers(), "errors": floats_refused()}  # fmt: skip
 
 

@@ -82,8 +82,7 @@ def _common_shape(name: str, avals: Sequence[Aval]) -> tuple[int, ...]:
     try:
         return numpy.broadcast_shapes(*[a.shape for a in avals])
     except ValueError:
-        got = " and ".join(map(repr, avals))
-        raise ShapeError(message(name, "indices and values that broadcast", got)) from None
+        raise ShapeError(message(name, "indices and values that broadcast", avals)) from None
 
 
 def _gather_aval(avals: tuple[Aval, ...], axis: int) -> Aval:

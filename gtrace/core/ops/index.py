@@ -463,13 +463,12 @@ def take_along_axis(
     if axis is None:
         x, axis = ravel(x), 0
     if x.ndim != index.ndim:
-        got = f"{x.aval!r} and {index.aval!r}"
-        raise ShapeError(message("take_along_axis", "as many axes in both", got, "Use expand_dims."))
+        raise ShapeError(message("take_along_axis", "as many axes in both", (x.aval, index.aval), "Use expand_dims."))
     axis = normalize_axis("take_along_axis", axis, x.ndim)
     others = [(n, m) for k, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)) if k != axis]
     if any(n != m and 1 not in (n, m) for n, m in others):
-        got = f"{x.aval!r} and {index.aval!r}"
-        raise ShapeError(message("take_along_axis", "shapes that broadcast beside the axis", got, "Check the indices."))
+        expected, fix = "shapes that broadcast beside the axis", "Check the indices."
+        raise ShapeError(message("take_along_axis", expected, (x.aval, index.aval), fix))
 
     def spread(y: Array) -> Array:
         sizes = [max(n, m) if 0 not in (n, m) else 0 for n, m in zip(x.shape, index.shape, strict=True)]

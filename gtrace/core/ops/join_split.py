@@ -143,8 +143,7 @@ def _check_concat(op: str, avals: tuple[Aval, ...], axis: int) -> None:
         if len(a.shape) != len(first) or any(
             n != m for k, (n, m) in enumerate(zip(a.shape, first, strict=True)) if k != axis
         ):
-            got = " and ".join(map(repr, avals))
-            raise ShapeError(message("concat", f"arrays equal in every axis but {axis}", got, "Reshape or pad one."))
+            raise ShapeError(message("concat", f"arrays equal in every axis but {axis}", avals, "Reshape or pad one."))
 
 
 def _concat_shape(avals: tuple[Aval, ...], axis: int) -> tuple[int, ...]:
@@ -209,8 +208,9 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     """
     lifted = [lift("stack", x) for x in arrays]
     if len({x.shape for x in lifted}) > 1:
-        got = " and ".join(repr(x.aval) for x in lifted)
-        raise ShapeError(message("stack", "arrays of one shape", got, "Broadcast or pad them first."))
+        raise ShapeError(
+            message("stack", "arrays of one shape", [x.aval for x in lifted], "Broadcast or pad them first.")
+        )
     return concat([expand_dims(x, axis) for x in lifted], axis, dtype=dtype) if lifted else concat([])
 
 

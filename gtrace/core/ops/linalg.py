@@ -59,22 +59,21 @@ def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
     x, y = avals
     no_booleans(op, avals)
     if not x.shape or not y.shape:
-        raise ShapeError(message("matmul", "arrays with a dimension", f"{x!r} and {y!r}", "Use * for scalars."))
+        raise ShapeError(message("matmul", "arrays with a dimension", (x, y), "Use * for scalars."))
     inner = y.shape[-2] if len(y.shape) > 1 else y.shape[0]
     if x.shape[-1] != inner:
         raise ShapeError(
             message(
                 "matmul",
                 "the last size of the first to equal the second-to-last size (or the only one) of the second",
-                f"{x!r} and {y!r}",
+                (x, y),
                 "Transpose one of them (x.T, x.mT) or check the sizes.",
             )
         )
     try:
         numpy.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
-        got = f"{x!r} and {y!r}"
-        raise ShapeError(message("matmul", "batch sizes that broadcast", got, "Sizes must be equal or 1.")) from None
+        raise ShapeError(message("matmul", "batch sizes that broadcast", (x, y), "Sizes must be equal or 1.")) from None
 
 
 def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -318,8 +317,7 @@ def _einsum_shape(avals: tuple[Aval, ...], equation: str) -> tuple[int, ...]:
     sizes: dict[str, int] = {}
     for term, a in zip(terms.split(","), avals, strict=True):
         if len(term) != len(a.shape) or any(sizes.setdefault(c, n) != n for c, n in zip(term, a.shape, strict=True)):
-            got = " and ".join(map(repr, avals))
-            raise ShapeError(message("einsum", f"a label for each axis, and one size for each, in {equation}", got))
+            raise ShapeError(message("einsum", f"a label for each axis, and one size for each, in {equation}", avals))
     return tuple(sizes[label] for label in result)
 
 

@@ -14,7 +14,7 @@ from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, define
 from gtrace.core.ir.wide_unsigned import ORDER
-from gtrace.core.ops.checks import broadcasts, integers_only, numbers_only
+from gtrace.core.ops.checks import counts_only, integers_only
 from gtrace.core.ops.operands import binary, promote, unary
 from gtrace.core.ops.samples import (
     binary_booleans,
@@ -42,7 +42,7 @@ _TRUTH = "the result is a truth value or an integer"
 
 # -- comparisons
 
-_COMPARE: dict[str, Any] = {"check": broadcasts, "nondiff": _TRUTH, "errors": shapes_differ,
+_COMPARE: dict[str, Any] = {"nondiff": _TRUTH, "errors": shapes_differ,
             "samples": both(binary_floats(), binary_integers())}  # fmt: skip
 equal = binary(
     "eq", torch.eq, "Return x == y.", "gt.equal(gt.array([1, 2, 3]), 2) => Array([False,  True, False], dtype=bool)",
@@ -96,45 +96,37 @@ signbit = unary(
 
 # -- bits and truth values
 
-_BITS: dict[str, Any] = {"commutative": True, "nondiff": _TRUTH, "errors": floats_refused()}
-_BIT_SAMPLES = both(binary_integers(), binary_booleans)
-
-
-def _check_bits(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(op, avals)
-    broadcasts(op, avals)
-
-
-def _check_shift(op: str, avals: tuple[Aval, ...], **_: Any) -> None:
-    integers_only(op, avals)
-    numbers_only(op, avals)
-
+_BITS: dict[str, Any] = {
+    "check": integers_only, "commutative": True, "nondiff": _TRUTH, "errors": floats_refused(),
+    "samples": both(binary_integers(), binary_booleans),
+}  # fmt: skip
+_SHIFT: dict[str, Any] = {
+    "check": counts_only, "nondiff": _TRUTH, "errors": floats_refused(), "samples": binary_integers(low2=0, high2=5),
+}  # fmt: skip
 
 bitwise_and = binary(
     "bitwise_and", torch.bitwise_and, "Return x & y.",
     "gt.bitwise_and(gt.array([6, 5]), 3) => Array([2, 1], dtype=int64)",
-    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_and, **_BITS,
+    reference=numpy.bitwise_and, **_BITS,
 )  # fmt: skip
 bitwise_or = binary(
     "bitwise_or", torch.bitwise_or, "Return x | y.", "gt.bitwise_or(gt.array([6, 5]), 3) => Array([7, 7], dtype=int64)",
-    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_or, **_BITS,
+    reference=numpy.bitwise_or, **_BITS,
 )  # fmt: skip
 bitwise_xor = binary(
     "bitwise_xor", torch.bitwise_xor, "Return x ^ y.",
     "gt.bitwise_xor(gt.array([6, 5]), 3) => Array([5, 6], dtype=int64)",
-    check=_check_bits, samples=_BIT_SAMPLES, reference=numpy.bitwise_xor, **_BITS,
+    reference=numpy.bitwise_xor, **_BITS,
 )  # fmt: skip
 bitwise_left_shift = binary(
     "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.",
     "gt.bitwise_left_shift(gt.array([1, 3]), 2) => Array([ 4, 12], dtype=int64)",
-    check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
-    reference=numpy.left_shift,
+    reference=numpy.left_shift, **_SHIFT,
 )  # fmt: skip
 bitwise_right_shift = binary(
     "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
     "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
-    check=_check_shift, nondiff=_TRUTH, samples=binary_integers(low2=0, high2=5), errors=floats_refused(),
-    unsigned=wide_unsigned.shifted_right, reference=numpy.right_shift,
+    unsigned=wide_unsigned.shifted_right, reference=numpy.right_shift, **_SHIFT,
 )  # fmt: skip
 bitwise_invert = unary(
     "bitwise_not", torch.bitwise_not, "Return ~x.",
@@ -179,7 +171,6 @@ _where = define(
     elementwise=True,
     keeps=slice(1, None),  # a choice is as weak as what it chooses from
     linear=(1, 2),
-    check=broadcasts,
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
     samples=_where_samples,
     reference=numpy.where,

@@ -13,7 +13,7 @@ import torch
 
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.aval import Aval, aval, broadcast
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, Op, Params, define
@@ -374,10 +374,8 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     try:
         return numpy.broadcast_shapes(*sizes)
     except ValueError:
-        got = " and ".join(map(str, sizes))
-        raise ShapeError(
-            message("broadcast_shapes", "shapes that broadcast", got, "Sizes must be equal or 1.")
-        ) from None
+        fix = "Sizes must be equal or 1."
+        raise ShapeError(message("broadcast_shapes", "shapes that broadcast", sizes, fix)) from None
 
 
 def broadcast_arrays(*arrays: Any) -> list[Array]:
@@ -388,13 +386,7 @@ def broadcast_arrays(*arrays: Any) -> list[Array]:
     [(2, 3), (2, 3)]
     """
     lifted = [lift("broadcast_arrays", x) for x in arrays]
-    try:
-        shape = numpy.broadcast_shapes(*[x.shape for x in lifted])
-    except ValueError:
-        got = " and ".join(repr(x.aval) for x in lifted)
-        raise ShapeError(
-            message("broadcast_arrays", "shapes that broadcast", got, "Sizes must be equal or 1.")
-        ) from None
+    shape = broadcast("broadcast_arrays", [x.aval for x in lifted])
     return [broadcast_to(x, shape) for x in lifted]
 
 
@@ -419,8 +411,9 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     if indexing not in ("xy", "ij"):
         raise ArgumentError(message("meshgrid", '"xy" or "ij" as indexing', repr(indexing), "Pass one of them."))
     if any(x.ndim > 1 for x in arrays):
-        got = " and ".join(repr(x.aval) for x in arrays)
-        raise ShapeError(message("meshgrid", "arrays of at most one dimension", got, "Use gt.ravel."))
+        raise ShapeError(
+            message("meshgrid", "arrays of at most one dimension", [x.aval for x in arrays], "Use gt.ravel.")
+        )
     order = list(range(len(arrays)))
     if indexing == "xy" and len(arrays) > 1:
         order[:2] = 1, 0

@@ -8,13 +8,13 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.op import define
 from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted, unchanged
-from gtrace.core.ops.checks import as_flag, same_kind
+from gtrace.core.ops.checks import as_flag, no_booleans, same_kind
 from gtrace.core.ops.elementwise import minimum, subtract
 from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.logic import not_equal, where
@@ -143,16 +143,10 @@ def _search_impl(a: torch.Tensor, v: torch.Tensor, side: str) -> torch.Tensor:
     return torch.searchsorted(a.contiguous(), v.contiguous(), side=side)
 
 
-def _check_search(op: str, avals: tuple[Aval, ...], side: str) -> None:
-    if any(a.dtype is torch.bool for a in avals):
-        got = " and ".join(map(repr, avals))
-        raise DtypeError(message("searchsorted", "numbers, not booleans", got, "Use x.astype(gt.int64)."))
-
-
 _searchsorted = define(
     "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, one_device=True, nondiff=_PLACE,
     factors=searched, batch=unchanged,
-    check=_check_search, shape=lambda avals, side: _indices(avals[1]),
+    check=no_booleans, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]
     + [Sample((numpy.array([1, 2, 2, 3]), numpy.array([2, 0, 9]))), Sample((numpy.array([1, 2, 2, 3]), 2))],

@@ -15,12 +15,11 @@ import torch
 from gtrace.core.backends.inductor.pointwise import POINTWISE
 from gtrace.core.backends.interpreter.tuned import COUNTER_CHUNK, FEW_COUNTERS
 from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise, integer_function
-from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import Aval
+from gtrace.core.base.errors import DtypeError
 from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import define
-from gtrace.core.ops.checks import broadcasts
+from gtrace.core.ops.checks import refusing
 from gtrace.core.ops.samples import rng
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
@@ -149,13 +148,6 @@ def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor
     return _torch_op(k0, k1, x0, x1, word)
 
 
-def _check(op: str, avals: tuple[Aval, ...], word: int) -> None:
-    if any(a.dtype is not torch.int64 for a in avals):
-        got = ", ".join(map(repr, avals))
-        raise DtypeError(message("threefry2x32", "words as int64", got, "Make keys with gt.random.key."))
-    broadcasts(op, avals)
-
-
 def _samples() -> list[Sample]:
     k0, k1 = rng(0).integers(0, 1 << 32, 2), rng(1).integers(0, 1 << 32, 2)
     counter = numpy.arange(6).reshape(3, 2)
@@ -183,7 +175,8 @@ def _reference(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> numpy.ndarray:
 
 
 _op = define(
-    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, cipher=True, check=_check,
+    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, cipher=True,
+    check=refusing(lambda a: a.dtype is not torch.int64, "words as int64", "Make keys with gt.random.key."),
     nondiff="random bits: a cipher has no derivative", samples=_samples,
     errors=lambda: [BadSample((numpy.ones(2), 1, 0, 0), {"word": 0}, DtypeError, r"int64")],
     reference=_reference, user=lambda k0, k1, x0, x1, word: threefry2x32(k0, k1, x0, x1, word),

@@ -41,9 +41,8 @@ def find_meshes(graph: Graph) -> tuple[Mesh, ...]:
         found = {sharding.mesh: None for value, sharding in placed.items() if value in used}
     found.update(dict.fromkeys(_placements(graph)))
     if len({frozenset(mesh.ranks) for mesh in found}) < len(found):
-        got = " and ".join(map(repr, found))
         fix = "Lay everything that is computed together out over one mesh, with gt.device_put(x, sharding)."
-        raise ShardingError(message("sharding", "arrays of one mesh, or of meshes of other processes", got, fix))
+        raise ShardingError(message("sharding", "arrays of one mesh, or of meshes of other processes", found, fix))
     return tuple(found)
 
 

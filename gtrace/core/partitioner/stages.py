@@ -109,8 +109,7 @@ class _Stages:
         asked = named_meshes(node)
         if len(asked) > 1:
             fix = "Put the stages of a pipeline outside of the loop or branch."
-            got = " and ".join(map(repr, asked))
-            raise ShardingError(message(node.op.name, "one mesh in the body of a loop or branch", got, fix))
+            raise ShardingError(message(node.op.name, "one mesh in the body of a loop or branch", asked, fix))
         if asked:
             return asked[0]
         meshes = dict.fromkeys(mesh for v in node.values() if (mesh := self.home[v]) is not None)
