@@ -37,7 +37,7 @@ from measuring.results import BenchmarkError, Figure, Run, load, parser, report,
 
 import gtrace as gt
 from gtrace import tree
-from gtrace.core.base.mechanisms import MECHANISMS, Mechanism
+from gtrace.core.base.mechanisms import MECHANISMS
 from gtrace.core.runtime.worker.client import worker
 
 FOLDER = Path(__file__).resolve().parent
@@ -50,6 +50,57 @@ TOGETHER = 12
 """Processes that take turns at a time."""
 NOISE = "noise"
 """The side of a second process with everything on."""
+PLACES = {
+    "frozen_imports": "core/base/garbage",
+    "kept_memory": "core/base/allocator",
+    "templates": "core/trace/replayable optim/replayed:ReplayedUpdate",
+    "lazy_outputs": "core/runtime/lazy_outputs core/passes/recomputable_outputs core/trace/recomputing_trace",
+    "lifted_scalars": "core/runtime/lifted_scalars",
+    "deferred_updates": "core/passes/deferred_updates core/trace/completion",
+    "donation": "core/trace/donation core/ir/aliasing",
+    "draws_apart": "core/passes/draws",
+    "repeated_parts": "core/passes/repeats",
+    "open_sizes": "core/backends/symbolic core/backends/guards",
+    "native_programs": "core/backends/native/*",
+    "native_loops": "core/backends/native/loops core/backends/native/operator core/backends/native/functions",
+    "inductor": "core/backends/inductor/driver core/backends/fx"
+    " core/backends/inductor/failures core/backends/inductor/folders",
+    "store": "core/runtime/cache/*",
+    "fold": "core/ir/simplify:fold,_evaluate,_with_scalars",
+    "join_parts": "core/ir/simplify:_Parts,_part,join_parts,_joined",
+    "order_operands": "core/ir/simplify:order_operands",
+    "cse": "core/ir/simplify:cse,_operand_order",
+    "merge_batches": "core/ir/simplify:merge_batches,_with_shared,_sums_batches",
+    "move_transposes": "core/ir/simplify:move_transposes",
+    "merge_calls": "core/passes/subgraph_calls:merge_calls",
+    "narrow_calls": "core/passes/subgraph_calls:narrow_calls",
+    "einsum_matmul": "core/passes/contractions:multiply_matrices",
+    "norm_fusion": "core/passes/norms core/passes/rowwise core/passes/norm_operators",
+    "attention_fusion": "core/passes/attention core/passes/masks core/passes/contractions",
+    "adam_update": "core/passes/optimizer_updates",
+    "memory_reuse": "core/backends/interpreter/call_plan:reusable",
+    "direct_calls": "core/backends/interpreter/interpreter:direct_impl",
+    "row_indexing": "core/backends/interpreter/row_indexing",
+    "batched_matmul": "core/backends/interpreter/matmul:batched_matmul,_stacked",
+    "matmul_library": "core/backends/interpreter/matmul",
+    "channels_last": "core/passes/channels_last",
+    "lstm_kernel": "core/backends/interpreter/lstm interop/lstm",
+    "small_matmuls": "core/backends/inductor/matmul core/backends/native/product.h",
+    "row_kernels": "core/backends/inductor/row_kernels core/backends/native/rows.h",
+    "pooling_kernel": "core/backends/inductor/pooling core/backends/native/pooling.h",
+    "shared_bodies": "core/backends/inductor/loop_bodies",
+    "short_build": "core/backends/inductor/launcher",
+    "long_sums": "core/backends/interpreter/matmul:has_long_sums,matmul_in_blocks",
+    "accurate_functions": "core/backends/inductor/accuracy",
+    "small_integers": "core/backends/inductor/exactness:_widen",
+    "short_floats": "core/backends/inductor/exactness:_round,in_single_precision,_single",
+    "held_values": "core/backends/inductor/exactness:_hold",
+    "ceil_mode_pooling": "core/backends/inductor/mended:_pooling",
+    "reduction_tiling": "core/backends/inductor/mended:_along_one_axis",
+    "extreme_places": "core/backends/inductor/mended:_with_places",
+    "nearest_by_scales": "core/backends/inductor/refused:_is_nearest_by_scales",
+}
+"""The modules of each mechanism, or functions of a module after a colon."""
 
 
 @attrs.frozen
@@ -193,10 +244,10 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
     return figures, []
 
 
-def lines_of(mechanism: Mechanism) -> int:
+def lines_of(name: str) -> int:
     """Return the lines of code of a mechanism."""
     count = 0
-    for place in mechanism.where.split():
+    for place in PLACES[name].split():
         module, _, functions = place.partition(":")
         for path in sorted(PACKAGE.glob(module if module.endswith(".h") else f"{module}.py")):
             text = path.read_text(encoding="utf-8")
@@ -219,12 +270,12 @@ def page(runs: Sequence[Run]) -> Iterator[str]:
         for one in MECHANISMS.values():
             found = [figure for figure in run.figures if figure.side == one.name]
             if not found:
-                yield f"| `{one.name}` | {lines_of(one)} | 0 | | | | {processor} |"
+                yield f"| `{one.name}` | {lines_of(one.name)} | 0 | | | | {processor} |"
                 continue
             best = max(found, key=lambda figure: figure.median)
             mean = math.exp(sum(math.log(figure.median) for figure in found) / len(noise))
             yield (
-                f"| `{one.name}` | {lines_of(one)} | {len(found)} | {best.workload} |"
+                f"| `{one.name}` | {lines_of(one.name)} | {len(found)} | {best.workload} |"
                 f" {best.median:.2f} (noise {noise[best.workload]:.2f}) | {mean:.3f} | {processor} |"
             )
 

@@ -30,14 +30,12 @@ class Mechanism:
         name: what GT_DISABLE calls it.
         group: its group in the table of the documentation.
         what: a phrase for what it does.
-        where: its modules, or functions of a module after a colon.
         on: whether this process uses it.
     """
 
     name: str
     group: str
     what: str
-    where: str
     on: bool = True
     _noted: bool = attrs.field(default=False, init=False)
 
@@ -62,219 +60,86 @@ MECHANISMS: dict[str, Mechanism] = {}
 """All mechanisms by name, in the order in which a program meets them."""
 
 
-def _mechanism(name: str, group: str, what: str, where: str) -> Mechanism:
-    made = MECHANISMS[name] = Mechanism(name, group, what, where)
+def _mechanism(name: str, group: str, what: str) -> Mechanism:
+    made = MECHANISMS[name] = Mechanism(name, group, what)
     return made
 
 
 # changes to the whole process; see docs/process.md
 _PROCESS = "Process"
-FROZEN_IMPORTS = _mechanism(
-    "frozen_imports", _PROCESS, "what was imported is left out of garbage collections",
-    "core/base/garbage",
-)  # fmt: skip
-KEPT_MEMORY = _mechanism(
-    "kept_memory", _PROCESS, "freed memory is kept for the next call, up to 1 GiB",
-    "core/base/allocator",
-)  # fmt: skip
+FROZEN_IMPORTS = _mechanism("frozen_imports", _PROCESS, "what was imported is left out of garbage collections")
+KEPT_MEMORY = _mechanism("kept_memory", _PROCESS, "freed memory is kept for the next call, up to 1 GiB")
 
 # forms of a program
 _FORM = "Forms"
-TEMPLATES = _mechanism(
-    "templates", _FORM, "library functions that were recorded once are recorded again in one go",
-    "core/trace/replayable optim/replayed:ReplayedUpdate",
-)  # fmt: skip
-LAZY_OUTPUTS = _mechanism(
-    "lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks",
-    "core/runtime/lazy_outputs core/passes/recomputable_outputs core/trace/recomputing_trace",
-)  # fmt: skip
-LIFTED_SCALARS = _mechanism(
-    "lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants",
-    "core/runtime/lifted_scalars",
-)  # fmt: skip
-DEFERRED_UPDATES = _mechanism(
-    "deferred_updates", _FORM, "updates of parameters are made in place after the program",
-    "core/passes/deferred_updates core/trace/completion",
-)  # fmt: skip
-DONATION = _mechanism(
-    "donation", _FORM, "programs write over inputs that nobody needs any more",
-    "core/trace/donation core/ir/aliasing",
-)  # fmt: skip
-DRAWS_APART = _mechanism(
-    "draws_apart", _FORM, "random samples are programs of their own",
-    "core/passes/draws",
-)  # fmt: skip
-REPEATED_PARTS = _mechanism(
-    "repeated_parts", _FORM, "repeated structure, such as layers, is cut into equal programs",
-    "core/passes/repeats",
-)  # fmt: skip
-OPEN_SIZES = _mechanism(
-    "open_sizes", _FORM, "one compiled program serves many sizes",
-    "core/backends/symbolic core/backends/guards",
-)  # fmt: skip
-NATIVE_PROGRAMS = _mechanism(
-    "native_programs", _FORM, "short programs are one C++ function",
-    "core/backends/native/*",
-)  # fmt: skip
-NATIVE_LOOPS = _mechanism(
-    "native_loops", _FORM, "loops with short steps are one C++ function",
-    "core/backends/native/loops core/backends/native/operator core/backends/native/functions",
-)  # fmt: skip
-INDUCTOR = _mechanism(
-    "inductor", _FORM, "longer programs are compiled by Inductor",
-    "core/backends/inductor/driver core/backends/fx core/backends/inductor/failures core/backends/inductor/folders",
-)  # fmt: skip
-STORE = _mechanism(
-    "store", _FORM, "compiled programs of earlier processes are loaded",
-    "core/runtime/cache/*",
-)  # fmt: skip
+TEMPLATES = _mechanism("templates", _FORM, "library functions that were recorded once are recorded again in one go")
+LAZY_OUTPUTS = _mechanism("lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks")
+LIFTED_SCALARS = _mechanism("lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants")
+DEFERRED_UPDATES = _mechanism("deferred_updates", _FORM, "updates of parameters are made in place after the program")
+DONATION = _mechanism("donation", _FORM, "programs write over inputs that nobody needs any more")
+DRAWS_APART = _mechanism("draws_apart", _FORM, "random samples are programs of their own")
+REPEATED_PARTS = _mechanism("repeated_parts", _FORM, "repeated structure, such as layers, is cut into equal programs")
+OPEN_SIZES = _mechanism("open_sizes", _FORM, "one compiled program serves many sizes")
+NATIVE_PROGRAMS = _mechanism("native_programs", _FORM, "short programs are one C++ function")
+NATIVE_LOOPS = _mechanism("native_loops", _FORM, "loops with short steps are one C++ function")
+INDUCTOR = _mechanism("inductor", _FORM, "longer programs are compiled by Inductor")
+STORE = _mechanism("store", _FORM, "compiled programs of earlier processes are loaded")
 
 # passes over every program
 _PASS = "Passes"
-FOLD = _mechanism(
-    "fold", _PASS, "uniform arrays and numbers are computed when a program is prepared",
-    "core/ir/simplify:fold,_evaluate,_with_scalars",
-)  # fmt: skip
-JOIN_PARTS = _mechanism(
-    "join_parts", _PASS, "a sum of arrays that are zero but for a part is one concatenation",
-    "core/ir/simplify:_Parts,_part,join_parts,_joined",
-)  # fmt: skip
-ORDER_OPERANDS = _mechanism(
-    "order_operands", _PASS, "operands of commutative operations are sorted",
-    "core/ir/simplify:order_operands",
-)  # fmt: skip
-CSE = _mechanism(
-    "cse", _PASS, "equal operations are computed once",
-    "core/ir/simplify:cse,_operand_order",
-)  # fmt: skip
-MERGE_BATCHES = _mechanism(
-    "merge_batches", _PASS, "matmuls that share a matrix, or are summed, are one matmul",
-    "core/ir/simplify:merge_batches,_with_shared,_sums_batches",
-)  # fmt: skip
-MOVE_TRANSPOSES = _mechanism(
-    "move_transposes", _PASS, "transpositions of matmuls move to their operands",
-    "core/ir/simplify:move_transposes",
-)  # fmt: skip
-MERGE_CALLS = _mechanism(
-    "merge_calls", _PASS, "two loops of which one extends the other are one loop",
-    "core/passes/subgraph_calls:merge_calls",
-)  # fmt: skip
-NARROW_CALLS = _mechanism(
-    "narrow_calls", _PASS, "results of loops and branches that nobody reads are dropped",
-    "core/passes/subgraph_calls:narrow_calls",
-)  # fmt: skip
+FOLD = _mechanism("fold", _PASS, "uniform arrays and numbers are computed when a program is prepared")
+JOIN_PARTS = _mechanism("join_parts", _PASS, "a sum of arrays that are zero but for a part is one concatenation")
+ORDER_OPERANDS = _mechanism("order_operands", _PASS, "operands of commutative operations are sorted")
+CSE = _mechanism("cse", _PASS, "equal operations are computed once")
+MERGE_BATCHES = _mechanism("merge_batches", _PASS, "matmuls that share a matrix, or are summed, are one matmul")
+MOVE_TRANSPOSES = _mechanism("move_transposes", _PASS, "transpositions of matmuls move to their operands")
+MERGE_CALLS = _mechanism("merge_calls", _PASS, "two loops of which one extends the other are one loop")
+NARROW_CALLS = _mechanism("narrow_calls", _PASS, "results of loops and branches that nobody reads are dropped")
 
 # fusions before a program is cut
 _FUSION = "Fusions"
-EINSUM_MATMUL = _mechanism(
-    "einsum_matmul", _FUSION, "an einsum of two matrices is a matmul",
-    "core/passes/contractions:multiply_matrices",
-)  # fmt: skip
-NORM_FUSION = _mechanism(
-    "norm_fusion", _FUSION, "layer, batch and group norms and their gradients are torch's kernels",
-    "core/passes/norms core/passes/rowwise core/passes/norm_operators",
-)  # fmt: skip
-ATTENTION_FUSION = _mechanism(
-    "attention_fusion", _FUSION, "attention and its gradient are torch's kernels",
-    "core/passes/attention core/passes/masks core/passes/contractions",
-)  # fmt: skip
+EINSUM_MATMUL = _mechanism("einsum_matmul", _FUSION, "an einsum of two matrices is a matmul")
+NORM_FUSION = _mechanism("norm_fusion", _FUSION, "layer, batch and group norms and their gradients are torch's kernels")
+ATTENTION_FUSION = _mechanism("attention_fusion", _FUSION, "attention and its gradient are torch's kernels")
 
 # the interpreter
 _INTERPRETER = "Interpreter"
-ADAM_UPDATE = _mechanism(
-    "adam_update", _INTERPRETER, "an update by Adam or AdamW is torch's fused kernel",
-    "core/passes/optimizer_updates",
-)  # fmt: skip
-MEMORY_REUSE = _mechanism(
-    "memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more",
-    "core/backends/interpreter/call_plan:reusable",
-)  # fmt: skip
+ADAM_UPDATE = _mechanism("adam_update", _INTERPRETER, "an update by Adam or AdamW is torch's fused kernel")
+MEMORY_REUSE = _mechanism("memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more")
 DIRECT_CALLS = _mechanism(
-    "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it",
-    "core/backends/interpreter/interpreter:direct_impl",
-)  # fmt: skip
+    "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it"
+)
 ROW_INDEXING = _mechanism(
-    "row_indexing", _INTERPRETER, "rows at integer places are read and added by torch's kernels for rows",
-    "core/backends/interpreter/row_indexing",
-)  # fmt: skip
-BATCHED_MATMUL = _mechanism(
-    "batched_matmul", _INTERPRETER, "matmuls of several batch axes copy no transposed matrix",
-    "core/backends/interpreter/matmul:batched_matmul,_stacked",
-)  # fmt: skip
-MATMUL_LIBRARY = _mechanism(
-    "matmul_library", _INTERPRETER, "oneDNN computes large matmuls where it is faster than MKL",
-    "core/backends/interpreter/matmul",
-)  # fmt: skip
-CHANNELS_LAST = _mechanism(
-    "channels_last", _INTERPRETER, "convolutions of large images have the channels last",
-    "core/passes/channels_last",
-)  # fmt: skip
-LSTM_KERNEL = _mechanism(
-    "lstm_kernel", _INTERPRETER, "a layer of torch.nn.LSTM is oneDNN's",
-    "core/backends/interpreter/lstm interop/lstm",
-)  # fmt: skip
+    "row_indexing", _INTERPRETER, "rows at integer places are read and added by torch's kernels for rows"
+)
+BATCHED_MATMUL = _mechanism("batched_matmul", _INTERPRETER, "matmuls of several batch axes copy no transposed matrix")
+MATMUL_LIBRARY = _mechanism("matmul_library", _INTERPRETER, "oneDNN computes large matmuls where it is faster than MKL")
+CHANNELS_LAST = _mechanism("channels_last", _INTERPRETER, "convolutions of large images have the channels last")
+LSTM_KERNEL = _mechanism("lstm_kernel", _INTERPRETER, "a layer of torch.nn.LSTM is oneDNN's")
 
 # Inductor
 _INDUCTOR = "Inductor"
-SMALL_MATMULS = _mechanism(
-    "small_matmuls", _INDUCTOR, "small matmuls of known sizes are C++ of ours",
-    "core/backends/inductor/matmul core/backends/native/product.h",
-)  # fmt: skip
+SMALL_MATMULS = _mechanism("small_matmuls", _INDUCTOR, "small matmuls of known sizes are C++ of ours")
 ROW_KERNELS = _mechanism(
-    "row_kernels", _INDUCTOR, "rows at integer places, and reductions of a matrix, are C++ of ours",
-    "core/backends/inductor/row_kernels core/backends/native/rows.h",
-)  # fmt: skip
-POOLING_KERNEL = _mechanism(
-    "pooling_kernel", _INDUCTOR, "the gradient of max pooling is C++ of ours",
-    "core/backends/inductor/pooling core/backends/native/pooling.h",
-)  # fmt: skip
-SHARED_BODIES = _mechanism(
-    "shared_bodies", _INDUCTOR, "repeated expressions of a kernel are removed early",
-    "core/backends/inductor/loop_bodies",
-)  # fmt: skip
-SHORT_BUILD = _mechanism(
-    "short_build", _INDUCTOR, "a library is built without AOTInductor's model",
-    "core/backends/inductor/launcher",
-)  # fmt: skip
+    "row_kernels", _INDUCTOR, "rows at integer places, and reductions of a matrix, are C++ of ours"
+)
+POOLING_KERNEL = _mechanism("pooling_kernel", _INDUCTOR, "the gradient of max pooling is C++ of ours")
+SHARED_BODIES = _mechanism("shared_bodies", _INDUCTOR, "repeated expressions of a kernel are removed early")
+SHORT_BUILD = _mechanism("short_build", _INDUCTOR, "a library is built without AOTInductor's model")
 
 # mended faults of libraries
 _MENDED = "Mended faults"
-LONG_SUMS = _mechanism(
-    "long_sums", _MENDED, "a matmul with few, long sums is computed in blocks",
-    "core/backends/interpreter/matmul:has_long_sums,matmul_in_blocks",
-)  # fmt: skip
+LONG_SUMS = _mechanism("long_sums", _MENDED, "a matmul with few, long sums is computed in blocks")
 ACCURATE_FUNCTIONS = _mechanism(
-    "accurate_functions", _MENDED, "functions that Inductor computes badly are made of others",
-    "core/backends/inductor/accuracy",
-)  # fmt: skip
-SMALL_INTEGERS = _mechanism(
-    "small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap",
-    "core/backends/inductor/exactness:_widen",
-)  # fmt: skip
-SHORT_FLOATS = _mechanism(
-    "short_floats", _MENDED, "numbers and results of 16 bits are rounded where torch rounds them",
-    "core/backends/inductor/exactness:_round,in_single_precision,_single",
-)  # fmt: skip
-HELD_VALUES = _mechanism(
-    "held_values", _MENDED, "a value that is compared is computed once",
-    "core/backends/inductor/exactness:_hold",
-)  # fmt: skip
-CEIL_MODE_POOLING = _mechanism(
-    "ceil_mode_pooling", _MENDED, "average pooling of windows that overhang is torch's",
-    "core/backends/inductor/mended:_pooling",
-)  # fmt: skip
-REDUCTION_TILING = _mechanism(
-    "reduction_tiling", _MENDED, "reductions are vectorized along one axis",
-    "core/backends/inductor/mended:_along_one_axis",
-)  # fmt: skip
-EXTREME_PLACES = _mechanism(
-    "extreme_places", _MENDED, "places of extremes count along the reduced axes",
-    "core/backends/inductor/mended:_with_places",
-)  # fmt: skip
-NEAREST_BY_SCALES = _mechanism(
-    "nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted",
-    "core/backends/inductor/refused:_is_nearest_by_scales",
-)  # fmt: skip
+    "accurate_functions", _MENDED, "functions that Inductor computes badly are made of others"
+)
+SMALL_INTEGERS = _mechanism("small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap")
+SHORT_FLOATS = _mechanism("short_floats", _MENDED, "numbers and results of 16 bits are rounded where torch rounds them")
+HELD_VALUES = _mechanism("held_values", _MENDED, "a value that is compared is computed once")
+CEIL_MODE_POOLING = _mechanism("ceil_mode_pooling", _MENDED, "average pooling of windows that overhang is torch's")
+REDUCTION_TILING = _mechanism("reduction_tiling", _MENDED, "reductions are vectorized along one axis")
+EXTREME_PLACES = _mechanism("extreme_places", _MENDED, "places of extremes count along the reduced axes")
+NEAREST_BY_SCALES = _mechanism("nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted")
 
 
 def _switch_off(text: str, known: Iterable[str]) -> None:
