@@ -257,7 +257,7 @@ def test_two_files_use_private_names_of_torch():
 RULES = {
     "core.ir.simplify", "core.partitioner.bodies", "core.transform.control.code_motion",
     *(f"core.passes.{name}" for name in ("attention", "channels_last", "contractions",
-                                         "norm_operators", "norms", "optimizer_updates", "rowwise")),
+                                         "norm_operators", "norms", "rowwise")),
 }  # fmt: skip
 """What matches patterns of operations."""
 

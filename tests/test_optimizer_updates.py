@@ -1,4 +1,4 @@
-"""Updates by Adam that the interpreter finds in programs, and runs as torch's fused kernel."""
+"""Updates by Adam and AdamW, written in many ways: their numbers are NumPy's and torch's."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from gtrace.testing import assert_close
 RNG = np.random.default_rng(0)
 
 
-def ran_fused(function, *args):
-    """Return the results of a call as NumPy's, and how many updates ran as one operation."""
-    with gt.config(auto_compile=False), torch.autograd.profiler.profile() as profile:
-        results = [np.asarray(x) for x in gt.tree.leaves(function(*args))]
-    return results, sum(event.name.startswith("gtrace adam") for event in profile.function_events)
+def interpreted(function, *args):
+    """Return the results of an interpreted call as NumPy's."""
+    with gt.config(auto_compile=False):
+        return [np.asarray(x) for x in gt.tree.leaves(function(*args))]
 
 
 def quotients(np, p, m, v, g, t):
@@ -154,12 +153,11 @@ def operands(shape, dtype=np.float64):
 
 
 @pytest.mark.parametrize("form", [*FORMS, *OTHERS])
-def test_formulas_give_what_numpy_gives_and_updates_are_one_operation(form):
+def test_formulas_give_what_numpy_gives(form):
     args = operands((3, 4))
-    got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(3.0, gt.float64))
+    got = interpreted(functools.partial(form, gt), *map(gt.array, args), gt.array(3.0, gt.float64))
     for x, y in zip(got, form(np, *args, 3.0), strict=True):
         assert_close(x, y)
-    assert count == (form in FORMS)
 
 
 @given(
@@ -182,8 +180,7 @@ def test_any_layout_of_the_operands(form, shape, dtype, data):
     args = [x.numpy() for x in tensors]
     before = [x.copy() for x in args]
     arrays = [gt.from_torch(x) for x in tensors]
-    got, count = ran_fused(functools.partial(form, gt), *arrays, gt.array(2.0, dtype))
-    assert count == 1
+    got = interpreted(functools.partial(form, gt), *arrays, gt.array(2.0, dtype))
     for x, y in zip(got, form(np, *args, dtype(2.0)), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-4 if dtype is np.float32 else 1e-12, atol=1e-6)
     assert all((x == y).all() for x, y in zip(args, before, strict=True))
@@ -194,8 +191,7 @@ def test_any_layout_of_the_operands(form, shape, dtype, data):
 def test_numbers_of_steps_that_make_no_sense_give_what_the_formula_gives(t):
     args = operands((3, 4))
     for form in (quotients, products):
-        got, count = ran_fused(functools.partial(form, gt), *map(gt.array, args), gt.array(t, gt.float64))
-        assert count == 1
+        got = interpreted(functools.partial(form, gt), *map(gt.array, args), gt.array(t, gt.float64))
         for x, y in zip(got, form(np, *args, np.float64(t)), strict=True):
             assert_close(x, y)
 
@@ -239,32 +235,14 @@ def test_training_by_gt_optim_equals_torch():
         weights = [gt.array(w) for w in WEIGHTS]
         state = optimizer.init(weights)
         losses = []
-        fused = 0
         for _ in range(20):
-            with gt.config(auto_compile=False), torch.autograd.profiler.profile() as profile:
+            with gt.config(auto_compile=False):
                 weights, state, value = step(weights, state)
                 losses.append(float(value))
-            fused += sum(event.name.startswith("gtrace adam") for event in profile.function_events)
         expected, final = torch_losses(kind, 20, **options)
         assert_close(losses, expected)
         for w, y in zip(weights, final, strict=True):
             assert_close(w, y)
-        assert fused >= 19  # of both parameters; in the first step the moments are constants
-
-
-@pytest.mark.parametrize("form", FORMS[:3])
-def test_updates_are_written_over_what_is_given_away(form):
-    graph = gt.make_graph(functools.partial(form, gt))(*map(gt.array, operands((3, 4))), gt.array(3.0, gt.float64))
-    tensors = [*map(torch.from_numpy, operands((3, 4))), torch.tensor(3.0, dtype=torch.float64)]
-    expected = interpreter(graph)(tensors)
-    for donated in ([0, 1, 2], [1, 2], [0]):
-        given = [x.clone() for x in tensors]
-        results = interpreter(graph, donated=donated)(given)
-        for x, y in zip(results, expected, strict=True):
-            assert_close(x, y)
-        written = [any(x.data_ptr() == y.data_ptr() for x in results) for y in given]
-        assert written == [k in donated for k in range(5)]
-        assert all(torch.equal(x, y) for k, (x, y) in enumerate(zip(given, tensors, strict=True)) if k not in donated)
 
 
 def test_two_updates_that_each_take_a_result_of_the_other_stay_as_they_are():
@@ -277,12 +255,6 @@ def test_two_updates_that_each_take_a_result_of_the_other_stay_as_they_are():
     graph = gt.make_graph(both)(*map(gt.from_torch, tensors))
     for x, y in zip(interpreter(graph)(tensors), both(*map(gt.from_torch, tensors)), strict=True):
         assert_close(x, y)
-
-
-def test_a_gradient_with_any_stride_of_an_axis_of_one_element_is_one_input():
-    p, m, v, g = (gt.array(x) for x in operands((1,)))
-    g = gt.from_torch(torch.stack([torch.from_dlpack(g), torch.zeros(1, dtype=torch.float64)], -1)[..., 0])
-    assert ran_fused(functools.partial(quotients, gt), p, m, v, g, gt.array(2.0, gt.float64))[1] == 1
 
 
 @settings(max_examples=25, deadline=None)
@@ -331,8 +303,7 @@ def test_near_misses_give_what_numpy_gives(sign, decay, how, rate, weight, eps, 
     v = np.abs(rng.normal(size=size))
     if special is not None and g.size:
         v[-1, -1], g[-1, -1] = abs(special), special
-        if np.isfinite(special):  # an infinite average becomes NaN in torch's kernel
-            m[-1, -1] = special
+        m[-1, -1] = special
     with gt.config(auto_compile=False):
         results = step(gt, *map(gt.array, (p, m, v, g)), gt.array(0.3, gt.float64))
         got = [np.asarray(x) for x in gt.eval(results)]

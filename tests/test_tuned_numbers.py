@@ -24,7 +24,6 @@ EXACT = {
     "passes/attention": {"MOST_STEPS", "PRECISION"},
     "passes/canonical": {"_MASK", "_ROUNDS", "_MAX_MARKS", "_MAX_WORK"},
     "passes/masks": {"HIDDEN", "LEVEL", "REPLACED"},
-    "passes/optimizer_updates": {"ROUNDING", "LEAST_KEPT"},
     "passes/repeats": {"_AVOIDED"},
     "passes/rowwise": {"SPREADS", "MEANS", "TOLERANCE", "SAMPLE"},
     "passes/split": {"NEVER"},

@@ -20,7 +20,6 @@ from gtrace.core.backends.native.library import RefusedError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.ir.aval import layout
 from gtrace.core.ir.graph import Graph, Node
-from gtrace.core.passes.deferred_updates import settled
 
 Results = Mapping[CompileRequest, Compiled]
 """The compiled code of each request."""
@@ -77,16 +76,14 @@ class CallSequence:
         """
         env: dict[int, torch.Tensor] = dict(zip(self.inputs, tensors, strict=True))
         ready = set(self.inputs)
-        deferred = None
         if isinstance(tensors, Owned):
-            deferred = tensors.deferred
             tensors.clear()
         for step, dead in watched(zip(self.steps, self.dead, strict=True)):
             for value in step.ins:
                 if value not in ready:
-                    env[value] = self._laid_out(value, settled(env[value]))
+                    env[value] = self._laid_out(value, env[value])
                     ready.add(value)
-            taken = Owned([env[value] for value in step.ins], deferred)
+            taken = Owned([env[value] for value in step.ins])
             for value in dead:
                 env.pop(value, None)
             results = step.run(taken)

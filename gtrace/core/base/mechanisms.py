@@ -1,6 +1,6 @@
 """Named rewrites, kernels, forms of a program and mended faults, which can be switched off.
 
-``GT_DISABLE=norm_fusion,adam_update`` switches off two, in this process and in its worker; ``all`` switches off all.
+``GT_DISABLE=norm_fusion,memory_reuse`` switches off two, in this process and in its worker; ``all`` switches off all.
 Switching one off costs speed. For a mended fault it costs digits; those switches are for tests.
 `gtrace bisect` finds the mechanism that causes a wrong result.
 
@@ -75,7 +75,6 @@ _FORM = "Forms"
 TEMPLATES = _mechanism("templates", _FORM, "library functions that were recorded once are recorded again in one go")
 LAZY_OUTPUTS = _mechanism("lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks")
 LIFTED_SCALARS = _mechanism("lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants")
-DEFERRED_UPDATES = _mechanism("deferred_updates", _FORM, "updates of parameters are made in place after the program")
 DONATION = _mechanism("donation", _FORM, "programs write over inputs that nobody needs any more")
 DRAWS_APART = _mechanism("draws_apart", _FORM, "random samples are programs of their own")
 REPEATED_PARTS = _mechanism("repeated_parts", _FORM, "repeated structure, such as layers, is cut into equal programs")
@@ -104,7 +103,6 @@ ATTENTION_FUSION = _mechanism("attention_fusion", _FUSION, "attention and its gr
 
 # the interpreter
 _INTERPRETER = "Interpreter"
-ADAM_UPDATE = _mechanism("adam_update", _INTERPRETER, "an update by Adam or AdamW is torch's fused kernel")
 MEMORY_REUSE = _mechanism("memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more")
 DIRECT_CALLS = _mechanism(
     "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it"

@@ -14,14 +14,11 @@ from gtrace.core.base.free_threading import FREE_THREADED
 from gtrace.core.base.torch_modes import without_modes
 
 
-def is_alone(tensors: Sequence[torch.Tensor], k: int, lists: int = 1) -> bool:
-    """Whether only these lists refer to tensor `k`, and nothing else shares its memory.
+def is_alone(tensors: Sequence[torch.Tensor], k: int) -> bool:
+    """Whether only this list refers to tensor `k`, and nothing else shares its memory.
 
     It is not alone if an Array or a recording refers to it. Nor is it if a NumPy array or a tensor shares its memory or
     made it. If torch does not say who shares memory, the answer is no.
-
-    Args:
-        lists: how many lists may refer to it, including this one.
     """
     count = _counter()
     tensor = tensors[k]
@@ -35,7 +32,7 @@ def is_alone(tensors: Sequence[torch.Tensor], k: int, lists: int = 1) -> bool:
     del tensor, storage
     references, of_tensor, of_storage = count(tensors, k)
     least = _least()
-    return references < least[0] + lists and (of_tensor, of_storage) == least[1:]
+    return references <= least[0] and (of_tensor, of_storage) == least[1:]
 
 
 Counter = Callable[[Sequence[torch.Tensor], int], tuple[int, int, int]]

@@ -200,8 +200,6 @@ LINEAR = Internal("torch", "ops.mkldnn._linear_pointwise.default")
 
 # -- updates of parameters
 
-FUSED_ADAM = Internal("torch", "_fused_adam_")
-FUSED_ADAMW = Internal("torch", "_fused_adamw_")
 
 # -- running compiled code
 
@@ -338,7 +336,6 @@ LIMITED_COMPILERS = Feature(
 OPEN_SIZES = Feature(
     ("SHAPE_ENV", "SYMBOLIC_CONTEXT", "DYNAMIC", "CPP_KERNEL", "USE_ACC_HELPER"), "Each size is compiled by itself."
 )
-FUSED_UPDATES = Feature(("FUSED_ADAM", "FUSED_ADAMW"), "Updates by Adam take several calls of torch.")
 PRODUCTS_BY_ONEDNN = Feature(("LINEAR",), "torch's library computes all products of matrices.")
 FORGOTTEN_EVENTS = Feature(("COMPILE_EVENTS",), "torch may warn of overlapping events after an interrupted compile.")
 MODULES_TOLD = Feature(("COMPILING",), "Modules of torch may branch on values, which traced functions cannot.")

@@ -44,14 +44,6 @@ LEAST_DRAWN = 256
 """Elements of a draw from which on it is a program of its own.
 Measured: interpreted, the cipher is 120 calls of NumPy, and as a program one; processor not noted."""
 
-SMALL_PARAMETER = 1 << 16
-"""Elements of a parameter, at most, that is updated together with others in any case.
-Measured: a call of the fused kernel takes 12 us for 20 elements, and 0.16 ms for 313,600; a processor with AVX2."""
-
-LEAST_DEFERRED = 1 << 12
-"""Elements of a parameter from which on its update is deferred.
-Measured: asking who has an array takes 1.4 us, a copy of 64 elements 1.6; processor not noted."""
-
 LEAST_NORM_CHANNELS = 16
 """Channels from which on torch's kernel for batch norms with the channels last is faster than elementary operations.
 Measured: 100,000 rows of 8 channels 3.0 ms and 2.0 written out, of 16 channels 2.3 and 5.2; processor not noted."""

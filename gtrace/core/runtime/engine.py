@@ -27,7 +27,7 @@ from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.events import Canonicalized, Ran, bus
-from gtrace.core.base.mechanisms import DEFERRED_UPDATES, LIFTED_SCALARS, REPEATED_PARTS
+from gtrace.core.base.mechanisms import LIFTED_SCALARS, REPEATED_PARTS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.core.ir.aliasing import given_away
@@ -37,9 +37,7 @@ from gtrace.core.ir.op import Leaf
 from gtrace.core.ir.signature import CompileKey, Signature, sign
 from gtrace.core.partitioner.partition import find_meshes, has_placements
 from gtrace.core.passes.channels_last import predicted_strides
-from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.passes.draws import has_draws
-from gtrace.core.passes.optimizer_updates import has_updates
 from gtrace.core.passes.repeats import cut_repeats
 from gtrace.core.passes.split import components, grouped_components, split_regions
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
@@ -90,24 +88,19 @@ class Engine:
         # by hashes of skeletons
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
-    def recorded(
-        self, trace: RecordedTrace, numbers: Sequence[int], plain: bool, deferred: list[DeferredUpdate] | None
-    ) -> list[Any]:
+    def recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
         """Run a recorded program.
 
         Args:
             numbers: of its outputs.
             plain: whether outputs that follow from others may be left out; the results are then `PartialResults`.
-            deferred: gets the updates that the caller will make, with `DeferredResult` among the results; see `Owned`.
         """
         if quiet():  # `without_modes`, written out, as in `call`
-            return self._recorded(trace, numbers, plain, deferred)
+            return self._recorded(trace, numbers, plain)
         with no_modes():
-            return self._recorded(trace, numbers, plain, deferred)
+            return self._recorded(trace, numbers, plain)
 
-    def _recorded(
-        self, trace: RecordedTrace, numbers: Sequence[int], plain: bool, deferred: list[DeferredUpdate] | None
-    ) -> list[Any]:
+    def _recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
         passes, marks, scalars = registered.passes, trace.marks, tuple(trace.scalars)
         tensors: Sequence[torch.Tensor] = trace.leaves
         # all but the values of the scalars
@@ -118,7 +111,7 @@ class Engine:
             if recording is None and not marks and not passes:
                 found = self.sizes.find(key, scalars, decode)
                 if isinstance(found, Unprepared):
-                    return self.sizes.run(found, tensors, deferred)
+                    return self.sizes.run(found, tensors)
             else:
                 found = decode()
             recording = self._recording(key, recording, New(found, scalars, marks, passes, plain))
@@ -127,7 +120,7 @@ class Engine:
         if recording.scalars.lifted:
             tensors = [*tensors, *recording.scalars.tensors(scalars)]
         route = recording.route
-        results = self._call(route, Owned(tensors, deferred) if recording.updates else tensors)
+        results = self._call(route, tensors)
         if recording.lazy is not None:
             return PartialResults(results, recording.lazy)
         return results if route.avals is None else placed(results, route.avals)
@@ -155,10 +148,7 @@ class Engine:
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, new)
         slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
-        updates = DEFERRED_UPDATES.on and route.avals is None and has_updates(graph)
-        if updates:
-            DEFERRED_UPDATES.used()
-        made = Recording(route, slots, inputs, lazy, updates, len(graph.nodes))
+        made = Recording(route, slots, inputs, lazy, len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 
@@ -387,7 +377,7 @@ class Engine:
         if not route.straight:
             chosen = [tensors[k] for k in route.inputs]
             if isinstance(tensors, Owned):
-                chosen = Owned(chosen, tensors.deferred)
+                chosen = Owned(chosen)
                 tensors.clear()
             tensors = chosen
         results = self.run(program, tensors)
@@ -453,11 +443,7 @@ class Engine:
         measured = instrument is not None or profiler_enabled()
         if measured:
             executable = instrumented(program, executable, instrument)
-        if measured or audited:
-            tensors = list(tensors)  # no update is deferred
         stop = None if trial is None else clock(executable)
-        deferred = tensors.deferred if isinstance(tensors, Owned) else None
-        made = len(deferred or ())
         start = perf_counter()
         try:
             if deterministic:
@@ -470,8 +456,6 @@ class Engine:
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
-        if trial is not None:  # the other form makes the updates
-            seconds += sum([update.settle() for update in (deferred or [])[made:]])
         interpreted = executable.origin == INTERPRETED
         call = Call(seconds, compiled, interpreted, decision.waits, disturbed or trial is not None)
         self.tiering.judging.count(program, call)

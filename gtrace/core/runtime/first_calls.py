@@ -26,7 +26,6 @@ from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.ir.simplify import dce
-from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime.lifted_scalars import Scalars
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PROGRAM
@@ -113,18 +112,15 @@ class NewSizes:
             kept = self._keep(key, scalars, program)
         return kept
 
-    def run(
-        self, kept: Unprepared, tensors: Sequence[torch.Tensor], deferred: list[DeferredUpdate] | None
-    ) -> list[Any]:
+    def run(self, kept: Unprepared, tensors: Sequence[torch.Tensor]) -> list[Any]:
         """Run a program as it was recorded.
 
         Args:
             tensors: its inputs, by slot.
-            deferred: see `Engine.recorded`.
         """
         kept.calls += 1
         self.calls += 1
-        given = Owned([tensors[slot] for slot in kept.slots], deferred)
+        given = Owned([tensors[slot] for slot in kept.slots])
         try:
             return sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
         except REFUSALS as error:

@@ -138,7 +138,6 @@ class Recording:
         slots: of the tensors that are inputs; None: all of them, in order.
         scalars: which scalars are further inputs.
         lazy: the outputs that are not computed; None: all are.
-        updates: whether there may be updates that can be deferred.
         operations: how many were recorded.
     """
 
@@ -146,7 +145,6 @@ class Recording:
     slots: tuple[int, ...] | None
     scalars: ScalarInputs
     lazy: LazyOutputs | None = None
-    updates: bool = False
     operations: int = 0
 
     def fits(self, scalars: Scalars) -> bool:

@@ -18,12 +18,11 @@ from gtrace.core.ir.graph import Graph, subgraphs
 from gtrace.core.ir.op import Leaf, leaf
 from gtrace.core.ir.simplify import dce
 from gtrace.core.partitioner import processes
-from gtrace.core.passes.deferred_updates import DeferredUpdate
 from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.lazy_outputs import PartialResults
 from gtrace.core.runtime.nan_runs import run_checked
 from gtrace.core.runtime.sharded import Placed, placed
 from gtrace.core.trace.array_base import ArrayBase
-from gtrace.core.trace.completion import WRITING, Completion, assign
 from gtrace.core.trace.no_value import concretization, leaked
 from gtrace.core.trace.recomputing_trace import RecomputingTrace
 from gtrace.core.trace.record import Trace, followed, followers, thread
@@ -94,13 +93,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
             return x._buf
     # pending in another thread, or part of a failed program: compute x alone
     program = trace.decode([number])
-    with WRITING:
-        completion = trace.completion
-        inputs = trace.inputs(program) if completion is None else []
-    if completion is not None:  # its inputs may have been overwritten
-        completion.finish()
-        return x._buf if x._buf is not None else materialize(x, cause)
-    tensors = _run(program.graph, program.strides, inputs, cause)
+    tensors = _run(program.graph, program.strides, trace.inputs(program), cause)
     if x._buf is None:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
@@ -237,27 +230,25 @@ def flush(cause: str) -> None:
     trace.closed = True
     if thread.segmentation.watching:
         _follow(cause, len(trace.refs))
-    deferred: list[DeferredUpdate] | None = None
     if (config.process if config.blocks() is None else config.current).debug_nans:
         # already checked when recorded; a rewritten program would name other operations
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
-        plain = trace.tape is None and not trace.marks
-        if plain:
-            deferred = []
-        results = engine.recorded(trace, numbers, plain, deferred)
+        results = engine.recorded(trace, numbers, plain=trace.tape is None and not trace.marks)
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a
-    if deferred:
-        completion = Completion(trace, live, numbers, results, deferred)
-        with WRITING:
-            trace.completion = completion
-        del results, deferred
-        completion.finish()
-        return
-    assign(trace, live, numbers, results, -1 if trace.tape is None else thread.mark)
+    # results that are left out follow from others
+    recomputing = RecomputingTrace(trace, numbers, results) if results.__class__ is PartialResults else None
+    mark = -1 if trace.tape is None else thread.mark  # tells gradients whether they follow these Arrays
+    for x, tensor in zip(live, results, strict=True):
+        if tensor is None:
+            x._trace = recomputing
+            continue
+        x._buf = tensor
+        x._trace = None
+        x._number = mark
 
 
 def _follow(cause: str, pending: int) -> None:

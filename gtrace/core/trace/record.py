@@ -23,7 +23,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
@@ -39,12 +39,6 @@ from gtrace.core.trace.segmentation import SEARCHED, LoopSegmentation
 
 TapeEntry = tuple[Instr, tuple[Any, ...], Any]
 """An instruction, its operands, and the Array of its result."""
-
-
-class Finishes(Protocol):
-    """An object that assigns the values of a trace's Arrays; see `gtrace.core.trace.completion`."""
-
-    def finish(self) -> None: ...
 
 
 class Trace:
@@ -69,7 +63,6 @@ class Trace:
         full: it must run before more is recorded.
         effects: the results of calls made for their effect, and whether their order counts.
         special: instructions with a user-defined derivative rule, by the number of their result.
-        completion: assigns the values of its Arrays once its inputs may be overwritten; None before.
     """
 
     __slots__ = (
@@ -91,7 +84,6 @@ class Trace:
         "special",
         "effects",
         "locations",
-        "completion",
         "__weakref__",
     )
 
@@ -112,7 +104,6 @@ class Trace:
         self.special: dict[int, Instr] = {}
         self.effects: list[tuple[Any, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
-        self.completion: Finishes | None = None
         self.set_limit()
 
     def set_limit(self) -> None:

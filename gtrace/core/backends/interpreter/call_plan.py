@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -12,17 +11,14 @@ from gtrace.core.ir.aliasing import is_fresh
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand
 from gtrace.core.ir.wide_unsigned import is_wide
-from gtrace.core.passes.optimizer_updates import ADAM, overwritable
 
 
-def overwriting(node: Node, call: Callable[..., Any], places: tuple[int, ...]) -> Callable[..., Any]:
-    """Return `call`, the function of a node, such that its results overwrite the operands at `places`, if any."""
-    if node.op is ADAM:
-        return functools.partial(call, over=places)
-    if places == (0,):
+def overwriting(node: Node, call: Callable[..., Any], place: int | None) -> Callable[..., Any]:
+    """Return `call`, the function of a node, such that its result overwrites the operand at `place`, if any."""
+    if place == 0:
         assert node.op.rules.in_place is not None
         return node.op.rules.in_place
-    return (lambda x, y: call(x, y, out=y)) if places == (1,) else call
+    return (lambda x, y: call(x, y, out=y)) if place == 1 else call
 
 
 def in_call_order(nodes: Sequence[Node]) -> list[Node]:
@@ -52,8 +48,8 @@ def in_call_order(nodes: Sequence[Node]) -> list[Node]:
     return list(order.values())
 
 
-def reusable(graph: Graph, order: Sequence[Node], donated: Collection[int] = ()) -> dict[int, tuple[int, ...]]:
-    """Return for each node that may overwrite operands, by its result, the places of these; mostly only one.
+def reusable(graph: Graph, order: Sequence[Node], donated: Collection[int] = ()) -> dict[int, int]:
+    """Return for each node that may overwrite an operand, by its result, the place of this operand.
 
     The operand must be the result of an earlier node, or an input that is given away, with the shape and dtype of this
     node's result. This node must be its last use. No other value may share its memory: it has memory of its own, and so
@@ -85,16 +81,13 @@ def reusable(graph: Graph, order: Sequence[Node], donated: Collection[int] = ())
             and all(map(is_fresh, users[operand]))
         )
 
-    found: dict[int, tuple[int, ...]] = {}
+    found: dict[int, int] = {}
     for node in order:
         a = node.instr.aval
-        if node.op is ADAM:
-            kinds = node.instr.ins
-            found[node.out] = tuple(k for k in overwritable(node) if is_free(node.ins[k], node, kinds[k]))
-        elif node.op.rules.in_place is not None and not is_wide(a):
+        if node.op.rules.in_place is not None and not is_wide(a):
             for place, operand in enumerate(node.ins):
                 if is_free(operand, node, a) and (place == 0 or a.nbytes >= LEAST_REUSED):
-                    found[node.out] = (place,)
+                    found[node.out] = place
                     break
     if found:
         MEMORY_REUSE.used()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import attrs
@@ -17,8 +17,6 @@ from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.base.mechanisms import DIRECT_CALLS
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
 from gtrace.core.ir.wide_unsigned import is_wide
-from gtrace.core.passes.deferred_updates import DeferredUpdate
-from gtrace.core.passes.optimizer_updates import fuse_updates, is_deferrable
 
 Around = Callable[[Node, Callable[..., Any]], Callable[..., Any]]
 """From a node and the function that computes it to the function to call instead."""
@@ -28,18 +26,9 @@ TensorFunction = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
 class Owned(list[torch.Tensor]):
-    """Inputs that the caller gives away: whoever takes them out of the list may free each after its last use.
+    """Inputs that the caller gives away: whoever takes them out of the list may free each after its last use."""
 
-    Attributes:
-        deferred: updates of inputs that the caller will make; the results that they have yet to write are returned as
-            `DeferredResult`. None: there is no such caller.
-    """
-
-    __slots__ = ("deferred",)
-
-    def __init__(self, tensors: Iterable[torch.Tensor], deferred: list[DeferredUpdate] | None = None) -> None:
-        super().__init__(tensors)
-        self.deferred = deferred
+    __slots__ = ()
 
 
 def bound_impl(node: Node) -> Callable[..., Any]:
@@ -79,8 +68,6 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
 class CallPlan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
 
-    The value -1 is the list of deferred updates.
-
     Attributes:
         calls: of each the function, the values it takes, the value it assigns, and those that nothing needs after it.
         constants: the numbers, as 0-d tensors. They stay on the CPU, and torch combines them with any
@@ -97,7 +84,6 @@ class CallPlan:
     @classmethod
     def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> CallPlan:
         """Return the plan of a graph; see `interpreter`."""
-        graph = fuse_updates(graph)
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
         numbers: dict[tuple[str, torch.dtype, torch.device], int] = {}
@@ -121,10 +107,8 @@ class CallPlan:
                     if place == base + len(constants):
                         constants.append(torch.tensor(x.value, dtype=x.aval.dtype, device=device))
                 ins.append(place)
-            if is_deferrable(node):
-                ins.append(-1)
             out = slots[node.out] = len(graph.inputs) + index
-            function = overwriting(node, direct_impl(node), places.get(node.out, ()))
+            function = overwriting(node, direct_impl(node), places.get(node.out))
             if around is not None:
                 function = around(node, function)
             calls.append((function, tuple(ins), out, tuple(dead)))
@@ -161,7 +145,7 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         owned = tensors.__class__ is Owned
-        env = [*tensors, *blank, *constants, tensors.deferred if owned else None]  # type: ignore[attr-defined]
+        env = [*tensors, *blank, *constants]
         if owned:
             tensors.clear()  # type: ignore[attr-defined]
         try:

@@ -9,7 +9,6 @@ import torch
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.ir.aval import contiguous_strides, layout
 from gtrace.core.ir.graph import Graph
-from gtrace.core.passes.deferred_updates import settled
 
 Strides = tuple[int, ...]
 
@@ -124,7 +123,7 @@ def ordering(graph: Graph, strides: Sequence[Strides]) -> Callable[[list[torch.T
     def ordered(results: list[torch.Tensor]) -> list[torch.Tensor]:
         for place, stride, axes in wanted:
             if results[place].stride() != stride:
-                results[place] = in_order(settled(results[place]), axes)
+                results[place] = in_order(results[place], axes)
         return results
 
     return ordered if wanted else None

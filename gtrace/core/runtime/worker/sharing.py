@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -166,24 +166,6 @@ def _set_threads(count: int) -> None:
     setter = thread_setter()
     assert setter is not None
     setter(count)
-
-
-@contextlib.contextmanager
-def beside_worker() -> Iterator[None]:
-    """Use one thread of torch's fewer while the worker has something to do, as calls of programs do.
-
-    Threads that wait for their next part of a torch operation do not sleep. If short operations between these calls
-    used all threads, these would keep the worker from running nearly all the time.
-    """
-    threads = spare_thread() if worker.pending else 0
-    if not threads:
-        yield
-        return
-    try:
-        _set_threads(threads - 1)
-        yield
-    finally:
-        _set_threads(threads)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Updates that write over parameters and moments: nobody who has the old ones sees that, and no interrupt loses any."""
+"""Training loops of interpreted steps: old values stay as they were, and no interrupt loses any."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.core.passes import optimizer_updates as updates
 
 RNG = np.random.default_rng(0)
 SIZES = {"a": (70, 60), "b": (60,), "c": (60, 70), "d": (300, 300)}
-"""Two are updated together, in place; the second is copied, as it is small; the last has a call of its own."""
 WEIGHTS = {name: RNG.normal(size=size).astype(np.float32) for name, size in SIZES.items()}
 X = RNG.normal(size=(6, 70)).astype(np.float32)
 
@@ -70,11 +68,6 @@ def same(got, expected, rounded=False):
         np.testing.assert_allclose(np.asarray(x), y, rtol=1e-5 if rounded else 0, atol=1e-7 if rounded else 0)
 
 
-def places(tree):
-    """Return where the values of arrays lie in memory."""
-    return [np.asarray(x).__array_interface__["data"][0] for x in gt.tree.leaves(tree)]
-
-
 def run(optimizer, steps, between=lambda k, weights, state: None):
     weights, state = start(optimizer)
     for k in range(steps):
@@ -84,18 +77,8 @@ def run(optimizer, steps, between=lambda k, weights, state: None):
     return weights, state
 
 
-ADAM = gt.optim.adam(0.01)
-
-
-def test_parameters_and_moments_stay_where_they_are():
-    seen = []
-
-    def note(k, weights, state):
-        seen.append(places([one[name] for one in (weights, state[0].mu, state[0].nu) for name in "acd"]))
-
-    weights, state = run(ADAM, 5, note)
-    same((weights, state), trained(ADAM, 5))
-    assert seen[1] == seen[2] == seen[3]
+ADAM = gt.optim.adam(0.01, eps=1e-3)
+"""With such an eps the rounding of a small gradient does not decide about a step."""
 
 
 KEPT = {
@@ -210,32 +193,6 @@ def test_a_step_that_fails_changes_nothing():
     same(old, before)
 
 
-def test_an_update_that_fails_in_the_middle_is_an_error_for_whoever_looks(monkeypatch):
-    weights, state = run(ADAM, 2)
-    value, weights, state = step(ADAM, weights, state)
-    calls = []
-
-    def failing(decays):
-        kernel = kernel_of(decays)
-
-        def call(*args, **keywords):
-            calls.append(args)
-            if len(calls) == 2:
-                raise RuntimeError("no more of this")
-            return kernel(*args, **keywords)
-
-        return call
-
-    kernel_of = updates._kernel
-    monkeypatch.setattr(updates, "_kernel", failing)
-    for x in (value, weights["d"], weights["a"], value):
-        with pytest.raises(gt.ExecutionError, match=r"\[update\] expected.*no more of this.*half-made.*checkpoint"):
-            np.asarray(x)
-    assert len(calls) == 2  # no update is made twice
-    monkeypatch.undo()
-    same(run(ADAM, 3), trained(ADAM, 3))
-
-
 def at_line(function, when, names, handler):
     """Run a function, and call another at the n-th event in some files; returns whether it raised."""
     count = 0
@@ -266,7 +223,7 @@ def at_line(function, when, names, handler):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "stride"),
-    [(("completion.py", "deferred.py", "ownership.py"), 1), (("array.py", "engine.py", "interpreter.py"), 7)],
+    [(("force.py",), 1), (("array.py", "engine.py", "interpreter.py"), 7)],
 )
 def test_an_interrupt_at_any_line_of_a_step_loses_nothing(names, stride):
     expected = trained(ADAM, 3)
@@ -287,7 +244,7 @@ def test_an_interrupt_at_any_line_of_a_step_loses_nothing(names, stride):
 def test_code_that_runs_in_the_middle_of_the_end_of_a_step(look):
     """As signal handlers and finalizers do: it looks at a result, or trains something else."""
     expected = trained(ADAM, 3)
-    names = ("completion.py", "deferred.py", "ownership.py", "array.py")
+    names = ("force.py", "array.py")
 
     def handler(weights, seen):
         sys.settrace(None)
@@ -377,8 +334,6 @@ def test_steps_leave_no_cycles():
         del value
         assert held() is None
         weights, state = run(ADAM, 2)
-        before = len([x for x in gc.get_objects() if type(x).__name__ == "Completion"])
-        assert before == 0
     finally:
         gc.enable()
 
