@@ -115,7 +115,7 @@ from gtrace.core.passes.norm_operators import LayerNorm
 honest = LayerNorm.forward
 
 def planted(self, make, given, *others):  # a rewrite that is wrong
-    return honest(self, make, attrs.evolve(given, eps=given.eps + 0.1), *others)
+    return honest(self, make, attrs.evolve(given, eps=given.eps + 100.0), *others)
 
 LayerNorm.forward = planted
 key = gt.random.key(0)
