@@ -123,11 +123,16 @@ params = {"w": gt.random.normal(key, (64, 64)), "s": gt.ones(64), "b": gt.zeros(
 x = gt.random.normal(key, (32, 64))
 optimizer = gt.optim.adam(1e-2)
 state = optimizer.init(params)
+
+def mean_square(p):
+    return ((gt.nn.layer_norm(x @ p["w"], 64, p["s"], p["b"]) @ p["w"]) ** 2).mean()
+
 for _ in range(3):
-    loss, grads = gt.value_and_grad(lambda p: (gt.nn.layer_norm(x @ p["w"], 64, p["s"], p["b"]) ** 2).mean())(params)
+    loss, grads = gt.value_and_grad(mean_square)(params)
     updates, state = optimizer.update(grads, state, params)
     params = gt.optim.apply_updates(params, updates)
-print(f"loss {float(loss):.6f}")
+    last = float(loss)
+print(f"loss {last:.6f}")
 """
 
 
