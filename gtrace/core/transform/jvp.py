@@ -7,16 +7,13 @@ in the cotangent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
-
 from gtrace.core import ops
-from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
-from gtrace.core.base.errors import ArgumentError, message, user_location
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Bundle
-from gtrace.core.ir.graph import Graph, Scalar
+from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import weak_like, with_avals
@@ -26,9 +23,8 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
-from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import Call
-from gtrace.core.transform.tape import Tape, in_one_go, pull, record, run_taped, walk_key
+from gtrace.core.transform.tape import Tape, pull, record, run_taped
 
 __all__ = ["jvp", "linearize"]
 
@@ -160,66 +156,6 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     return (value, moved, aux) if has_aux else (value, moved)
 
 
-@attrs.frozen(eq=False)
-class _LinearParts:
-    """The two programs that `linearize` makes of a tape.
-
-    Attributes:
-        known, linear: the part that does not depend on the tangents, and the part that does.
-        constants: positions of the inputs of `known` on the tape: (entry, operand), with -1 for the entry's result.
-    """
-
-    known: Graph
-    linear: Graph
-    constants: tuple[tuple[int, int], ...]
-
-
-MAX_LINEAR_PARTS = 512
-"""The number of cached tapes."""
-
-_linear: BoundedTable[Hashable, _LinearParts] = BoundedTable(
-    MAX_LINEAR_PARTS, lambda parts: SMALL + PER_OPERATION * (len(parts.known.nodes) + len(parts.linear.nodes))
-)
-
-
-def _linear_parts(call: Call, tape: Tape, outputs: Sequence[Array]) -> tuple[Graph, Graph, Sequence[Array]]:
-    """Return the parts without and with tangents, and the inputs of the former. Equal tapes share both parts."""
-    trace = thread.trace
-    key = None
-    if trace is tape.trace and in_one_go(trace):
-        # the operations of both parts get the line of the call
-        key = walk_key(("linearize", thread.batched_axis, user_location()), tape, trace, outputs, None)
-        parts = None if key is None else _linear.get(key)
-        if parts is not None:
-            entries = tape.entries
-            found = [entries[k][2] if j < 0 else entries[k][1][j] for k, j in parts.constants]
-            return parts.known, parts.linear, found
-    count = len(call.inputs)
-    captured = capture(
-        lambda ts: (push(tape, outputs, ts), None),
-        [x.aval for x in call.inputs],
-        "the linear part of linearize",
-        repeated=True,
-    )
-    memo = captured.memo
-    halves = None if memo is None else memo.get(("linearize", count))
-    if halves is None:
-        halves = partial_eval(captured.graph, captured.graph.inputs[count:])
-        if memo is not None:
-            memo.remember(("linearize", count), halves)
-    known, linear = halves
-    if key is not None:
-        places: dict[int, tuple[int, int]] = {}
-        for k, (_, operands, out) in enumerate(tape.entries):
-            for j, x in enumerate((*operands, out)):
-                places.setdefault(id(x), (k, j if j < len(operands) else -1))
-        at = [places.get(id(x)) for x in captured.constants]
-        # a rule may use its own Array, which the tape lacks
-        if None not in at:
-            _linear.remember(key, _LinearParts(known, linear, tuple([place for place in at if place is not None])))
-    return known, linear, captured.constants
-
-
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
@@ -231,11 +167,20 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     (Array(12., dtype=float32), Array(120., dtype=float32))
     """
     call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
-    known, linear, constants = _linear_parts(call, tape, outputs)
-    residuals, avals = replay(known, constants), [x.aval for x in outputs]
+    inputs, avals = [x.aval for x in call.inputs], [x.aval for x in outputs]
+    what = "the linear part of linearize"
+    captured = capture(lambda ts: (push(tape, outputs, ts), None), inputs, what, repeated=True)
+    memo, key = captured.memo, ("linearize", len(inputs))
+    parts = None if memo is None else memo.get(key)
+    if parts is None:
+        parts = partial_eval(captured.graph, captured.graph.inputs[len(inputs) :])
+        if memo is not None:
+            memo.remember(key, parts)
+    known, linear = parts
+    residuals = replay(known, captured.constants)
 
     def pushforward(*tangents: Any) -> Any:
-        ts = with_avals(call.tangents("linearize", tangents), [x.aval for x in call.inputs])
+        ts = with_avals(call.tangents("linearize", tangents), inputs)
         return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)
