@@ -44,6 +44,16 @@ class Captured:
     memo: BoundedTable[Any, Any] | None = None
     token: bool = False
 
+    def derived(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return `make()`, which follows from the program and `key`, and keep it for equal captures."""
+        if self.memo is None:
+            return make()
+        found = self.memo.get(key)
+        if found is None:
+            found = make()
+            self.memo.remember(key, found)
+        return found
+
 
 MAX_STRETCHES = 512
 """The number of cached recordings."""

@@ -170,13 +170,9 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     inputs, avals = [x.aval for x in call.inputs], [x.aval for x in outputs]
     what = "the linear part of linearize"
     captured = capture(lambda ts: (push(tape, outputs, ts), None), inputs, what, repeated=True)
-    memo, key = captured.memo, ("linearize", len(inputs))
-    parts = None if memo is None else memo.get(key)
-    if parts is None:
-        parts = partial_eval(captured.graph, captured.graph.inputs[len(inputs) :])
-        if memo is not None:
-            memo.remember(key, parts)
-    known, linear = parts
+    known, linear = captured.derived(
+        ("linearize", len(inputs)), lambda: partial_eval(captured.graph, captured.graph.inputs[len(inputs) :])
+    )
     residuals = replay(known, captured.constants)
 
     def pushforward(*tangents: Any) -> Any:

@@ -259,11 +259,9 @@ def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags]
     """
     if captured.memo is None:
         return None
-    key = size, flags
-    known: tuple[tuple[Graph, Flags] | None] | None = captured.memo.get(key)
-    if known is None:
-        known = (_batched_program(captured.graph, size, flags),)
-        captured.memo.remember(key, known)
+    known: tuple[tuple[Graph, Flags] | None] = captured.derived(
+        (size, flags), lambda: (_batched_program(captured.graph, size, flags),)
+    )
     return known[0]
 
 

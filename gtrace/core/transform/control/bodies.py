@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,13 +13,12 @@ from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Subgraph
-from gtrace.core.ir.op import Instr
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops.create import to_device
 from gtrace.core.ops.operands import cast, on_device_op, weak_like
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind, emit_all
+from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import Captured, capture
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.force import materialize
@@ -97,41 +95,6 @@ def with_effects(results: list[Array], *captures: Captured) -> list[Array]:
     return results
 
 
-@attrs.frozen(eq=False)
-class Known:
-    """The earlier instruction of a loop with a captured body.
-
-    Attributes:
-        objects: other objects that it depends on, by identity: equal structures may differ in the order of keys.
-        numbers: its length and similar numbers.
-        chosen: the indices of its operands among the loop's constants and arguments.
-    """
-
-    objects: tuple[Any, ...]
-    numbers: tuple[int, ...]
-    instr: Instr
-    chosen: tuple[int, ...]
-
-    def record(self, operands: Sequence[Array]) -> list[Array]:
-        """Record the loop; return its results."""
-        return emit_all(self.instr, [operands[k] for k in self.chosen])
-
-    def keep(self, body: Captured) -> None:
-        """Store the instruction with a captured body; it replaces the one for another length."""
-        assert body.memo is not None, "a body with rules of the user's is its own each time"
-        body.memo.remember("loop", self)
-
-
-def known_loop(body: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...]) -> Known | None:
-    """Return the earlier loop of this captured body, if its objects and numbers are the same."""
-    if body.memo is None:
-        return None
-    known: Known | None = body.memo.get("loop")
-    if known is None or known.numbers != numbers or not all(map(operator.is_, known.objects, objects)):
-        return None
-    return known
-
-
 def settle(start: Sequence[Array], new: Sequence[Aval]) -> list[Array] | None:
     """Convert numbers in a first state to the dtypes and devices that the loop returns; None if all fit."""
     fitted = []
@@ -164,15 +127,8 @@ class Closure:
         def make() -> Subgraph:
             return subgraph(_closed(captured.graph, len(have), places, avals, constants_first))
 
-        if captured.memo is None:
-            return make()
-        # kept as long as the capture is cached, with everything derived from it
-        key = captured.graph, places, avals, constants_first
-        known: Subgraph | None = captured.memo.get(key)
-        if known is None:
-            known = make()
-            captured.memo.remember(key, known)
-        return known
+        closed: Subgraph = captured.derived((captured.graph, places, avals, constants_first), make)
+        return closed
 
 
 def _closed(

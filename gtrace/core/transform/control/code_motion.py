@@ -8,7 +8,6 @@ the loop, on stacked values. Both use the batching rules, with the steps as the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import attrs
 
@@ -24,8 +23,6 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import replay
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.control.tuned import MAX_HOISTED
-
-T = TypeVar("T")
 
 
 @attrs.frozen
@@ -155,7 +152,7 @@ def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
     return body, Sunk(rest, consts, xs), sum(table[v].nbytes for v in kept)
 
 
-def prune(loop: Loop, operands: Sequence[T]) -> tuple[Loop, Sequence[T]]:
+def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
     """Drop constants and inputs that the body does not use, and their operands."""
 
     def make() -> tuple[Subgraph, int, tuple[int, ...]] | None:

@@ -29,10 +29,8 @@ from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.transform.control.bodies import (
     Closure,
-    Known,
     capture_body,
     check_same,
-    known_loop,
     lift_leaves,
     settle,
     with_effects,
@@ -188,11 +186,6 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         avals = [x.aval for x in start]
         step = capture_body("while_loop", "body_fun", body_fun, one, avals, [a.dtype for a in avals])
     test = capture_body("while_loop", "cond_fun", cond_fun, one, avals)
-    follows = (test.graph, step.graph), ()
-    known = known_loop(step, *follows)
-    if known is not None:
-        results = known.record([*test.constants, *step.constants, *start])
-        return structure.unflatten(with_effects(results, test, step))
     outs = test.graph.out_avals
     if len(outs) != 1 or outs[0].shape or outs[0].dtype is not torch.bool:
         got = ", ".join(repr(a) for a in outs) or "nothing"
@@ -206,11 +199,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
         len(first.constants),
         len(second.constants),
     )
-    operands = [*first.constants, *second.constants, *start]
-    results = bind_all(while_op, operands, params)
-    if step.memo is not None and test.memo is not None:
-        instr = while_op.instr(params, tuple([x.aval for x in operands]))
-        Known(*follows, instr, tuple(range(len(operands)))).keep(step)
+    results = bind_all(while_op, [*first.constants, *second.constants, *start], params)
     return structure.unflatten(with_effects(results, test, step))
 
 

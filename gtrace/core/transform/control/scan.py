@@ -18,19 +18,17 @@ from gtrace.core.ops.shape import as_int, constant
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
-from gtrace.core.trace.capture import Captured, replay
+from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.control.bodies import (
     Closure,
-    Known,
     capture_body,
     check_same,
-    known_loop,
     lift_leaves,
     settle,
     with_effects,
 )
-from gtrace.core.transform.control.code_motion import Loop, divided, finish, hoist, prune, sink
+from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
@@ -323,18 +321,10 @@ def scan(
     steps = _length(inputs, xs, length)
     slices = [aval(x.shape[1:], x.aval.dtype, x.device) for x in inputs]
     structure = tree.structure((init, xs))
-    captured, first = None, None
     for _ in range(3):
         # a Python number as first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
         captured = capture_body("scan", "f", f, structure, avals, weak=[x.aval for x in (*start, *inputs)])
-        if first is None:
-            first = captured
-            follows = (captured.graph, carry_structure, captured.result), (steps, bool(reverse))
-            known = known_loop(captured, *follows)
-            if known is not None:
-                results = known.record([*captured.constants, *start, *inputs])
-                return _packed(captured, results)
         outputs, out_structure = captured.graph.out_avals, captured.result
         pair = tree.children(out_structure)
         if len(pair) != 2 or not tree.is_tuple(out_structure):
@@ -345,7 +335,6 @@ def scan(
         if settled is None:
             break
         start = settled
-    assert captured is not None
     check_same(
         "scan",
         ("init", carry_structure, [x.aval for x in start]),
@@ -371,30 +360,9 @@ def scan(
         results = [*start, *[constant(0, aval((0, *a.shape), a.dtype, a.device)) for a in outs]]
     else:
         loop = Loop(body, len(closure.constants), len(start), steps)
-        operands = [*closure.constants, *start, *inputs]
-        results = scan_arrays(loop, operands, bool(reverse))
-        if captured is first and captured.memo is not None:
-            _keep(captured, *follows, loop, operands, bool(reverse))
-    return _packed(captured, results)
-
-
-def _packed(captured: Captured, results: list[Array]) -> Any:
-    """Return the results in the body's structure; with JAX's number rules, as weak as the body's."""
+        results = scan_arrays(loop, [*closure.constants, *start, *inputs], bool(reverse))
+    # with JAX's number rules, results are as weak as the body's
     return captured.result.unflatten(weak_like(with_effects(results, captured), captured.graph.out_avals))
-
-
-def _keep(
-    captured: Captured, objects: tuple[Any, ...], numbers: tuple[int, ...], loop: Loop, operands: Sequence[Array],
-    reverse: bool,
-) -> None:  # fmt: skip
-    """Store the instruction of a scan for the next equal body, if no work moves out of it."""
-    core, sunk = sink(loop)
-    if sunk is not None or divided(core) is not None:
-        return
-    lean, chosen = prune(core, range(len(operands)))
-    params = lean.body, lean.length, reverse, lean.consts, lean.carry
-    instr = scan_op.instr(params, tuple([operands[k].aval for k in chosen]))
-    Known(objects, numbers, instr, tuple(chosen)).keep(captured)
 
 
 def _length(inputs: Sequence[Array], xs: Any, length: int | None) -> int:
