@@ -10,7 +10,6 @@ import attrs
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
 from gtrace.core.ir.aval import Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
@@ -34,9 +33,6 @@ from gtrace.core.transform.tape import pull, record
 from gtrace.core.transform.vmap import without_batch
 
 __all__ = ["custom_jvp", "custom_vjp"]
-
-MAX_CALLS = 64
-"""The number of cached kinds of calls of a function."""
 
 Rule = Callable[..., list[Any]]
 """(cotangents, needed, *operands, out, body=...) -> cotangents, or (tangents, *operands, out, body=...) -> tangents."""
@@ -91,31 +87,34 @@ def _batched_call(
     def example(x: Array, flag: bool) -> Any:
         return without_batch(x.aval) if flag else x.aval
 
-    def many(function: Callable[[list[Array]], list[Any]], inputs: Sequence[Array], given: Sequence[bool]) -> list[Any]:
-        """Run a rule for each example; return its results with their flags, None where it returns None."""
+    def many(rule: Callable[..., list[Any]], moved: Sequence[Any], of_moved: Sequence[bool], values: Any) -> list[Any]:
+        """Run a rule for each example; return its results with their flags, None where it returns None.
+
+        Args:
+            rule: takes cotangents or tangents, and the operands.
+            moved: the cotangents or tangents, None where there is none.
+            of_moved: their flags.
+            values: the operands.
+        """
+        places = [k for k, x in enumerate(moved) if x is not None]
         present: list[bool] = []
 
         def run(examples: Sequence[Array]) -> Any:
-            results = function(list(examples))
+            each: list[Array | None] = [None] * len(moved)
+            for k, x in zip(places, examples, strict=False):
+                each[k] = x
+            results = rule(each, examples[len(places) :])
             present.extend(x is not None for x in results)
             return [x for x in results if x is not None], None
 
+        inputs, given = [*[moved[k] for k in places], *values], [*[of_moved[k] for k in places], *flags]
         captured = capture(run, [example(x, f) for x, f in zip(inputs, given, strict=True)], "a rule under vmap")
         every = (*given, *[False] * len(captured.constants))
         values = iter(batch(captured.graph, size, (*inputs, *captured.constants), every))
         return [next(values) if there else None for there in present]
 
     def batched_vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
-        values = rest[:-1]
-        places = [k for k, ct in enumerate(cts) if ct is not None]
-
-        def rule(examples: list[Array]) -> list[Any]:
-            example_cts: list[Array | None] = [None] * len(cts)
-            for k, x in zip(places, examples, strict=False):
-                example_cts[k] = x
-            return vjp(example_cts, needed, *examples[len(places) :], None, body=single)
-
-        grads = many(rule, [*[cts[k] for k in places], *values], [*[reached[k] for k in places], *flags])
+        grads = many(lambda each, xs: vjp(each, needed, *xs, None, body=single), cts, reached, rest[:-1])
         out: list[Array | None] = []
         for g, flag in zip(grads, flags, strict=True):
             if g is None:
@@ -127,16 +126,7 @@ def _batched_call(
 
     def batched_jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
         assert jvp is not None
-        values = rest[:-1]
-        places = [k for k, t in enumerate(ts) if t is not None]
-
-        def rule(examples: list[Array]) -> list[Any]:
-            example_ts: list[Array | None] = [None] * len(ts)
-            for k, x in zip(places, examples, strict=False):
-                example_ts[k] = x
-            return jvp(example_ts, *examples[len(places) :], None, body=single)
-
-        moved = many(rule, [*[ts[k] for k in places], *values], [*[flags[k] for k in places], *flags])
+        moved = many(lambda each, xs: jvp(each, *xs, None, body=single), ts, flags, rest[:-1])
         return [
             None if t is None else t[0] if t[1] == flag else spread(t[0], size)
             for t, flag in zip(moved, reached, strict=True)
@@ -195,7 +185,6 @@ class _Custom:
             fix = "Name arguments of the function."
             raise ArgumentError(message(self._name, f"an argument called {unknown[0]}", got, fix))
         self._nondiff = (*numbers, *[places[name] for name in names])
-        self._known: BoundedTable[tuple[int, int, int], Op] = BoundedTable(MAX_CALLS)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else lambda *args, **kwargs: self(instance, *args, **kwargs)
@@ -221,14 +210,7 @@ class _Custom:
         captured = lift_numbers(captured, self._name)
         self._refuse_placeholders(static.values())
         call = _Call(len(arrays), structure, captured.result)
-        # rules run at each use, but their operation is cached. Equal structures may differ in the order of keys and in
-        # numbers of classes; a cached structure stays the same object
-        key = call.count, id(structure), id(captured.result)
-        op = None if static else self._known.get(key)
-        if op is None:
-            op = self._with_rules(call, static)
-            if not static:
-                self._known.remember(key, op)
+        op = self._with_rules(call, static)
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
     def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
@@ -301,7 +283,6 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Set the rule; see the class."""
         self._fwd, self._bwd = fwd, bwd
-        self._known.clear()
 
     def _stated(self) -> bool:
         return self._fwd is not None and self._bwd is not None
@@ -370,7 +351,6 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     def defjvp(self, jvp: Callable[..., Any]) -> Callable[..., Any]:
         """Set the rule; see the class. Returns it, so it works as a decorator."""
         self._rule = jvp
-        self._known.clear()
         return jvp
 
     def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
