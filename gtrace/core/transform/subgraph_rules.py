@@ -145,23 +145,26 @@ def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subg
     """
 
     def make() -> tuple[Subgraph, Flags]:
-        graph = sub.graph
-        avals = [
-            aval((size, *a.shape), a.dtype, a.device, a.weak) if flag else a
-            for a, flag in zip(graph.avals, flags, strict=True)
-        ]
-        out: list[bool] = []
-
-        def run(arrays: Sequence[Array]) -> list[Array]:
-            results = batch(graph, size, arrays, flags)
-            out.extend(flag or force for (_, flag), force in zip(results, forced, strict=True))
-            return [
-                spread(x, size) if force and not flag else x for (x, flag), force in zip(results, forced, strict=True)
-            ]
-
-        return captured_subgraph(run, avals), tuple(out)
+        program, reached = batched_program(sub.graph, size, flags, forced)
+        return subgraph(program), reached
 
     return sub.memo(("batched", size, flags, forced, thread.batched_axis), make)
+
+
+def batched_program(graph: Graph, size: int, flags: Flags, forced: Flags) -> tuple[Graph, Flags]:
+    """Return what `batched` does, for a graph, with the lines of its operations."""
+    avals = [
+        aval((size, *a.shape), a.dtype, a.device, a.weak) if flag else a
+        for a, flag in zip(graph.avals, flags, strict=True)
+    ]
+    out: list[bool] = []
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        results = batch(graph, size, arrays, flags)
+        out.extend(flag or force for (_, flag), force in zip(results, forced, strict=True))
+        return [spread(x, size) if force and not flag else x for (x, flag), force in zip(results, forced, strict=True)]
+
+    return captured_program(run, avals), tuple(out)
 
 
 def floating(avals: Sequence[Any]) -> Flags:

@@ -26,7 +26,7 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named, only_arrays
 from gtrace.core.transform.batch import batch
-from gtrace.core.transform.subgraph_rules import Flags, captured_program
+from gtrace.core.transform.subgraph_rules import Flags, batched_program
 
 __all__ = ["vmap"]
 
@@ -268,18 +268,7 @@ def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags]
 def _batched_program(graph: Graph, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
     if any(node.instr.plain is not None for node in graph.nodes):
         return None
-    avals = [
-        aval((size, *a.shape), a.dtype, a.device, a.weak) if flag else a
-        for a, flag in zip(graph.avals, flags, strict=True)
-    ]
-    reached: list[bool] = []
-
-    def run(inputs: Sequence[Array]) -> list[Array]:
-        outputs = batch(graph, size, inputs, flags)
-        reached.extend(flag for _, flag in outputs)
-        return [x for x, _ in outputs]
-
-    return captured_program(run, avals), tuple(reached)
+    return batched_program(graph, size, flags, (False,) * len(graph.outputs))
 
 
 def _axes(name: str, spec: Any, value: Any) -> list[int | None]:
