@@ -12,7 +12,7 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ConcretizationError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
@@ -31,17 +31,6 @@ _METHODS: dict[str | None, str] = {
 """gtrace's names for JAX's ways to compute a batch."""
 
 _known: dict[Hashable, str] = {}
-
-
-def check_values(name: str) -> None:
-    """Raise if values are read while a function is traced.
-
-    Raises:
-        ConcretizationError: names the function.
-    """
-    if thread.trace.capture is not None:
-        fix = "Call it outside the traced function, or return the values from it."
-        raise ConcretizationError(message(name, "arrays with values", f"placeholders of {thread.trace.capture}", fix))
 
 
 def _number(name: str, function: Callable[..., Any], key: Hashable) -> str:

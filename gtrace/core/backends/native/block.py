@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import attrs
 import torch
@@ -24,9 +24,6 @@ from gtrace.core.backends.native.writer import Writer, crossed
 from gtrace.core.base.devices import CPU
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Operand
-
-Targets = Mapping[int, Sequence[View]]
-"""Where values are to be written, in row-major order."""
 
 Emitter = Callable[["Block", Node], None]
 """Writes the C++ of a node that is not elementwise, and sets its value in `Block.values`."""
