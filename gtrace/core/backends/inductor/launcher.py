@@ -25,12 +25,13 @@ import torch
 
 from gtrace.core.backends.inductor.failures import NO_INTERFACE
 from gtrace.core.backends.inductor.folders import headers_folder
-from gtrace.core.backends.inductor.time_limit import run_limited
+from gtrace.core.backends.native.library import output_of
 from gtrace.core.backends.toolchain import compiler
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CacheError
 from gtrace.core.base.mechanisms import SHORT_BUILD
+from gtrace.core.base.process_groups import start_group
 
 _DECLARATIONS = re.compile(r'^\}\s*// extern "C"\n(.*?)^namespace torch::aot_inductor \{', re.DOTALL | re.MULTILINE)
 _FUNCTION = re.compile(
@@ -198,7 +199,7 @@ def _stand_in(cpp: str) -> Path:
 
 
 def _checked(command: list[str]) -> None:
-    code, output = run_limited(command)
+    code, output = output_of(start_group(command))
     if code:
         raise subprocess.CalledProcessError(code, command, output)
 

@@ -9,11 +9,9 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from gtrace.core.backends.native.library import late
+from gtrace.core.backends.native.library import output_of
 from gtrace.core.base import torch_internals as internals
-from gtrace.core.base.config import config
-from gtrace.core.base.errors import TransientCompileError
-from gtrace.core.base.process_groups import Guard, end_group, start_group
+from gtrace.core.base.process_groups import start_group
 
 
 @contextlib.contextmanager
@@ -34,7 +32,7 @@ def compilers_limited() -> Iterator[None]:
             original(cmd_line, cwd)
             return
         command = shlex.split(cmd_line)
-        code, output = run_limited(command, cwd)
+        code, output = output_of(start_group(command, folder=cwd))
         if code:
             ended = subprocess.CalledProcessError(code, command, output)
             raise internals.CPP_COMPILE_ERROR.get()(command, output) from ended
@@ -44,25 +42,3 @@ def compilers_limited() -> Iterator[None]:
         yield
     finally:
         vars(builder)[internals.RUN_COMPILER.name] = original
-
-
-def run_limited(command: list[str], folder: str | None = None) -> tuple[int, str]:
-    """Run a compiler; returns its exit code and what it says.
-
-    Raises:
-        TransientCompileError: it takes longer than `compile_timeout`.
-        OSError: it cannot be started.
-    """
-    timeout = config.current.compile_timeout
-    process = start_group(command, folder=folder)
-    guard = Guard(process)
-    try:
-        output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
-    except subprocess.TimeoutExpired as error:
-        raise TransientCompileError(late(timeout)) from error
-    finally:
-        end_group(process)  # it runs if it is late, or after Ctrl-C
-        guard.dismiss()
-        assert process.stdout is not None
-        process.stdout.close()
-    return process.returncode, output.decode(errors="replace")

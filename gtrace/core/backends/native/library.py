@@ -23,7 +23,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import CacheError, TransientCompileError
-from gtrace.core.base.process_groups import end_group, guarded, start_group
+from gtrace.core.base.process_groups import Guard, end_group, start_group
 from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph
@@ -103,6 +103,29 @@ def check(command: Sequence[str], code: int, output: str) -> None:
             raise RuntimeError(f"{command[0]} failed on a native loop: {output.strip()}") from ended
 
 
+def output_of(process: subprocess.Popen[bytes], folder: Path | None = None) -> tuple[int, str]:
+    """Wait for a compiler; return its exit code and what it says.
+
+    Args:
+        folder: removed if this process ends before the compiler.
+
+    Raises:
+        TransientCompileError: it takes longer than `compile_timeout`.
+    """
+    timeout = config.current.compile_timeout
+    guard = Guard(process, folder)
+    try:
+        output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
+    except subprocess.TimeoutExpired as error:
+        raise TransientCompileError(late(timeout)) from error
+    finally:
+        end_group(process)  # it runs if it is late, or after Ctrl-C
+        guard.dismiss()
+        assert process.stdout is not None
+        process.stdout.close()
+    return process.returncode, output.decode(errors="replace")
+
+
 def build(graph: Graph, folder: Path) -> Path:
     """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library.
 
@@ -113,17 +136,7 @@ def build(graph: Graph, folder: Path) -> Path:
     command, path = prepare(graph, folder)
     with compiler_errors():
         process = start(command, folder)
-    timeout = config.current.compile_timeout
-    try:
-        with guarded(process, folder):
-            output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
-    except subprocess.TimeoutExpired:
-        raise TransientCompileError(late(timeout)) from None
-    finally:
-        end_group(process)  # it runs if it is late, or after Ctrl-C
-        assert process.stdout is not None
-        process.stdout.close()
-    check(command, process.returncode, output.decode(errors="replace"))
+    check(command, *output_of(process, folder))
     return path
 
 
