@@ -174,35 +174,21 @@ class Term:
         self.text = text
         self.lines = lines
 
-    def _apply(self, sign: str, x: Any, y: Any) -> Term:
-        texts = [v.text if isinstance(v, Term) else f"int64_t({v})" for v in (x, y)]
+
+def _operator(sign: str) -> Callable[[Term, Any], Term]:
+    def apply(self: Term, other: Any) -> Term:
+        operand = other.text if isinstance(other, Term) else f"int64_t({other})"
         name = f"w{len(self.lines)}"
-        self.lines.append(f"const int64_t {name} = {texts[0]} {sign} {texts[1]};")
+        self.lines.append(f"const int64_t {name} = {self.text} {sign} {operand};")
         return Term(name, self.lines)
 
-    def __add__(self, other: Any) -> Term:
-        return self._apply("+", self, other)
+    return apply
 
-    def __sub__(self, other: Any) -> Term:
-        return self._apply("-", self, other)
 
-    def __mul__(self, other: Any) -> Term:
-        return self._apply("*", self, other)
-
-    def __and__(self, other: Any) -> Term:
-        return self._apply("&", self, other)
-
-    def __or__(self, other: Any) -> Term:
-        return self._apply("|", self, other)
-
-    def __xor__(self, other: Any) -> Term:
-        return self._apply("^", self, other)
-
-    def __lshift__(self, other: Any) -> Term:
-        return self._apply("<<", self, other)
-
-    def __rshift__(self, other: Any) -> Term:
-        return self._apply(">>", self, other)
+for _method, _sign in {
+    "add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
+}.items():  # fmt: skip
+    setattr(Term, f"__{_method}__", _operator(_sign))
 
 
 def integer_function(function: Callable[..., Any], operands: int) -> Callable[..., str]:
