@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from gtrace.core.backends.native.arrange import as_view
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.tuned import MAX_EINSUM, SUMMED_ROWS
-from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of
+from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of, plus
 from gtrace.core.backends.tuned import PRODUCTS
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.graph import Node
@@ -145,16 +145,32 @@ def _sum_to(block: Block, node: Node) -> None:
     reduce(block, node, "sum", axes)
 
 
+def by_rows(
+    block: Block, node: Node, axis: int, strides: Sequence[Sequence[int]], row: Callable[[list[str]], None], cost: int
+) -> None:
+    """Write what is done with each row along an axis of the first operand, and settle the result.
+
+    Args:
+        strides: of each view that `row` takes a place in; that along the axis does not count.
+        cost: additions for all rows.
+    """
+    shape = node.instr.ins[0].shape
+    kept = [k for k in range(len(shape)) if k != axis]
+    steps = [[own[k] for k in kept] for own in strides]
+    block.writer.nest([shape[k] for k in kept], steps, row, ordered=True, cost=cost, grain=1)
+    block.cost += cost
+    block.settle(node)
+
+
 @emitter("argmax", "argmin", widens=True)
 def _place(block: Block, node: Node) -> None:
-    axis = node.params[0]
+    axis, keepdims = node.params
     x = node.instr.ins[0]
     check(x)
     writer = block.writer
     view = as_view(block, block.operand(node, 0), x)
     target = block.result(node)
-    kept = [k for k in range(len(x.shape)) if k != axis]
-    shape, steps = [x.shape[k] for k in kept], [view.strides[k] for k in kept]
+    out = target.strides if keepdims else (*target.strides[:axis], 0, *target.strides[axis:])
     beats = ">" if node.op.name == "argmax" else "<"
 
     def one(at: list[str]) -> None:
@@ -172,10 +188,7 @@ def _place(block: Block, node: Node) -> None:
             writer.line(f"if ({wins}) {{ {best} = {new}; {place} = {k}; }}")
         writer.line(f"{target.at(at[1])} = {place};")
 
-    cost = 3 * x.size
-    writer.nest(shape, [steps, contiguous_strides(tuple(shape))], one, ordered=True, cost=cost, grain=1)
-    block.cost += cost
-    block.settle(node)
+    by_rows(block, node, axis, [view.strides, out], one, 3 * x.size)
 
 
 @emitter("cumsum", "cumprod", widens=True)
@@ -187,8 +200,6 @@ def _running(block: Block, node: Node) -> None:
     writer, own = block.writer, c_type(a.dtype)
     view = as_view(block, block.operand(node, 0), x)
     target = block.result(node)
-    kept = [k for k in range(len(x.shape)) if k != axis]
-    strides = contiguous_strides(a.shape)
     sign, start = ("+", 0) if node.op.name == "cumsum" else ("*", 1)
     wide = "double" if own == "float" else own  # as in torch
 
@@ -197,17 +208,11 @@ def _running(block: Block, node: Node) -> None:
         writer.line(f"{wide} {total} = {start};")
         with writer.braces(f"for (int64_t {k} = 0; {k} < {x.shape[axis]}; ++{k})"):
             source = at[0], f"{k} * {view.strides[axis]}"
-            to = at[1], f"{k} * {strides[axis]}"
+            to = at[1], f"{k} * {target.strides[axis]}"
             writer.line(f"{total} = {wide}({total} {sign} {own}({view.at(*source)}));")
             writer.line(f"{target.at(*to)} = {own}({total});")
 
-    cost = 2 * x.size
-    writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
-        cost=cost, grain=1,
-    )  # fmt: skip
-    block.cost += cost
-    block.settle(node)
+    by_rows(block, node, axis, [view.strides, target.strides], one, 2 * x.size)
 
 
 # -- products
@@ -327,21 +332,12 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
     check(a)
     view = as_view(block, block.operand(node, 0), x)
     target = block.result(node)
-    kept = [k for k in range(len(x.shape)) if k != axis]
-    strides, writer = contiguous_strides(a.shape), block.writer
 
     def one(at: list[str]) -> None:
-        source, to = (v.pointer(p)
-                      for v, p in zip((view, target), at, strict=True))  # fmt: skip
-        writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {strides[axis]}, {x.shape[axis]});")
+        source, to = view.pointer(at[0]), target.pointer(at[1])
+        block.writer.line(f"{body}({source}, {view.strides[axis]}, {to}, {target.strides[axis]}, {x.shape[axis]});")
 
-    cost = 12 * x.size
-    writer.nest(
-        [x.shape[k] for k in kept], [[view.strides[k] for k in kept], [strides[k] for k in kept]], one, ordered=True,
-        cost=cost, grain=1,
-    )  # fmt: skip
-    block.cost += cost
-    block.settle(node)
+    by_rows(block, node, axis, [view.strides, target.strides], one, 12 * x.size)
 
 
 @emitter("softmax", "log_softmax", widens=True)
@@ -384,24 +380,16 @@ def _log_softmax_grad(block: Block, node: Node) -> None:
     check(a)
     g, y = (as_view(block, block.operand(node, k), a) for k in (0, 1))
     target = block.result(node)
-    kept = [k for k in range(len(a.shape)) if k != axis]
-    strides, writer = contiguous_strides(a.shape), block.writer
+    writer, views = block.writer, (g, y, target)
 
     def one(at: list[str]) -> None:
         total, k = writer.name("p"), writer.name("p")
         own = c_type(a.dtype)
         head = f"for (int64_t {k} = 0; {k} < {a.shape[axis]}; ++{k})"
-        places = [f"{place} + {k} * {s[axis]}" if place else f"{k} * {s[axis]}"
-                  for place, s in zip(at, (g.strides, y.strides, strides), strict=True)]  # fmt: skip
+        places = [plus(place, f"{k} * {view.strides[axis]}") for place, view in zip(at, views, strict=True)]
         first = g.pointer(at[0])
         writer.line(f"const {own} {total} = sum<{own}>({first}, {g.strides[axis]}, {a.shape[axis]});")
         writer.line("#pragma GCC ivdep")
         writer.line(f"{head} {target.at(places[2])} = {g.at(places[0])} - m::exp({y.at(places[1])}) * {total};")
 
-    views = (g.strides, y.strides, strides)
-    cost = 12 * a.size
-    writer.nest(
-        [a.shape[k] for k in kept], [[s[k] for k in kept] for s in views], one, ordered=True, cost=cost, grain=1
-    )
-    block.cost += cost
-    block.settle(node)
+    by_rows(block, node, axis, [view.strides for view in views], one, 12 * a.size)
