@@ -15,9 +15,9 @@ import gtrace as gt
 from gtrace import ir
 from gtrace.core.backends import schedule
 from gtrace.core.backends.inductor import pooling
+from gtrace.core.backends.inductor.operators import NATIVE
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.native.library import FLAGS
-from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.backends.toolchain import compiler_path
 from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.testing import assert_close
@@ -116,7 +116,7 @@ def library(tmp_path_factory):
         for a, b in WINDOWS
     )
     (folder / "p.cpp").write_text(f'#include "pooling.h"\nextern "C" {{\n{functions}}}\n')
-    flags = [*FLAGS, "-O1", "-fopenmp", f"-I{PRODUCTS.parent}"]
+    flags = [*FLAGS, "-O1", "-fopenmp", f"-I{NATIVE}"]
     subprocess.run([compiler_path(), *flags, "-o", folder / "p.so", folder / "p.cpp"], check=True)
     return ctypes.CDLL(str(folder / "p.so"))
 

@@ -11,8 +11,8 @@ import torch
 
 import gtrace as gt
 from gtrace.core.backends.inductor import row_kernels as rows
+from gtrace.core.backends.inductor.operators import NATIVE
 from gtrace.core.backends.native.library import FLAGS
-from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.backends.toolchain import compiler_path
 from gtrace.testing import assert_close
 
@@ -54,7 +54,7 @@ def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     functions = "".join(FUNCTIONS.format(T=name) for name in TYPES)
     (folder / "rows.cpp").write_text(SOURCE.format(functions=functions))
-    flags = [*FLAGS, "-O1", "-fopenmp", f"-I{PRODUCTS.parent}"]
+    flags = [*FLAGS, "-O1", "-fopenmp", f"-I{NATIVE}"]
     subprocess.run([compiler_path(), *flags, "-o", folder / "rows.so", folder / "rows.cpp"], check=True)
     found = ctypes.CDLL(str(folder / "rows.so"))
     before = torch.get_num_threads()

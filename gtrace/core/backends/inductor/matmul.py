@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core.backends.inductor.operators import C_TYPES, NATIVE, system_headers
 from gtrace.core.backends.inductor.tuned import LEAST_DIVIDED_PRODUCT, LEAST_PART_ROWS
 from gtrace.core.backends.interpreter.matmul import is_copied, is_large, is_small, preferred
-from gtrace.core.backends.native.operator import PRODUCTS, system_headers
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.mechanisms import SMALL_MATMULS
 from gtrace.core.ir.aval import contiguous_strides
@@ -57,8 +57,6 @@ _FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTens
   return AOTI_TORCH_SUCCESS;
 }}"""
 
-_TYPES = {torch.float32: "float", torch.float64: "double"}
-
 
 def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
     """Choose for each product of two matrices, or of two small batches, on a CPU what computes it.
@@ -73,7 +71,7 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default):
         x, y = node.args
         value, left = node.meta["val"], x.meta["val"]
-        if value.dtype not in _TYPES or value.device.type != "cpu":
+        if value.dtype not in C_TYPES or value.device.type != "cpu":
             continue
         sizes = (*left.shape, value.shape[1])
         rows, terms, columns = map(_hint, sizes)
@@ -91,7 +89,7 @@ def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
         x, y = node.args
         value = node.meta["val"]
         sizes = (*value.shape, x.meta["val"].shape[2])
-        if value.dtype in _TYPES and value.device.type == "cpu" and all(type(n) is int for n in sizes):
+        if value.dtype in C_TYPES and value.device.type == "cpu" and all(type(n) is int for n in sizes):
             batch, rows, columns, terms = sizes
             if is_small(batch * rows, terms, columns):
                 with graph.inserting_before(node):
@@ -122,7 +120,7 @@ def products_lowered(shims: dict[Any, list[str]], threads: int) -> Iterator[None
         yield
         return
     lowerings = internals.LOWERINGS.get()
-    header = PRODUCTS.read_text()
+    header = (NATIVE / "product.h").read_text()
     templates = _TEMPLATES.format(includes=system_headers(header), source=header)
 
     def product(x: Any, y: Any) -> Any:
@@ -169,12 +167,12 @@ def _product(x: Any, y: Any, threads: int) -> tuple[Any, str]:
     template = ", ".join(map(str, (part, terms, columns, x_row, x_term, y_term, y_column, columns, 1)))
     dtype = x.get_dtype()
     sizes = (*batch, rows, columns)
-    name = f"product_{_TYPES[dtype]}_{template.replace(', ', '_')}" + "".join(
+    name = f"product_{C_TYPES[dtype]}_{template.replace(', ', '_')}" + "".join(
         f"_{n}" for n in (*batch, *x_step, *y_step)
     )
     code = _FUNCTION.format(
         name=name, rank=len(sizes), sizes=", ".join(map(str, sizes)),
-        strides=", ".join(map(str, contiguous_strides(sizes))), type=_TYPES[dtype],
+        strides=", ".join(map(str, contiguous_strides(sizes))), type=C_TYPES[dtype],
         dtype=str(dtype).removeprefix("torch."), template=template, batch=count, threads=pragma,
         x_step=steps[0], y_step=steps[1], step=part * columns,
     )  # fmt: skip

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
 
-from gtrace.core.backends.native.operator import system_headers
-
 _LIBRARY = torch.library.Library("gtrace", "FRAGMENT")
+
+NATIVE = Path(__file__).parents[1] / "native"
+"""The folder of C++ of ours."""
 
 C_TYPES = {torch.float32: "float", torch.float64: "double"}
 """The types of elements that there is C++ for."""
@@ -28,15 +31,6 @@ namespace gtrace_{name} {{
 AOTITorchError aoti_torch_cpu_{name}({parameters}) {{
 {body}  return AOTI_TORCH_SUCCESS;
 }}"""
-
-EMPTY = """  {{
-    const int64_t sizes[] = {{{sizes}}}, strides[] = {{{strides}}};
-    if (aoti_torch_empty_strided(
-          {rank}, sizes, strides, aoti_torch_dtype_{dtype}(), aoti_torch_device_type_cpu(), 0, {out}))
-      return AOTI_TORCH_FAILURE;
-  }}
-"""
-"""C++ that allocates a result: ``out``, of ``rank`` axes with ``sizes`` and ``strides``, for `dtype_name`."""
 
 POINTER = """  void* {name}_data;
   if (aoti_torch_get_data_ptr({tensor}, &{name}_data)) return AOTI_TORCH_FAILURE;
@@ -62,6 +56,11 @@ def code(name: str, source: str, parameters: str, body: str) -> str:
     return _CODE.format(name=name, includes=system_headers(source), source=source, parameters=parameters, body=body)
 
 
+def system_headers(text: str) -> str:
+    """Return the lines that include the headers of the compiler, which cannot stand in a namespace."""
+    return "\n".join(re.findall("^#include <.*>$", text, re.MULTILINE))
+
+
 def define(name: str, schema: str, fake: Callable[..., Any]) -> Any:
     """Return a new operator; `fake` computes the types of its results."""
     _LIBRARY.define(f"{name}{schema}")
@@ -69,6 +68,14 @@ def define(name: str, schema: str, fake: Callable[..., Any]) -> Any:
     return getattr(torch.ops.gtrace, name).default
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in AOTInductor's functions."""
-    return str(dtype).removeprefix("torch.")
+def empty(out: str, dtype: torch.dtype, sizes: Sequence[int | str], strides: Sequence[int | str]) -> str:
+    """Return C++ that allocates a result: `out` is a pointer to its handle, sizes are numbers or names."""
+    rank, name = len(sizes), str(dtype).removeprefix("torch.")
+    of_sizes, of_strides = (", ".join(map(str, numbers)) or "1" for numbers in (sizes, strides))
+    return f"""  {{
+    const int64_t sizes[] = {{{of_sizes}}}, strides[] = {{{of_strides}}};
+    if (aoti_torch_empty_strided(
+          {rank}, sizes, strides, aoti_torch_dtype_{name}(), aoti_torch_device_type_cpu(), 0, {out}))
+      return AOTI_TORCH_FAILURE;
+  }}
+"""

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.inductor.operators import C_TYPES, NATIVE, POINTER, OwnOperator, code, define, empty
 from gtrace.core.backends.inductor.tuned import LEAST_POOLED_CHANNELS, MAX_WINDOW
-from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.base.mechanisms import POOLING_KERNEL
 
-_SOURCE = PRODUCTS.with_name("pooling.h").read_text()
+_SOURCE = (NATIVE / "pooling.h").read_text()
 
 GRADIENT = torch.ops.aten.max_pool2d_with_indices_backward.default
 
@@ -29,8 +28,8 @@ def max_pool_gradient(dtype: torch.dtype, window: tuple[int, int]) -> OwnOperato
     name = f"max_pool_gradient_{own}_{window[0]}_{window[1]}"
     body = (
         "  int64_t* size;\n  if (aoti_torch_get_sizes(x, &size)) return AOTI_TORCH_FAILURE;\n"
-        + EMPTY.format(sizes="size[0], size[1], size[2], size[3]", rank=4, dtype=dtype_name(dtype), out="out",
-                       strides="size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]")
+        + empty("out", dtype, [f"size[{k}]" for k in range(4)],
+                ["size[1] * size[2] * size[3]", 1, "size[1] * size[3]", "size[1]"])
         + "".join(POINTER.format(name=n, tensor=t) for n, t in (("x", "x"), ("g", "g"), ("out", "*out")))
         + f"  gtrace_{name}::max_pool_gradient<{own}, {window[0]}, {window[1]}>(static_cast<{own}*>(x_data),"
         f" static_cast<{own}*>(g_data), static_cast<{own}*>(out_data), size[0], size[2], size[3], size[1]);\n"

@@ -16,12 +16,11 @@ import attrs
 import torch
 
 from gtrace.core.backends.inductor.matmul import LARGE, PRODUCT
-from gtrace.core.backends.inductor.operators import C_TYPES, EMPTY, POINTER, OwnOperator, code, define, dtype_name
+from gtrace.core.backends.inductor.operators import C_TYPES, NATIVE, POINTER, OwnOperator, code, define, empty
 from gtrace.core.backends.inductor.tuned import LEAST_MOVED, LEAST_REDUCED_ROWS, LEAST_ROW_BYTES, MOST_COLUMNS
-from gtrace.core.backends.native.operator import PRODUCTS
 from gtrace.core.base.mechanisms import ROW_KERNELS
 
-_SOURCE = f"{PRODUCTS.read_text()}\n{PRODUCTS.with_name('rows.h').read_text()}"
+_SOURCE = "\n".join((NATIVE / name).read_text() for name in ("product.h", "rows.h"))
 
 _TENSORS = """
   const int64_t* x_sizes;
@@ -40,7 +39,7 @@ def take_rows(dtype: torch.dtype) -> OwnOperator:
     body = (
         _TENSORS
         + "  int64_t count;\n  if (aoti_torch_get_numel(places, &count)) return AOTI_TORCH_FAILURE;\n"
-        + EMPTY.format(sizes="count, width", strides="width, 1", rank=2, dtype=dtype_name(dtype), out="out")
+        + empty("out", dtype, ["count", "width"], ["width", 1])
         + "".join(POINTER.format(name=n, tensor=t) for n, t in (("x", "x"), ("places", "places"), ("out", "*out")))
         + f"  if (!gtrace_{name}::take_rows(static_cast<{own}*>(x_data), static_cast<int64_t*>(places_data),"
         f" static_cast<{own}*>(out_data), rows, width, count, clipped)) {_OUTSIDE}\n"
@@ -64,7 +63,7 @@ def add_rows(dtype: torch.dtype, zeros: bool) -> OwnOperator:
     body = (
         "  int64_t* u_sizes;\n  if (aoti_torch_get_sizes(u, &u_sizes)) return AOTI_TORCH_FAILURE;\n"
         "  const int64_t count = u_sizes[0], width = u_sizes[1];\n"
-        + EMPTY.format(sizes="rows, width", strides="width, 1", rank=2, dtype=dtype_name(dtype), out="out")
+        + empty("out", dtype, ["rows", "width"], ["width", 1])
         + "".join(POINTER.format(name=n, tensor=n) for n in given)
         + POINTER.format(name="out", tensor="*out")
         + f"  if (!gtrace_{name}::add_rows<{own}>({x}, static_cast<{own}*>(u_data), static_cast<int64_t*>(places_data),"
@@ -106,7 +105,7 @@ def reduce_matrix(dtype: torch.dtype, reductions: tuple[Reduction, ...]) -> OwnO
     body = _TENSORS + POINTER.format(name="x", tensor="x")
     calls = []
     for out, reduction in zip(made, reductions, strict=True):
-        body += EMPTY.format(sizes=sizes[reduction.results], strides="1", rank=1, dtype=dtype_name(dtype), out=out)
+        body += empty(out, dtype, [sizes[reduction.results]], [1])
         body += POINTER.format(name=out, tensor=f"*{out}")
         kind = f"Reduction<{own}, gtrace_{name}::{reduction.how.upper()}, gtrace_{name}::{reduction.results.upper()}>"
         divisor = counts[reduction.results] if reduction.mean else "1"
