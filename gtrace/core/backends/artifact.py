@@ -16,25 +16,13 @@ from gtrace.core.backends.whole_libraries import check_library
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
-    """Compile a request into `folder`: a native one by the generator of native loops, any other program by Inductor.
-
-    Returns:
-        The file, and the guards on the open sizes.
-
-    Raises:
-        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`.
-    """
+    """Compile a request into `folder`, natively or by Inductor; return the file, and guards on open sizes."""
     if request.native:
         return library.build(request.graph, folder), ()
     return driver.compile_artifact(request, folder)
 
 
 def load(path: Path, device: torch.device, origin: str) -> Executable:
-    """Return an executable for a file that `compile_artifact` made.
-
-    Raises:
-        CacheError: it cannot be loaded.
-        UnsupportedTorchError: this version of torch has another loader.
-    """
+    """Return an executable for a file that `compile_artifact` made; raise a CacheError if it cannot be loaded."""
     check_library(path)
     return library.load(path, origin) if path.suffix == library.SUFFIX else aoti.load(path, device, origin)

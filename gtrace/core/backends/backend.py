@@ -115,11 +115,7 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
 
 
 def find_backend(name: str) -> Known:
-    """Return the backend of this name.
-
-    Raises:
-        ArgumentError: there is none; the message has the nearest name.
-    """
+    """Return the backend of this name; raise an ArgumentError with the nearest name if there is none."""
     found = _registered.get(name) if isinstance(name, str) else None
     if found is not None:
         return found
@@ -133,10 +129,6 @@ def find_backend(name: str) -> Known:
 
 
 def check_mode(mode: str) -> None:
-    """Check the compile mode a user gave.
-
-    Raises:
-        ArgumentError: an unknown mode.
-    """
+    """Raise an ArgumentError for an unknown compile mode."""
     if mode not in MODES:
         raise ArgumentError(f"[jit] expected mode to be one of {', '.join(MODES)}, got {mode!r}. Pass one of them.")

@@ -54,11 +54,7 @@ class Executable:
 
 
 def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Collection[int] = ()) -> Executable:
-    """Return an executable that interprets a program for inputs of these strides.
-
-    Args:
-        donated: the places of the inputs that may be written over.
-    """
+    """Return an executable that interprets a program for these strides, and may write over the inputs at `donated`."""
     device = next((a.device for a in graph.avals if a.device.type != "cpu"), torch.device("cpu"))
     run = interpreter(graph, donated=donated)
     return Executable(with_strides(run, graph, strides), "interpreter", device)

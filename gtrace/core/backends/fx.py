@@ -90,11 +90,7 @@ class Lowered:
         output.meta["user_visible_output_idxs"] = list(range(len(output.args[0])))
 
     def guards(self) -> tuple[Any, ...]:
-        """Return what torch has assumed of the open sizes so far; see `gtrace.core.backends.guards`.
-
-        Raises:
-            ValueError: an assumption that conditions cannot express.
-        """
+        """Return what torch assumed of the open sizes; raise a ValueError for what conditions cannot express."""
         if self.mode.shape_env is None:
             return ()
         places = {symbol: place for place, symbol in self.symbols.items()}
@@ -248,11 +244,7 @@ class _Builder:
         )
 
     def _loop(self, node: Node, body: TensorFunction, given: Mapping[str, Any], fixed: bool) -> Callable[..., Any]:
-        """Return a loop as one operator; or, where native code has no such loop, its steps one after the other.
-
-        Raises:
-            UnsupportedLoopError: it can be neither.
-        """
+        """Return a loop as one operator, or its unrolled steps; raise an UnsupportedLoopError if it can be neither."""
         reason = "native loops have no open sizes but their length"
         if fixed:
             try:

@@ -89,14 +89,7 @@ def hold(guards: Sequence[Any], sizes: Sequence[int]) -> bool:
 
 
 def portable(expression: Any, places: dict[Any, int]) -> Any:
-    """Return a sympy expression as a condition.
-
-    Args:
-        places: for each symbol, the place of its size.
-
-    Raises:
-        ValueError: it contains an operation that is not in `OPERATIONS`.
-    """
+    """Return a sympy expression of symbols with these `places` as a condition; raise a ValueError if there is none."""
     if expression in places:
         return ["size", places[expression]]
     if getattr(expression, "is_Integer", False):

@@ -56,11 +56,7 @@ class CompileRequest:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CompileRequest:
-        """Return the request that `to_json` wrote.
-
-        Raises:
-            GraphError: the text of the graph is not valid.
-        """
+        """Return the request that `to_json` wrote."""
         relations = data["relations"]
         return cls(
             parse_graph(data["graph"]),

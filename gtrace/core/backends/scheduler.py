@@ -66,11 +66,7 @@ class Scheduler:
     alone: bool = True
 
     def schedule(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> Schedule:
-        """Return the schedule of a canonical graph for inputs of exactly these strides.
-
-        Args:
-            donated: the places of the inputs that may be written over.
-        """
+        """Return the schedule of a canonical graph for inputs of these strides; `donated` may be overwritten."""
         apart = self._apart(graph)
         if not has_calls(graph) and not apart and len(graph.nodes) <= MAX_OPS:
             request = self.request(graph, strides, donated)
@@ -85,11 +81,7 @@ class Scheduler:
         return Schedule(graph.inputs, graph.outputs, calls)
 
     def cut(self, graph: Graph) -> list[Graph]:
-        """Cut a program with native loops between what Inductor compiles and the rest: that is compiled much earlier.
-
-        Returns:
-            Programs to run in this order; only one if there is nothing to cut.
-        """
+        """Cut a program with native loops from what Inductor compiles much later; return the programs in order."""
         if not has_calls(graph):
             return [graph]
         runs: list[tuple[bool, list[Node]]] = []
@@ -113,11 +105,7 @@ class Scheduler:
         return [one for part in parts for one in self.cut(part)] if len(parts) > 1 else parts
 
     def draws_apart(self, graph: Graph) -> list[Graph]:
-        """Take random draws out of a program that Inductor compiles: the C++ compiler alone is done with them earlier.
-
-        Returns:
-            Programs to run in this order, the last of which has no draws; only one if there is nothing to take out.
-        """
+        """Take draws, which g++ compiles earlier, out of a program for Inductor; return programs in order."""
         if not DRAWS_APART.on or not self._compiles_short or not has_draws(graph) or self._is_small(graph):
             return [graph]
         parts = draws_apart(graph, has_code)
@@ -182,11 +170,7 @@ class Scheduler:
                     yield Call(loop, loop.ins, outs), (*before, node, *found)
 
     def request(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> CompileRequest:
-        """Return the request for a straight-line program.
-
-        Args:
-            donated: the places of the inputs that may be written over.
-        """
+        """Return the request for a straight-line program, which may write over the inputs at `donated`."""
         on_cpu = all(a.device.type == "cpu" for a in graph.avals)
         pairs = written_over(graph, donated) if on_cpu and self.backend == "inductor" else ()
         return CompileRequest(graph, tuple(strides), self.backend, self.mode, threads=self.threads, donated=pairs)
@@ -304,12 +288,7 @@ class Scheduler:
 
 
 def native_cost(node: Node, opened: Graph, text: str) -> int | None:
-    """Return what a step of a loop costs that can be compiled as a whole; None if it cannot.
-
-    Args:
-        opened: its program, for any length.
-        text: of that program.
-    """
+    """Return what a step of a loop costs, or None if it cannot be native; `text`: of its program for any length."""
 
     def generated() -> int | None:
         try:

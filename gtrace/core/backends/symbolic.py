@@ -62,11 +62,7 @@ class Relation:
 
     @classmethod
     def from_json(cls, data: Sequence[Any]) -> Relation:
-        """Return the relation that `to_json` wrote.
-
-        Raises:
-            ValueError: `data` is no relation.
-        """
+        """Return the relation that `to_json` wrote; raise a ValueError for other data."""
         if len(data) != 5 or not all(type(n) is int for n in (*data[0], *data[1:])):
             raise ValueError(f"expected [places, factor, shift, divisor, offset] of integers, got {data!r}")
         return cls(tuple(data[0]), *data[1:])

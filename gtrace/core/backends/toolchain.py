@@ -97,11 +97,7 @@ def compiler_path() -> str | None:
 
 
 def require_compiler(device: torch.device) -> None:
-    """Check that programs for a device can be compiled here at all; Triton, for GPUs, says itself what it lacks.
-
-    Raises:
-        UnableError: they cannot be.
-    """
+    """Raise an UnableError if programs for a device cannot be compiled here. Triton says itself what it lacks."""
     if device.type != "cpu":
         return
     if not hasattr(os, "killpg"):

@@ -14,11 +14,7 @@ _OTHERS = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 def check_library(path: Path) -> None:
-    """Check that a shared library, or each one in a package, has all the bytes that its tables name.
-
-    Raises:
-        CacheError: it has not, is none, or cannot be read.
-    """
+    """Raise a CacheError unless a shared library, or each in a package, has all the bytes that its tables name."""
     try:
         if path.suffix == ".pt2":
             with zipfile.ZipFile(path) as archive:

@@ -45,11 +45,7 @@ def placeholder(trace: Trace, a: Aval) -> Array:
 
 
 def as_input(trace: Trace, x: Array) -> int:
-    """Return the number of operand `x`, which `trace` did not compute, as an input of `trace`.
-
-    Raises:
-        LeakError: `x` is a placeholder whose trace has ended, or is followed by a gradient in another thread.
-    """
+    """Return the number of `x`, computed elsewhere, as an input of `trace`; raise if its trace is over."""
     tensor = x._buf
     if tensor is None or (x._number < -1 and x._number != thread.mark):
         check_thread(x)
@@ -91,11 +87,7 @@ def check_thread(x: Array) -> None:
 
 
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
-    """Record ``op(*operands, **params)``; return its pending result.
-
-    Raises:
-        ShapeError, DtypeError, DeviceError: the operands do not fit. This is checked now, before the program runs.
-    """
+    """Record ``op(*operands, **params)``; return its pending result. What does not fit raises now, not when it runs."""
     avals = tuple([x.aval for x in operands])
     instr = op.table.get((exact_key(params) if op.numbers else params, *avals))
     if instr is None:

@@ -134,11 +134,7 @@ def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:
 
 
 def _with_effects(outputs: Sequence[Array], trace: Trace, tokens: str) -> list[Array]:
-    """Return outputs that depend on the effects of the traced function; without outputs, return a token.
-
-    Raises:
-        ArgumentError: the function has no outputs, and its caller does not accept tokens.
-    """
+    """Return outputs that depend on the effects; without outputs a token, or with "refused" an ArgumentError."""
     noted = [token for token, _ in trace.effects]
     after = REGISTRY["after"]
     if outputs:

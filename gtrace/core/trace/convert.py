@@ -56,11 +56,7 @@ def from_torch(tensor: torch.Tensor) -> Array:
 
 
 def received(x: Array) -> Array:
-    """Return an array from outside, which has a value, in the dtype that the setting `x64` allows.
-
-    Raises:
-        DtypeError: 32 bits cannot represent an integer in it.
-    """
+    """Return an array from outside in the dtype that `x64` allows; raise if an integer is too large."""
     kind = NARROW.get(x.aval.dtype)
     if kind is None or wide():
         return x
@@ -83,11 +79,7 @@ def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @without_modes
 def plain_tensor(op: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's values as a plain tensor without autograd, sharing memory.
-
-    Raises:
-        ArgumentError, DtypeError, DeviceError: see `from_torch`.
-    """
+    """Return the tensor's values as a plain tensor without autograd, sharing memory; it raises as `from_torch`."""
     kind = type(tensor).__name__
     if tensor.is_quantized or tensor.is_nested:
         got = "a quantized one" if tensor.is_quantized else "a nested one"
@@ -198,12 +190,7 @@ def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 @without_modes
 def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> torch.Tensor:
-    """Return nested lists of Python scalars as a new tensor.
-
-    Raises:
-        ShapeError: the lists are ragged.
-        DtypeError: an element is not a number.
-    """
+    """Return nested lists of Python scalars as a new tensor; raise for ragged lists and other elements."""
     try:
         host = numpy.array(value)
     except ValueError as error:
@@ -248,12 +235,9 @@ def _became_floats(host: numpy.ndarray, value: Any) -> bool:
 
 
 def check_cast(host: numpy.ndarray, dtype: torch.dtype) -> None:
-    """Raise for host data that a dtype cannot represent.
+    """Raise a DtypeError for host data that a dtype cannot represent.
 
     These are complex numbers for a real dtype, and NaN, infinities or integers out of range for an integer dtype.
-
-    Raises:
-        DtypeError: names the first such value.
     """
     if dtype in COMPLEX or dtype is torch.bool:
         return
@@ -382,12 +366,7 @@ def scalar_aval(dtype: torch.dtype, device: torch.device) -> Aval:
 
 
 def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dtype, device: torch.device) -> Scalar:
-    """Return a Python scalar as an operand of `dtype`.
-
-    Raises:
-        RangeError: `dtype` cannot represent the integer.
-        DtypeError: the number is complex and `dtype` real.
-    """
+    """Return a Python scalar as an operand of `dtype`; raise if that cannot represent it."""
     if isinstance(value, complex):
         if dtype in COMPLEX:
             return Scalar(complex(value), scalar_aval(dtype, device))
@@ -423,11 +402,7 @@ def number_operand(
 
 
 def common_device(op: str, arrays: Sequence[Array]) -> torch.device:
-    """Return the device of `arrays`. Arrays of 0-d on the CPU, and weak 0-d arrays, fit any device.
-
-    Raises:
-        DeviceError: there is more than one device.
-    """
+    """Return the device of `arrays`; raise for several. Arrays of 0-d on the CPU, and weak ones, fit any."""
     devices = {x.aval.device for x in arrays if not (x.aval.weak and not x.aval.shape)}
     if len(devices) > 1:
         devices = {x.aval.device for x in arrays if x.aval.shape or x.aval.device.type != "cpu"}

@@ -74,11 +74,7 @@ def find_period(stream: Sequence[Hashable], least: int = 0) -> int | None:
 
 
 def narrowest(flat: Sequence[Any], period: int) -> int:
-    """Return the number of operations from the end of `flat` to the next position that the fewest values cross.
-
-    Args:
-        flat: a list that ends with at least two periods.
-    """
+    """Return how many operations after the end of two periods or more the fewest values cross."""
     last_use: dict[int, int] = {}
     made: list[tuple[int, int]] = []
     at, step = 0, 0
@@ -146,12 +142,9 @@ class LoopSegmentation:
         self.shape = []
 
     def looked(self, pending: int) -> bool:
-        """Note that the read of a value ended the trace; return whether the loop is still expected.
+        """Note that a read ended the trace of `pending` operations; return whether the loop is still expected.
 
         A loop that reads its loss now and then keeps its period. The next cut is counted from the read.
-
-        Args:
-            pending: the operations of the trace.
         """
         period, total = self.period, self.passed + pending
         expected = self.watching = self.cuts > 0 and not self.lost

@@ -17,11 +17,7 @@ from gtrace.core.trace.convert import lift
 
 
 def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
-    """Return argnums (an int or several) counted from the front.
-
-    Raises:
-        ArgumentError: an entry is not an int, or names no positional argument.
-    """
+    """Return argnums counted from the front; raise an ArgumentError for what is no position of an argument."""
     several = argnums if isinstance(argnums, (tuple, list, range)) else (argnums,)
     for k in several:
         if not isinstance(k, int) or isinstance(k, bool):
@@ -52,11 +48,7 @@ def only_arrays(leaves: Sequence[Any]) -> bool:
 
 
 def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integers: bool) -> list[Array]:
-    """Return leaves as Arrays; unless `integers`, all of them must be floating.
-
-    Raises:
-        ArgumentError, DtypeError: a leaf is not an array, or not floating; names its key path.
-    """
+    """Return leaves as Arrays; raise for other leaves, and unless `integers` for those not floating."""
     arrays = []
     for path, leaf in zip(paths, leaves, strict=True):
         if not is_array(leaf):
@@ -125,11 +117,7 @@ class Call:
         return self.structure.unflatten(values)
 
     def tangents(self, name: str, values: Any) -> list[Array]:
-        """Return the tangents of the inputs, given tangents of all arguments.
-
-        Raises:
-            ArgumentError: structure, shape or dtype differs from the arguments', or an integer has a tangent.
-        """
+        """Return the tangents of the inputs, given those of all arguments; raise where they do not match."""
         found = like(name, "tangent", values, self.structure, self.leaves)
         if len(self.inputs) == len(self.leaves):
             return found
@@ -151,14 +139,7 @@ def is_empty(leaf: Any) -> bool:
 
 
 def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
-    """Raise for real arrays if a function is differentiated as a holomorphic one.
-
-    Args:
-        what: "inputs" or "outputs", for the message.
-
-    Raises:
-        DtypeError: an array is real.
-    """
+    """Raise for real arrays, "inputs" or "outputs", of a function that is differentiated as holomorphic."""
     for x in arrays:
         if not x.aval.complex:
             fix = "Leave holomorphic=True out for real numbers."
@@ -166,11 +147,7 @@ def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
 
 
 def split_aux(name: str, result: Any, has_aux: bool) -> tuple[Any, Any]:
-    """Return (output, aux) of a function's result; aux is None without `has_aux`.
-
-    Raises:
-        ArgumentError: the result is not a pair.
-    """
+    """Return (output, aux) of a function's result, which must be a pair with `has_aux`; aux is None without."""
     if not has_aux:
         return result, None
     if not isinstance(result, tuple) or len(result) != 2:
@@ -212,11 +189,7 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
 
 
 def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
-    """Return the leaves of a function's output as Arrays, and its structure.
-
-    Raises:
-        ArgumentError: a leaf is not an array; names its key path.
-    """
+    """Return the leaves of a function's output as Arrays, and its structure; raise for other leaves."""
     leaves, structure = tree.flatten(value)
     if only_arrays(leaves):
         return leaves, structure

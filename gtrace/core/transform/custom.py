@@ -88,14 +88,7 @@ def _batched_call(
         return without_batch(x.aval) if flag else x.aval
 
     def many(rule: Callable[..., list[Any]], moved: Sequence[Any], of_moved: Sequence[bool], values: Any) -> list[Any]:
-        """Run a rule for each example; return its results with their flags, None where it returns None.
-
-        Args:
-            rule: takes cotangents or tangents, and the operands.
-            moved: the cotangents or tangents, None where there is none.
-            of_moved: their flags.
-            values: the operands.
-        """
+        """Run a rule on cotangents or tangents, some None, and operands of each example; return flagged results."""
         places = [k for k, x in enumerate(moved) if x is not None]
         present: list[bool] = []
 
@@ -214,11 +207,7 @@ class _Custom:
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
     def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
-        """Return the operation for calls with this split of arguments.
-
-        Args:
-            static: the arguments that are not differentiated, by position, in order.
-        """
+        """Return the operation for calls with this split of arguments; `static` are not differentiated."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -240,11 +229,7 @@ class _Custom:
         raise NotImplementedError
 
     def _refuse_placeholders(self, static: Iterable[Any]) -> None:
-        """Raise for placeholders in nondiff_argnums, because rules run after the trace of a loop's body has ended.
-
-        Raises:
-            LeakError: there is one.
-        """
+        """Raise a LeakError for placeholders in nondiff_argnums: rules run after the trace of a body has ended."""
         for value in static:
             for leaf in tree.leaves(value):
                 captured = captured_by(leaf) if type(leaf) is Array else None

@@ -75,11 +75,7 @@ class ShapeDtypeStruct:
 
 
 def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
-    """Return the aval of the arrays that `x` describes.
-
-    Raises:
-        ArgumentError: a size is a name.
-    """
+    """Return the aval of the arrays that `x` describes; raise an ArgumentError if a size is a name."""
     if any(isinstance(n, str) for n in x.shape):
         fix = "Names of sizes are for gt.export."
         raise ArgumentError(message(name, "sizes that are numbers", repr(x), fix))
@@ -88,12 +84,7 @@ def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
 
 
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
-    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`; errors call it `name`.
-
-    Raises:
-        ArgumentError: an argument is something else.
-        ConcretizationError: `f` reads a value.
-    """
+    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`, and raise for others; errors call it `name`."""
     if not callable(f):
         raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
     leaves, structure = tree.flatten((args, kwargs))

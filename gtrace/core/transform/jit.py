@@ -320,14 +320,7 @@ class Jitted:
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
     def _lift(self, given: Arguments, share: bool = False) -> list[Array]:
-        """Return the leaves as Arrays.
-
-        Args:
-            share: as in `lift`.
-
-        Raises:
-            ArgumentError: a leaf is neither an array nor a number; names its key path.
-        """
+        """Return the leaves as Arrays (`share` as in `lift`); raise an ArgumentError for others, with the path."""
         for k, leaf in enumerate(given.leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
                 path = tree.paths(given.dynamic)[k]
@@ -379,11 +372,7 @@ class Jitted:
 
 
 def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:
-    """Run a prepared call; return the function's result.
-
-    Args:
-        outside: the tensors whose memory another owner may write to later.
-    """
+    """Run a prepared call; return the function's result, which shares no memory with the tensors `outside`."""
     forms = call.forms
     # a program on trial takes turns with the interpreter, whose results may be laid out differently
     executable = forms.executable if forms is not None and forms.trial is None else None

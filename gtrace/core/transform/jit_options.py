@@ -12,11 +12,7 @@ from gtrace.core.base.exact_keys import exact_key
 
 
 def key_of_static(static: Sequence[tuple[int | str, Any]]) -> Hashable:
-    """Return the key of static arguments.
-
-    Raises:
-        ArgumentError: one of them is unhashable.
-    """
+    """Return the key of static arguments; raise an ArgumentError for an unhashable one."""
     key = []
     for where, value in static:
         own = exact_key(value)
@@ -31,11 +27,7 @@ def key_of_static(static: Sequence[tuple[int | str, Any]]) -> Hashable:
 
 
 def wait_seconds(wait: object) -> float:
-    """Return the seconds that the option `wait` of `jit` means.
-
-    Raises:
-        ArgumentError: it is neither a number of seconds nor a bool.
-    """
+    """Return the seconds that the option `wait` of `jit` means; raise an ArgumentError for anything else."""
     if isinstance(wait, bool):
         return math.inf if wait else 0.0
     if isinstance(wait, (int, float)) and wait >= 0:
@@ -48,11 +40,7 @@ def both_ways(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Complete positions by names and names by positions, if the function's signature allows it.
 
-    Args:
-        option: "static" or "donate".
-
-    Raises:
-        ArgumentError: the function has no such position or name.
+    Raise an ArgumentError for positions and names that it lacks; `option` is "static" or "donate".
     """
     try:
         parameters = list(inspect.signature(f).parameters.values())

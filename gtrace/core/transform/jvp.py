@@ -30,11 +30,7 @@ __all__ = ["jvp", "linearize"]
 
 
 def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array]:
-    """Walk the tape forwards; return the tangents of `outputs`.
-
-    Args:
-        tangents: one for each input of the tape, with its aval; None: zero.
-    """
+    """Walk the tape forwards; return the tangents of `outputs`, given those of its inputs (None: zero)."""
     found: dict[int, Any] = {id(x): t for x, t in zip(tape.inputs, tangents, strict=True) if t is not None}
     for instr, operands, out in tape.entries:
         if instr.op.projection:

@@ -81,15 +81,11 @@ def _taped(graph: Graph, primals: Sequence[Array], active: Flags) -> tuple[list[
 
 
 def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
-    """Return the program of inputs and cotangents.
+    """Return the program that takes the inputs and the given cotangents, and returns outputs and needed cotangents.
 
     Args:
         needed: flags the inputs whose cotangents are needed.
         given: flags the outputs that have a cotangent.
-
-    Returns:
-        A program. It takes the inputs of `sub`, then the given cotangents; it returns the outputs of `sub`, then the
-        needed cotangents.
     """
 
     def make() -> Subgraph:
@@ -109,15 +105,11 @@ def pullback(sub: Subgraph, needed: Flags, given: Flags) -> Subgraph:
 
 
 def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
-    """Return the program of inputs and tangents.
+    """Return the program that takes the inputs and the given tangents, and returns outputs and wanted tangents.
 
     Args:
         moved: flags the inputs that have a tangent.
         wanted: flags the outputs whose tangents are needed.
-
-    Returns:
-        A program. It takes the inputs of `sub`, then the given tangents; it returns the outputs of `sub`, then the
-        needed tangents.
     """
 
     def make() -> Subgraph:

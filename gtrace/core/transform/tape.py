@@ -111,12 +111,7 @@ def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDe
 
 
 def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None = None) -> list[Array]:
-    """Walk the tape backwards; return the cotangents of its inputs.
-
-    Args:
-        outputs: Arrays that the tape computed.
-        cotangents: one for each output, with its aval; None: ones.
-    """
+    """Walk the tape backwards; return the cotangents of its inputs. Without `cotangents`, they begin as ones."""
     return recorded_once("pull", tape, outputs, cotangents, lambda: _walk(tape, outputs, cotangents))
 
 
@@ -124,12 +119,7 @@ def recorded_once(
     walk: Hashable, tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
     make: Callable[[], list[Array]],
 ) -> list[Array]:  # fmt: skip
-    """Return the result of `make`, which walks the tape. The entries of an equal earlier walk are reused.
-
-    Args:
-        walk: the kind of walk.
-        outputs, cotangents: the Arrays at which it begins.
-    """
+    """Return the result of `make`, a `walk` of the tape from `outputs`. Entries of an equal earlier walk are reused."""
     trace = thread.trace
     if trace is not tape.trace or trace.tape is not None or not in_one_go(trace):
         # a force cut the trace, or an enclosing gradient or a log must see each operation

@@ -93,11 +93,7 @@ def _aval(path: str, leaf: Any) -> Aval:
 
 
 def _check_rules(graph: Graph, count: int) -> None:
-    """Raise if a program has an operation without a derivative between its inputs and outputs.
-
-    Raises:
-        ArgumentError: names the operation and the reason.
-    """
+    """Raise an ArgumentError for an operation without a derivative between a program's inputs and outputs."""
     reached = set(graph.inputs[:count])
     for node in graph.nodes:
         if reached.isdisjoint(node.values()):

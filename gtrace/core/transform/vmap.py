@@ -197,11 +197,7 @@ class _Spec:
         return known
 
     def examine(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any]) -> _Examples:
-        """Return the facts about a call's arguments; arrays and numbers among the leaves become Arrays.
-
-        Raises:
-            ArgumentError, ShapeError: the axes do not fit.
-        """
+        """Return the facts about a call's arguments, whose leaves become Arrays; raise for axes that do not fit."""
         ins = self.axes
         if isinstance(ins, tuple) and len(ins) != len(args):
             got = f"{len(ins)} for {len(args)} positional arguments"

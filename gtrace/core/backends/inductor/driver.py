@@ -44,11 +44,7 @@ def startup_seconds() -> float:
 
 
 def compile_request(request: CompileRequest) -> Compiled:
-    """Compile a request with Inductor, in this process.
-
-    Raises:
-        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
-    """
+    """Compile a request with Inductor, in this process; what fails raises as `compiler_errors` says."""
     with compiler_errors():
         with private_folders():
             lowered, compiled = _compile(request, None)
@@ -68,11 +64,7 @@ def compile_request(request: CompileRequest) -> Compiled:
 
 
 def compile_with(backend: str, request: CompileRequest) -> Compiled:
-    """Compile a request with another of torch's backends, which gets the undecomposed graph and example inputs.
-
-    Raises:
-        CompileError: as for `compile_request`.
-    """
+    """Compile a request with another of torch's backends, which gets the undecomposed graph and example inputs."""
     with compiler_errors():
         lowered = lower(request.graph, request.strides)
         with private_folders():
@@ -85,14 +77,7 @@ def compile_with(backend: str, request: CompileRequest) -> Compiled:
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
-    """Compile a request ahead of time, into `folder`.
-
-    Returns:
-        The shared library, for a CPU, or the package, for a GPU; and the guards on the open sizes.
-
-    Raises:
-        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
-    """
+    """Compile a request ahead of time into `folder`; return the shared library, or package for a GPU, and guards."""
     with compiler_errors():
         with private_folders(), built_by_launcher(folder):
             lowered, compiled = _compile(request, folder)
@@ -108,17 +93,11 @@ def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple
 def compile_package(
     request: CompileRequest, path: Path, folder: Path, constants: Sequence[torch.Tensor]
 ) -> tuple[Any, ...]:
-    """Compile a request ahead of time, and write a package that C++ and Python can load to `path`.
+    """Compile a request ahead of time into a package at `path`, for C++ and Python; return the guards.
 
     Args:
         folder: where the compiler puts its files.
         constants: the values of the last inputs, which become part of the package.
-
-    Returns:
-        The guards on the open sizes.
-
-    Raises:
-        CompileError: see `gtrace.core.backends.inductor.failures.compiler_errors`; the cause is chained.
     """
     with compiler_errors(), private_folders():
         lowered, compiled = _compile(request, folder, constants, own=True)

@@ -85,11 +85,7 @@ _EXTREMES = frozenset({"max", "min", "aminmax", "amax", "amin", "argmax", "argmi
 
 
 def compute_as_torch(module: torch.fx.GraphModule, mode: Any) -> None:
-    """Rewrite a graph of aten calls so that Inductor computes with torch's types, and what is compared only once.
-
-    Args:
-        mode: the `FakeTensorMode` of the values in the graph.
-    """
+    """Rewrite aten calls so that Inductor computes with torch's types, and what is compared only once."""
     graph = module.graph
     for node in list(graph.nodes):
         if node.op != "call_function" or not _on_cpu(node):

@@ -26,12 +26,7 @@ _restore = contextlib.ExitStack()
 
 
 def inductor_folder() -> Path:
-    """Return the folder for what Inductor keeps: the user's choice, or one in the user's cache folder.
-
-    Raises:
-        CacheError: another user could have written to the folder that the environment names.
-        OSError: it cannot be made.
-    """
+    """Return the folder for what Inductor keeps: the user's choice, which must be private, or our own."""
     chosen = _chosen()
     return make_cache_folder(_NAME) if chosen is None else _checked(_VARIABLE, chosen)
 
@@ -70,11 +65,7 @@ def _checked(variable: str, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def private_folders() -> Iterator[None]:
-    """Within the block, let Inductor and Triton use private folders only. Blocks of several threads may overlap.
-
-    Raises:
-        CacheError, OSError: see `inductor_folder`.
-    """
+    """Within the block, let Inductor and Triton use private folders only. Blocks of several threads may overlap."""
     global _inside
     with _lock:
         if not _inside:

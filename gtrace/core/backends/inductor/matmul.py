@@ -59,11 +59,7 @@ _FUNCTION = """AOTITorchError aoti_torch_cpu_{name}(AtenTensorHandle x, AtenTens
 
 
 def choose_libraries(module: torch.fx.GraphModule, own: bool) -> None:
-    """Choose for each product of two matrices, or of two small batches, on a CPU what computes it.
-
-    Args:
-        own: whether C++ of our own may.
-    """
+    """Choose what computes each product of two matrices, or small batches, on a CPU; `own`: C++ of our own may."""
     own = own and SMALL_MATMULS.on
     if not internals.OWN_PRODUCTS.available():
         return

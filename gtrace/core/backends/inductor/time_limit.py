@@ -16,11 +16,7 @@ from gtrace.core.base.process_groups import start_group
 
 @contextlib.contextmanager
 def compilers_limited() -> Iterator[None]:
-    """Within the block, end a C++ compiler that takes this thread's Inductor longer than `compile_timeout`.
-
-    Raises:
-        TransientCompileError: one was ended. Inductor may put it into an error of its own.
-    """
+    """Within the block, end a C++ compiler that takes this thread's Inductor longer than `compile_timeout`."""
     if not internals.LIMITED_COMPILERS.available():
         yield
         return

@@ -34,12 +34,7 @@ def out_of_memory(what: str, error: BaseException) -> OutOfMemoryError:
 
 
 def refuse(what: str, error: BaseException) -> NoReturn:
-    """Raise the error of a program in which torch raised one of `REFUSALS`; an `ExecutionError` is raised again.
-
-    Raises:
-        ExecutionError: torch refused an operation because of the values.
-        OutOfMemoryError: there was no memory for it.
-    """
+    """Raise the error of a program in which torch raised one of `REFUSALS`, for lack of memory or because of values."""
     if isinstance(error, ExecutionError):
         raise error
     if is_out_of_memory(error):

@@ -397,11 +397,7 @@ class Group:
 
 
 def check(a: Aval) -> None:
-    """Refuse a type that native loops do not have.
-
-    Raises:
-        UnsupportedLoopError: another device, another dtype, or no elements.
-    """
+    """Raise an UnsupportedLoopError for types that native loops lack: other devices and dtypes, and no elements."""
     if a.device != CPU:
         raise UnsupportedLoopError(f"native loops run on the CPU, not on {a.device}")
     c_type(a.dtype)

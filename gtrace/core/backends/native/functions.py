@@ -31,11 +31,7 @@ class LoopFunction:
     text: str
 
     def written(self, name: str, known: Mapping[int, str]) -> str:
-        """Return the C++ of the function.
-
-        Args:
-            known: by place, parameters that are the same in all calls, which leave them out.
-        """
+        """Return the C++ of the function, without parameters that are `known`, by place, to be the same."""
         named = {self.parameters[k][0]: text for k, text in known.items()}
         body = _WORD.sub(lambda word: named.get(word[0], word[0]), self.text)
         taken = ", ".join(f"{kind} {own}" for k, (own, kind) in enumerate(self.parameters) if k not in known)
@@ -84,11 +80,7 @@ def separated(writer: Writer) -> tuple[list[str], list[str]]:
 
 
 def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> LoopCall | None:
-    """Return the call of loops, whose names become those of their order; None: they use other variables of the body.
-
-    Args:
-        own: names that are theirs alone.
-    """
+    """Return the call of loops, with names by their order; None if they use others of the body than `own`."""
     names: dict[str, str] = {}
     operands: list[str] = []
     parameters: list[tuple[str, str]] = []

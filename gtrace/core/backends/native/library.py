@@ -58,11 +58,6 @@ def prepare(graph: Graph, folder: Path) -> tuple[list[str], Path]:
 
     Returns:
         The command that compiles it, and the shared library that it makes.
-
-    Raises:
-        UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
-        UnableError: there is no C++ compiler.
-        TransientCompileError: the source cannot be written.
     """
     require_compiler(CPU)
     compiler = compiler_path()
@@ -90,11 +85,7 @@ def late(timeout: float) -> str:
 
 
 def check(command: Sequence[str], code: int, output: str) -> None:
-    """Raise the error of a compiler that ended with this code.
-
-    Raises:
-        CompileError: it says that the source is wrong; a `TransientCompileError` if it failed otherwise.
-    """
+    """Raise the error of a compiler that ended with this code."""
     with compiler_errors():
         if code < 0:
             raise subprocess.CalledProcessError(code, command[0])
@@ -127,12 +118,7 @@ def output_of(process: subprocess.Popen[bytes], folder: Path | None = None) -> t
 
 
 def build(graph: Graph, folder: Path) -> Path:
-    """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library.
-
-    Raises:
-        UnsupportedLoopError, CompileError: see `prepare` and `check`.
-        TransientCompileError: the compiler takes longer than `compile_timeout`.
-    """
+    """Compile a loop, or straight-line operations beside loops, into `folder`; returns the shared library."""
     command, path = prepare(graph, folder)
     with compiler_errors():
         process = start(command, folder)

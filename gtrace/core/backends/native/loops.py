@@ -31,11 +31,7 @@ class Carry:
 
     @classmethod
     def begin(cls, writer: Writer, a: Aval, start: Value, unchanged: bool, in_place: bool) -> Carry:
-        """Write the first value.
-
-        Args:
-            in_place: whether steps may overwrite the value.
-        """
+        """Write the first value; `in_place`: steps may overwrite it."""
         check(a)
         if unchanged:
             return cls(a, start, unchanged=True)

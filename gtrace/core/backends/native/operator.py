@@ -39,12 +39,9 @@ _CALL = """  void GOMP_parallel_start(void (*)(void*), void*, unsigned) __attrib
 
 
 def loop_operator(node: Node) -> OwnOperator:
-    """Return the operator of a loop, for any number of steps.
+    """Return the operator of a loop, for any number of steps, or raise as `generate` does.
 
     It takes the operands, dense, and the number of steps. It returns a tuple of results, or the only one.
-
-    Raises:
-        UnsupportedLoopError: see `gtrace.core.backends.native.generator.generate`.
     """
     graph = of_open_length(loop_graph(node)[0])
     return _operator(generate(graph, math.inf), len(graph.inputs))

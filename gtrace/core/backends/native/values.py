@@ -29,11 +29,7 @@ SHORT_FLOATS: dict[torch.dtype, str] = {torch.float16: "half", torch.bfloat16: "
 
 
 def c_type(dtype: torch.dtype) -> str:
-    """Return the C++ type in which elements of a dtype are computed.
-
-    Raises:
-        UnsupportedLoopError: it has none.
-    """
+    """Return the C++ type in which elements of a dtype are computed; raise an UnsupportedLoopError if there is none."""
     if dtype in SHORT_FLOATS:
         return "float"
     found = C_TYPES.get(dtype)
@@ -131,11 +127,7 @@ def literal(scalar: Scalar) -> str:
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Merge axes that all of several views run through in one stride.
-
-    Returns:
-        The remaining sizes, none of which is 1, and the strides of each view.
-    """
+    """Merge axes that all views run through in one stride; return sizes, none 1, and the strides of each."""
     sizes: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for axis, n in enumerate(shape):

@@ -29,11 +29,7 @@ from gtrace.core.transform.arguments import is_array, lift_outputs, only_arrays
 
 
 def lift_leaves(name: str, what: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
-    """Return the leaves of an argument as Arrays, and its structure.
-
-    Raises:
-        ArgumentError: a leaf is not an array; names its key path.
-    """
+    """Return the leaves of an argument as Arrays, and its structure; raise an ArgumentError for other leaves."""
     leaves, structure = tree.flatten(value)
     if only_arrays(leaves):
         return leaves, structure
@@ -160,14 +156,7 @@ def check_same(
     got: tuple[str, tree.TreeDef, Sequence[Aval]],
     fix: str,
 ) -> None:
-    """Raise if two results differ in structure, shape or dtype.
-
-    Args:
-        expected, got: the name, structure and avals of each.
-
-    Raises:
-        ArgumentError: names the first differing leaf by its key path.
-    """
+    """Raise an ArgumentError for the first difference of two results, each a name, a structure and avals."""
     if expected[1] != got[1]:
         raise ArgumentError(
             message(

@@ -121,10 +121,7 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
 
 
 def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
-    """Return the remaining body, the moved work, and the bytes per step of the values that it needs.
-
-    None if nothing moves.
-    """
+    """Return the remaining body, the moved work, and the bytes per step that it needs; None if nothing moves."""
     graph = loop.graph
     carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
     core = dce(Graph(graph.inputs, graph.avals, graph.nodes, carried))

@@ -161,11 +161,7 @@ def _run_linear(
     totals: frozenset[int],
     origin: Subgraph,
 ) -> list[Array]:
-    """Record the second loop. `linear` takes the carry, one step of `xs` and the residuals.
-
-    Args:
-        origin: the body of the first loop.
-    """
+    """Record the second loop: `linear` takes carry, a step of `xs` and residuals; `origin` is the first body."""
     own = len(init) + len(xs)
     names = linear.inputs[own:]
     fixed = [(v, x) for v, (x, flag) in zip(names, residuals, strict=True) if not flag]
