@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -14,7 +14,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, UNSIGNED, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import DtypeError, PromotionWarning, message, user_location, warn_at
 from gtrace.core.ir.aval import Aval
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.record import thread, thread_has
 
 _DOUBLE: dict[type, torch.dtype] = {float: torch.float64, complex: torch.complex128}
 _DEFAULT = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
@@ -54,27 +54,17 @@ def float_of(dtype: torch.dtype) -> torch.dtype:
     return default_dtype(float) if dtype.itemsize == 8 else torch.float32
 
 
-@contextlib.contextmanager
-def rule() -> Iterator[None]:
+def rule() -> contextlib.AbstractContextManager[None]:
     """Run a rule of an operation with int64 integers, so that its recording does not depend on settings."""
-    before = thread.in_rule
-    thread.in_rule = True
-    try:
-        yield
-    finally:
-        thread.in_rule = before
+    return thread_has(in_rule=True)
 
 
 def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a user's function that a rule calls; inside it, the settings apply again."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = thread.in_rule, thread.linear
-        thread.in_rule = thread.linear = False
-        try:
+        with thread_has(in_rule=False, linear=False):
             return function(*args, **kwargs)
-        finally:
-            thread.in_rule, thread.linear = before
 
     return call
 

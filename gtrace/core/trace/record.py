@@ -17,12 +17,13 @@ Each thread has one pending trace. Functions are captured into their own traces,
 from __future__ import annotations
 
 import bisect
+import contextlib
 import itertools
 import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -346,6 +347,18 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+
+
+@contextlib.contextmanager
+def thread_has(**state: Any) -> Iterator[None]:
+    """Within the block, the recording state of this thread has these values."""
+    own = vars(thread)
+    before = {name: own[name] for name in state}
+    try:
+        own.update(state)  # one call each: an interrupt comes before or after it
+        yield
+    finally:
+        own.update(before)
 
 
 def _config_changed(_: Config) -> None:

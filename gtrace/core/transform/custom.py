@@ -25,7 +25,7 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import captured_by
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -385,13 +385,9 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
             def forward(ts: list[Any]) -> list[Array | None]:
                 return jvp([t if k in chosen else None for k, t in enumerate(ts)], *operands, None, body=body)
 
-            before = thread.linear
-            thread.linear = True
-            try:
+            with thread_has(linear=True):
                 zeros: list[Any] = [constant(0, x.aval) if k in chosen else None for k, x in enumerate(operands)]
                 return _pulled(zeros, chosen, cts, forward)
-            finally:
-                thread.linear = before
 
         return with_rules(vjp, jvp)
 

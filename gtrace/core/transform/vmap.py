@@ -6,8 +6,7 @@ for later calls that capture an equal program.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import attrs
@@ -23,35 +22,12 @@ from gtrace.core.ops.batching import spread
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import Flags, batched_program
 
 __all__ = ["vmap"]
-
-
-@contextlib.contextmanager
-def _capturing(axis_name: str | None, size: int) -> Iterator[None]:
-    """Make an axis visible to the operations over it."""
-    before = thread.axes
-    if axis_name is not None:
-        thread.axes = (*before, (axis_name, size))
-    try:
-        yield
-    finally:
-        thread.axes = before
-
-
-@contextlib.contextmanager
-def _batching(axis_name: str | None) -> Iterator[None]:
-    """Set the name of the axis that is being batched."""
-    before = thread.batched_axis
-    thread.batched_axis = axis_name
-    try:
-        yield
-    finally:
-        thread.batched_axis = before
 
 
 def without_batch(a: Aval) -> Aval:
@@ -127,9 +103,10 @@ def vmap(
             captured = capture(run, examples.avals, name, repeated=True, knows=True)
             outputs = _for_batch(captured, size, arrays, examples.flags)
         else:
-            with _capturing(axis_name, size):
+            axes = thread.axes if axis_name is None else (*thread.axes, (axis_name, size))
+            with thread_has(axes=axes):
                 captured = capture(run, examples.avals, name, repeated=True, knows=True)
-            with _batching(axis_name):
+            with thread_has(batched_axis=axis_name):
                 outputs = _for_batch(captured, size, arrays, examples.flags)
         if outs == 0 and outs.__class__ is int:
             return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
