@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import attrs
 import numpy
 
 from gtrace.core import ops
@@ -50,15 +51,25 @@ def _is_data(x: Any) -> bool:
     )
 
 
+@attrs.frozen(eq=False)
 class _Call:
-    """The arguments of a call: its arrays, and how to put them, as NumPy arrays, back in place; numbers are arrays."""
+    """The arguments of a call without its arrays, and how to put these, as NumPy arrays, back in place.
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given, self.structure = tree.flatten((args, kwargs))
+    It holds no placeholder, so that a recorded call may keep it.
+    """
+
+    structure: tree.TreeDef
+    rest: list[Any]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Call, list[Array]]:
+        """Return the arguments without arrays, and the arrays; numbers are arrays."""
+        given, structure = tree.flatten((args, kwargs))
         leaves = [lift("callback", x) if _is_data(x) else x for x in given]
-        self.arrays = [x for x in leaves if isinstance(x, Array)]
-        self.rest = [None if isinstance(x, Array) else x for x in leaves]
-        self.places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Array)])
+        places = tuple([k for k, x in enumerate(leaves) if isinstance(x, Array)])
+        rest = [None if isinstance(x, Array) else x for x in leaves]
+        return cls(structure, rest, places), [leaves[k] for k in places]
 
     def key(self) -> Hashable:
         """What tells calls apart, beside their arrays. Constants count with their types."""
@@ -72,9 +83,9 @@ class _Call:
         rebuilt: Any = self.structure.unflatten(leaves)
         return rebuilt
 
-    def values(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def values(self, arrays: Sequence[Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments with the arrays' values, even while derivatives follow them: callbacks have none."""
-        return self.arguments([wrap(whole(x, "numpy")).numpy() for x in self.arrays])
+        return self.arguments([wrap(whole(x, "numpy")).numpy() for x in arrays])
 
 
 def call_for_effect(
@@ -87,22 +98,19 @@ def call_for_effect(
         ordered: it runs after all earlier ordered calls.
         key: identifies the function; None: the function itself.
     """
-    given = _Call(args, kwargs)
+    given, operands = _Call.of(args, kwargs)
     if thread.trace.capture is None:
-        positional, keywords = given.values()
+        positional, keywords = given.values(operands)
         callback(*positional, **keywords)
         return
-    # keep no placeholder in the call, only the values beside the arrays
-    structure = _Call.__new__(_Call)
-    structure.structure, structure.rest, structure.places = given.structure, given.rest, given.places
 
     def run(arrays: list[Any]) -> Sequence[Any]:
-        positional, keywords = structure.arguments(arrays)
+        positional, keywords = given.arguments(arrays)
         callback(*positional, **keywords)
         return [TOKEN]
 
     number = _number(name, run, _key(name, callback if key is None else key, given))
-    note_effect(number, given.arrays, ordered)
+    note_effect(number, operands, ordered)
 
 
 def _key(name: str, function: Any, given: _Call, *rest: Any) -> Hashable:
@@ -163,7 +171,7 @@ def _called(
     if vmap_method not in _METHODS:
         known = ", ".join(repr(method) for method in _METHODS if method)
         raise ArgumentError(message(name, f"{known} as vmap_method", repr(vmap_method), "Pass one of them."))
-    given = _Call(args, kwargs)
+    given, operands = _Call.of(args, kwargs)
     specs, structure = tree.flatten(tree.map(lambda spec: ShapeDtypeStruct(spec.shape, spec.dtype), results))
 
     def checked(found: Any) -> list[Any]:
@@ -173,25 +181,23 @@ def _called(
         return leaves
 
     if thread.trace.capture is None:
-        positional, keywords = given.values()
+        positional, keywords = given.values(operands)
         outs = []
         for spec, value in zip(specs, checked(callback(*positional, **keywords)), strict=True):
             out = ops.asarray(value if isinstance(value, Array) else numpy.asarray(value).copy(), spec.dtype)
             if out.shape != spec.shape:
                 raise ShapeError(message(name, f"a result of shape {spec.shape}", str(out.shape), "Reshape it."))
             # a gradient that follows the arguments must not treat the result as a constant
-            followed = thread.trace.tape is not None and given.arrays
-            outs.append(bind(called_op, (out, *given.arrays), (name,)) if followed else out)
+            followed = thread.trace.tape is not None and operands
+            outs.append(bind(called_op, (out, *operands), (name,)) if followed else out)
         return structure.unflatten(outs)
-    without = _Call.__new__(_Call)
-    without.structure, without.rest, without.places = given.structure, given.rest, given.places
 
     def run(arrays: list[Any]) -> Sequence[Any]:
-        positional, keywords = without.arguments(arrays)
+        positional, keywords = given.arguments(arrays)
         return [*checked(callback(*positional, **keywords)), *([TOKEN] if effect else [])]
 
     kinds = [(tuple(spec.shape), spec.dtype.torch) for spec in specs]
     number = _number(name, run, _key(name, callback, given, tuple(kinds), structure))
     if effect:
-        return structure.unflatten(note_effect(number, given.arrays, ordered, kinds))
-    return structure.unflatten(host_call(number, given.arrays, kinds, _METHODS[vmap_method]))
+        return structure.unflatten(note_effect(number, operands, ordered, kinds))
+    return structure.unflatten(host_call(number, operands, kinds, _METHODS[vmap_method]))
