@@ -159,7 +159,7 @@ class Array(ArrayBase):
         """
         self._refuse_followed("to_torch")
         tensor = whole(self, "to_torch")
-        return _clone(tensor) if copy else _detach(tensor)
+        return clone(tensor) if copy else _detach(tensor)
 
     def block_until_ready(self) -> Array:
         """Compute the value now; returns self."""
@@ -246,7 +246,7 @@ class Array(ArrayBase):
             fix = "Allow the copy, or use x.numpy(), which is read-only."
             raise BufferError(message("dlpack", "copy=True or None, as Arrays never change", "copy=False", fix))
         self._refuse_followed("dlpack")
-        return _clone(whole(self, "dlpack")).__dlpack__(**kwargs)
+        return clone(whole(self, "dlpack")).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
         return torch.empty(0, device=self.aval.device).__dlpack_device__()
@@ -326,7 +326,7 @@ def _from_numpy(value: np.ndarray, dtype: str | None, device: str | None) -> tor
 
 _to_list = without_modes(torch.Tensor.tolist)
 _to_item = without_modes(torch.Tensor.item)
-_clone = without_modes(torch.Tensor.clone)
+clone = without_modes(torch.Tensor.clone)
 _detach = without_modes(torch.Tensor.detach)
 
 

@@ -24,7 +24,7 @@ from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Scalar
-from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.array import Array, clone, wrap
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.promotion import NARROW, as_dtype, default_dtype, mixing, wide
 from gtrace.core.trace.record import thread
@@ -318,7 +318,7 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
         return at_default(from_numpy(x if share else x.copy()))
     if isinstance(x, torch.Tensor):
         tensor = plain_tensor(op, x)
-        return received(wrap(tensor if share else _cloned(tensor)))
+        return received(wrap(tensor if share else clone(tensor)))
     fix = getattr(type(x), "instead", "Convert lists and other data with gt.array first.")
     raise ArgumentError(message(op, "arrays or numbers", type(x).__name__, fix))
 
@@ -343,11 +343,6 @@ def at_default(x: Array) -> Array:
     return x if place == x.aval.device else wrap(_moved(x._buf, place))
 
 
-@without_modes
-def _cloned(x: torch.Tensor) -> torch.Tensor:
-    return x.clone()
-
-
 def memory(x: torch.Tensor) -> int | None:
     """Return a key that tensors have in common if they share memory; None for a tensor without elements."""
     return x.untyped_storage().data_ptr() if x.numel() else None
@@ -356,7 +351,7 @@ def memory(x: torch.Tensor) -> int | None:
 def with_own_memory(tensors: Sequence[torch.Tensor], others: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Return tensors that share no memory with `others`, which may be written to; copy where needed."""
     taken = {memory(x) for x in others} - {None}
-    return [_cloned(x) if memory(x) in taken else x for x in tensors]
+    return [clone(x) if memory(x) in taken else x for x in tensors]
 
 
 @functools.cache

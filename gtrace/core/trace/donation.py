@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import torch
-
 from gtrace.core.backends.interpreter.interpreter import Owned
 from gtrace.core.base.tensor_ownership import is_alone
-from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.trace.array import Array
+from gtrace.core.trace.array import Array, clone
 from gtrace.core.trace.record import Donation
 
 
@@ -33,10 +30,5 @@ def give_away(arrays: Sequence[Array], places: Collection[int], written: Collect
         x._buf = None
     for k in written:
         if not is_alone(tensors, k):
-            tensors[k] = _cloned(tensors[k])
+            tensors[k] = clone(tensors[k])
     return tensors
-
-
-@without_modes
-def _cloned(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.clone()

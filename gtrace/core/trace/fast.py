@@ -204,6 +204,11 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
             return bind(op, (operand,), params)
         instr = op.instr(params, (x.aval,))
         _met.remember(key, instr)
+    return _record(instr, x)
+
+
+def _record(instr: Instr, x: Array) -> Array:
+    """Record an instruction with one operand."""
     trace = thread.trace
     i = x._number if x._trace is trace else as_input(trace, x)
     flat = trace.flat
@@ -242,18 +247,7 @@ def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence
         if key is not None:
             _chains.remember((kind, x.aval, key), chain)
     for instr in chain:
-        trace = thread.trace
-        i = x._number if x._trace is trace else as_input(trace, x)
-        flat = trace.flat
-        flat += (instr, i)
-        number = len(flat) - 2
-        out = new_pending(trace, instr.aval, number)
-        trace.refs.append(_ref(out))
-        if trace.tape is not None:
-            trace.tape.append((instr, (x,), out))
-        if number >= trace.limit:
-            on_recorded(trace, instr, out)
-        x = out
+        x = _record(instr, x)
     return x
 
 

@@ -160,20 +160,14 @@ class Jitted:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with new arguments, or with other arguments than arrays in dicts, lists and tuples."""
-        given = None if self._are_leaves(args, kwargs) else self._take_apart(args, kwargs)
-        leaves: Sequence[Any] = args if given is None else given.leaves
+        given = self._take_apart(args, kwargs)
+        leaves: Sequence[Any] = given.leaves
         outside: Sequence[torch.Tensor] = ()
         settings = config.current
-        key: tuple[Hashable, ...]
-        if given is None:  # the key of `_key`, inlined for arguments that are leaves
-            rules = thread.in_rule, settings.x64, settings.jax_results, settings.device
-            key = registered.passes, callers_default_dtype(), thread.axes, *rules
-        else:
-            key = self._key(given)
+        key = self._key(given)
         noted = noted_kinds(leaves)
         call = None if noted is None else self._calls.get((*key, *noted))
         if call is None:
-            given = self._take_apart(args, kwargs)
             # tensors and NumPy arrays need no copy for a run that happens now
             leaves = self._lift(given, share=True)
             pairs = zip(leaves, given.leaves, strict=True)
@@ -191,7 +185,7 @@ class Jitted:
             if is_followed(x):
                 check_thread(x)
         if settings.debug_nans:
-            results = self._checked(given or self._take_apart(args, kwargs), leaves, outside)
+            results = self._checked(given, leaves, outside)
             if call.donated:
                 give_away(leaves, call.donated, (), self._called())
             return results
@@ -207,15 +201,6 @@ class Jitted:
     def _called(self) -> str:
         """Return the name of the running call in errors."""
         return f"jit({self.__name__}) called at {user_location()}"
-
-    def _are_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether all arguments are arrays, the most frequent case: they need no flattening."""
-        if kwargs or self._static_argnums:
-            return False
-        for x in args:
-            if x.__class__ is not Array:
-                return False
-        return True
 
     def _replayed(self, given: Arguments) -> Any:
         """Record the operations of the function for a surrounding gradient or capture."""
