@@ -12,14 +12,7 @@ import torch
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU, as_device
 from gtrace.core.base.dtypes import BIT_DTYPES, COMPLEX, FLOAT8, FLOATS, INEXACT, LONG
-from gtrace.core.base.errors import (
-    ArgumentError,
-    DeviceError,
-    DtypeError,
-    RangeError,
-    ShapeError,
-    message,
-)
+from gtrace.core.base.errors import ArgumentError, DeviceError, DtypeError, RangeError, ShapeError, message
 from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval

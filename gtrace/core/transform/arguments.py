@@ -23,14 +23,8 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
         if not isinstance(k, int) or isinstance(k, bool):
             raise ArgumentError(message(name, "argnums as an int or several", repr(argnums), "Such as argnums=(0, 1)."))
         if not -count <= k < count:
-            raise ArgumentError(
-                message(
-                    name,
-                    f"argnums below the {count} positional arguments",
-                    str(k),
-                    "Differentiated arguments are positional.",
-                )
-            )
+            expected = f"argnums below the {count} positional arguments"
+            raise ArgumentError(message(name, expected, str(k), "Differentiated arguments are positional."))
     return tuple(k % count for k in several)
 
 
@@ -58,11 +52,8 @@ def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integ
             )  # fmt: skip
         x = lift(name, leaf)
         if not (x.aval.floating or integers):
-            raise DtypeError(
-                message(
-                    name, "floating inputs", f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums."
-                )
-            )
+            got, fix = f"{LONG[x.aval.dtype]} at {path}", "Use x.astype(gt.float32), or argnums."
+            raise DtypeError(message(name, "floating inputs", got, fix))
         arrays.append(x)
     return arrays
 
@@ -176,14 +167,8 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
         fits = value.aval.dtype is x.aval.dtype or (value.aval.weak and value.aval.complex <= x.aval.complex)
         if value.aval.shape != x.aval.shape or not fits:
             path = tree.paths(values)[k]
-            raise ArgumentError(
-                message(
-                    name,
-                    f"a {what} with the shape and dtype of {x.aval!r}",
-                    f"{value.aval!r}{f' at {path}' if path else ''}",
-                    "Match them.",
-                )
-            )
+            expected, got = f"a {what} with the shape and dtype of {x.aval!r}", repr(value.aval)
+            raise ArgumentError(message(name, expected, f"{got} at {path}" if path else got, "Match them."))
         out.append(cast(value, x.aval.dtype))
     return out
 

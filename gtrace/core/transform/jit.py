@@ -381,11 +381,8 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
 
 def _output(x: Any) -> Array:
     if type(x) is not Array and python_scalar(x) is None and not hasattr(x, "dtype"):
-        raise ArgumentError(
-            message(
-                "jit", "arrays or numbers as results", type(x).__name__, "Return arrays in dicts, lists and tuples."
-            )
-        )
+        fix = "Return arrays in dicts, lists and tuples."
+        raise ArgumentError(message("jit", "arrays or numbers as results", type(x).__name__, fix))
     return lift("jit", x)
 
 

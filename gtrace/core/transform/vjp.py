@@ -59,23 +59,15 @@ def value_and_grad(
 
 def _scalar_output(value: Any, holomorphic: bool) -> Array:
     if not is_array(value):
-        raise ArgumentError(
-            message(
-                "grad",
-                "a scalar array as the function's output",
-                type(value).__name__,
-                "With more to return, use has_aux=True.",
-            )
-        )
+        fix = "With more to return, use has_aux=True."
+        raise ArgumentError(message("grad", "a scalar array as the function's output", type(value).__name__, fix))
     value = lift("grad", value)
     if value.aval.shape:
-        raise ShapeError(
-            message("grad", "a scalar output", repr(value.aval), "Reduce it with .sum() or .mean(), or use gt.vjp.")
-        )
+        fix = "Reduce it with .sum() or .mean(), or use gt.vjp."
+        raise ShapeError(message("grad", "a scalar output", repr(value.aval), fix))
     if not value.aval.floating:
-        raise DtypeError(
-            message("grad", "a floating output", LONG[value.aval.dtype], "Gradients are of floating functions.")
-        )
+        fix = "Gradients are of floating functions."
+        raise DtypeError(message("grad", "a floating output", LONG[value.aval.dtype], fix))
     if holomorphic:
         check_holomorphic("grad", [value], "outputs")
     elif value.aval.complex:

@@ -159,12 +159,7 @@ def check_same(
     """Raise an ArgumentError for the first difference of two results, each a name, a structure and avals."""
     if expected[1] != got[1]:
         raise ArgumentError(
-            message(
-                name,
-                f"{got[0]} to have the structure of {expected[0]}, {expected[1]}",
-                str(got[1]),
-                fix,
-            )
+            message(name, f"{got[0]} to have the structure of {expected[0]}, {expected[1]}", str(got[1]), fix)
         )
     if all(a is b for a, b in zip(expected[2], got[2], strict=True)):
         return

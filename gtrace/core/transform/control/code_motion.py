@@ -139,11 +139,7 @@ def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
         return None
     consts = tuple(k for k, v in enumerate(graph.inputs[: loop.consts]) if v in wanted)
     xs = tuple(k for k, v in enumerate(graph.inputs[loop.consts + loop.carry :]) if v in wanted)
-    inputs = (
-        *[graph.inputs[k] for k in consts],
-        *[graph.inputs[loop.consts + loop.carry + k] for k in xs],
-        *kept,
-    )
+    inputs = (*[graph.inputs[k] for k in consts], *[graph.inputs[loop.consts + loop.carry + k] for k in xs], *kept)
     rest = Graph(inputs, tuple(table[v] for v in inputs), tuple(late), stepped)
     body = subgraph(Graph(graph.inputs, graph.avals, core.nodes, (*carried, *kept)))
     return body, Sunk(rest, consts, xs), sum(table[v].nbytes for v in kept)

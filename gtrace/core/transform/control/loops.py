@@ -27,14 +27,7 @@ from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.trace.promotion import default_dtype
-from gtrace.core.transform.control.bodies import (
-    Closure,
-    capture_body,
-    check_same,
-    lift_leaves,
-    settle,
-    with_effects,
-)
+from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.core.transform.control.scan import scan
 from gtrace.core.transform.control.stepping import run_while
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -51,14 +44,9 @@ def _result(avals: Sequence[Aval], cond: Subgraph, body: Subgraph, cond_consts: 
 
 
 def _no_vjp(*_: Any, **__: Any) -> NoReturn:
-    raise ArgumentError(
-        message(
-            "while_loop",
-            "forward mode",
-            "a gradient through it: reverse mode needs the values of every step, and their number is not known",
-            "Use gt.scan, or gt.fori_loop with Python ints as bounds; or gt.jvp and gt.jacfwd.",
-        )
-    )
+    got = "a gradient through it: reverse mode needs the values of every step, and their number is not known"
+    fix = "Use gt.scan, or gt.fori_loop with Python ints as bounds; or gt.jvp and gt.jacfwd."
+    raise ArgumentError(message("while_loop", "forward mode", got, fix))
 
 
 def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> list[Array | None]:

@@ -20,14 +20,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
-from gtrace.core.transform.control.bodies import (
-    Closure,
-    capture_body,
-    check_same,
-    lift_leaves,
-    settle,
-    with_effects,
-)
+from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -208,11 +201,7 @@ def _jvp(
     outs = body.graph.out_avals
     loop = Loop(body, consts, carry, length)
     moving = floating(outs[:carry])
-    moved = (
-        *[t is not None for t in ts[:consts]],
-        *moving,
-        *[t is not None for t in ts[consts + carry :]],
-    )
+    moved = (*[t is not None for t in ts[:consts]], *moving, *[t is not None for t in ts[consts + carry :]])
     wanted = floating(outs)
     joint = pushforward(body, moved, wanted)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)

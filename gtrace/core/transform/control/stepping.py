@@ -13,12 +13,7 @@ from gtrace.core.transform.control.tuned import COPIED
 
 
 def run_scan(
-    programs: Sequence[Callable[..., Any]],
-    *operands: torch.Tensor,
-    length: int,
-    reverse: bool,
-    consts: int,
-    carry: int,
+    programs: Sequence[Callable[..., Any]], *operands: torch.Tensor, length: int, reverse: bool, consts: int, carry: int
 ) -> list[torch.Tensor]:
     """Run a scan; `programs` holds its body."""
     step = programs[0]
