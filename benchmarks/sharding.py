@@ -19,8 +19,7 @@ from measuring.results import Figure, parser, report, rounds
 
 import gtrace as gt
 from gtrace.core.partitioner import processes
-from gtrace.core.partitioner.partitioned import Partitioned
-from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.partitioned import DividedRecord, Partitioned
 from gtrace.core.partitioner.stages import divide
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.transform.eval_shape import capture_like

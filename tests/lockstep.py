@@ -18,8 +18,7 @@ from gtrace.core.ir.graph import Graph, Scalar, print_graph, subgraphs
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import ABSENT, NamedSharding, PartitionSpec, bounds, pairs, parse_mesh
 from gtrace.core.ir.verify import verify
-from gtrace.core.partitioner.partitioned import Partitioned
-from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.partitioned import DividedRecord, Partitioned
 from gtrace.core.partitioner.stages import divide
 from gtrace.core.passes.canonical import CANONICAL, canonicalize
 

@@ -26,7 +26,7 @@ from gtrace.core.backends.symbolic import Relation
 from gtrace.core.base.json_fields import with_checksum
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Scalar
-from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.partitioned import DividedRecord
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import store as stores
 from gtrace.core.runtime.cache.folder import DERIVED, LEDGER, LOCK, MARKER, manifest_file

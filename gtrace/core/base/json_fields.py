@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 import reprlib
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
+
+import attrs
 
 T = TypeVar("T")
 
@@ -91,6 +95,39 @@ def exactly(kind: type[T]) -> Callable[[Any], T]:
         return value
 
     return convert
+
+
+_NAMES = {str: "a text", int: "an integer", float: "a finite number"}
+
+
+def record(cls: type[T], data: Any) -> T:
+    """Return the attrs record whose fields a JSON object holds, each checked by its type.
+
+    >>> class Point(typing.NamedTuple):
+    ...     sizes: tuple[int, ...]
+    ...     name: str | None
+    >>> record(Point, {"sizes": [2, 3], "name": None})
+    Point(sizes=(2, 3), name=None)
+    """
+    kinds = typing.get_type_hints(cls)
+    return cls(**{
+        name: field(data, name, _NAMES.get(kind, str(kind)), functools.partial(_typed, kind))
+        for name, kind in kinds.items()
+    })  # fmt: skip
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """Return a value as one of a record's types; raises TypeError or ValueError for others."""
+    inner = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        given = exactly(list)(value)
+        kinds = inner[:1] * len(given) if inner[-1] is ... else inner
+        return tuple([_typed(one, item) for one, item in zip(kinds, given, strict=True)])
+    if inner:  # a union with None
+        return None if value is None else _typed(inner[0], value)
+    if attrs.has(kind):
+        return record(kind, value)
+    return {int: whole, float: finite}.get(kind, exactly(kind))(value)
 
 
 def text(data: Any, name: str) -> str:

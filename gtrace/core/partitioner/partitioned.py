@@ -1,15 +1,20 @@
-"""What partitioning returns: the program of one process, and what it sends."""
+"""What partitioning returns: the program of one process, and what it sends; also as a file for later processes."""
 
 from __future__ import annotations
 
+import json
+
 import attrs
 
+from gtrace.core.base import json_fields
 from gtrace.core.ir.aval import Aval, parse_aval
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import Axes, Mesh, parse_mesh
 from gtrace.core.ir.text import parse_graph
-from gtrace.core.partitioner.serialized import DividedRecord, SentRecord
+
+FORMAT = 1
+"""Of the JSON of divided programs; files of another format are not read."""
 
 
 @attrs.frozen
@@ -47,6 +52,34 @@ class Transfer:
         return self.times * self.nbytes * sent(self.parts)
 
 
+@attrs.frozen
+class DividedRecord:
+    """What the store keeps of a `Partitioned`.
+
+    Attributes:
+        name: under which the store keeps it: a digest of the program of all processes, the mesh, the rank and gtrace.
+        graph: as the IR's text.
+        inputs, avals: the types of the inputs and outputs, as text.
+    """
+
+    name: str
+    mesh: str
+    graph: str
+    inputs: tuple[str, ...]
+    avals: tuple[str, ...]
+    transfers: tuple[Transfer, ...]
+    gathered: tuple[tuple[str, str | None], ...]
+
+    def to_json(self) -> str:
+        """Return the text of the file; it states its own checksum."""
+        return json.dumps(json_fields.with_checksum({"format": FORMAT, **attrs.asdict(self)}))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DividedRecord:
+        """Return the record in the text of a file; raises a ValueError that says what was expected."""
+        return json_fields.record(cls, json_fields.checked(text, FORMAT))
+
+
 @attrs.frozen(eq=False)
 class Partitioned:
     """The program of one process.
@@ -73,7 +106,7 @@ class Partitioned:
         """Return what the store keeps of it."""
         return DividedRecord(
             name, str(self.mesh), print_graph(self.graph), tuple(map(repr, self.inputs)), tuple(map(repr, self.avals)),
-            tuple(SentRecord(**attrs.asdict(one)) for one in self.transfers), self.gathered,
+            self.transfers, self.gathered,
         )  # fmt: skip
 
     @classmethod
@@ -83,6 +116,5 @@ class Partitioned:
         Raises:
             GraphError, ValueError: the record is of none.
         """
-        transfers = tuple(Transfer(**attrs.asdict(one)) for one in record.transfers)
         inputs, avals = (tuple(map(parse_aval, texts)) for texts in (record.inputs, record.avals))
-        return cls(parse_mesh(record.mesh), parse_graph(record.graph), inputs, avals, transfers, record.gathered)
+        return cls(parse_mesh(record.mesh), parse_graph(record.graph), inputs, avals, record.transfers, record.gathered)

@@ -27,7 +27,7 @@ from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CacheError, CacheWarning
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.private_folders import read_trusted
-from gtrace.core.partitioner.serialized import DividedRecord
+from gtrace.core.partitioner.partitioned import DividedRecord
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import ledger as ledgers
 from gtrace.core.runtime.cache.folder import (
