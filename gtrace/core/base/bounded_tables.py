@@ -155,13 +155,16 @@ budget = Budget()
 """The budget of this process."""
 
 
-def remembered(limit: int, weigh: Callable[[Any], int]) -> Callable[[F], F]:
+def remembered(
+    limit: int, weigh: Callable[[Any], int] = lambda result: SMALL, key: Callable[[Any], Any] = lambda args: args
+) -> Callable[[F], F]:
     """Return a decorator that keeps the results of a function in a `BoundedTable`, by its arguments.
 
     Args:
         weigh: a function from a result to its bytes.
+        key: a function from the tuples of arguments and keywords to their key, such as `exact_key`.
 
-    >>> @remembered(8, lambda result: SMALL)
+    >>> @remembered(8)
     ... def double(x):
     ...     print("doubling")
     ...     return 2 * x
@@ -174,11 +177,12 @@ def remembered(limit: int, weigh: Callable[[Any], int]) -> Callable[[F], F]:
         table: BoundedTable[Any, tuple[Any]] = BoundedTable(limit, lambda found: weigh(found[0]))
 
         @functools.wraps(function)
-        def call(*args: Any) -> Any:
-            found = table.get(args)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            known = key((args, tuple(kwargs.items())))
+            found = table.get(known)
             if found is None:
-                found = (function(*args),)
-                table.remember(args, found)
+                found = (function(*args, **kwargs),)
+                table.remember(known, found)
             return found[0]
 
         return call  # type: ignore[return-value]

@@ -60,24 +60,21 @@ def _bytes(text: str) -> int:
     return int(match[1]) * (1024 if match[3] else 1000) ** unit
 
 
-def _fraction(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise ValueError("a fraction from 0 to 1")
-    return value
+def _number(expected: str, fits: Callable[[float], bool]) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not fits(value):
+            raise ValueError(expected)
+        return value
+
+    return parse
 
 
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value >= 0:
-        raise ValueError("a number of seconds, such as 0, 2.5 or inf")
-    return value
+_fraction = _number("a fraction from 0 to 1", lambda value: 0 <= value <= 1)
+_seconds = _number("a number of seconds, such as 0, 2.5 or inf", lambda value: value >= 0)
 
 
 def _path(text: str) -> str:
@@ -205,9 +202,6 @@ class Config:
         """Read every GT_ variable of `env`; an empty one counts as unset.
 
         An unknown variable with a name similar to a setting's warns. Other variables are ignored.
-
-        Raises:
-            ConfigError: a variable has an invalid value.
 
         >>> Config.from_env({"GT_COMPILE": "1"}).compile
         True

@@ -234,11 +234,7 @@ _ABSTRACT = (
 
 
 def _find(dtype: Any) -> DType | None:
-    """Return the dtype of a name or object; None if there is none.
-
-    Raises:
-        DtypeError: the argument is a class of several dtypes.
-    """
+    """Return the dtype of a name or object; None if there is none."""
     if dtype.__class__ is DType:
         return dtype
     if isinstance(dtype, torch.dtype):
@@ -271,14 +267,10 @@ def _find(dtype: Any) -> DType | None:
         return None
 
 
-bool = _BY_NAME["bool"]  # noqa: A001 - the standard's names
-uint8, uint16 = _BY_NAME["uint8"], _BY_NAME["uint16"]
-uint32, uint64 = _BY_NAME["uint32"], _BY_NAME["uint64"]
-int8, int16 = _BY_NAME["int8"], _BY_NAME["int16"]
-int32, int64 = _BY_NAME["int32"], _BY_NAME["int64"]
-float8_e4m3fn, float8_e5m2 = _BY_NAME["float8_e4m3fn"], _BY_NAME["float8_e5m2"]
-float8_e4m3fnuz, float8_e5m2fnuz = _BY_NAME["float8_e4m3fnuz"], _BY_NAME["float8_e5m2fnuz"]
-float8_e8m0fnu = _BY_NAME["float8_e8m0fnu"]
-float16, bfloat16 = _BY_NAME["float16"], _BY_NAME["bfloat16"]
-float32, float64 = _BY_NAME["float32"], _BY_NAME["float64"]
-complex64, complex128 = _BY_NAME["complex64"], _BY_NAME["complex128"]
+# fmt: off
+(
+    bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float8_e4m3fn, float8_e5m2,  # noqa: A001
+    float8_e4m3fnuz, float8_e5m2fnuz, float8_e8m0fnu, float16, bfloat16, float32, float64,
+    complex64, complex128,
+) = [_BY_NAME[name] for name in __all__]
+# fmt: on

@@ -6,19 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import numbers
 import struct
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import numpy
-
-from gtrace.core.base.bounded_tables import BoundedTable
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _PLAIN = (int, str, bytes, type(None))
 _INTEGERS = {int}
@@ -96,31 +90,6 @@ def exact_key(value: Any) -> Any:
             return kind, value
         return key
     return kind, value
-
-
-def exact_cache(limit: int) -> Callable[[F], F]:
-    """Return a decorator that caches up to `limit` results of a function by the exact keys of its arguments.
-
-    >>> halved = exact_cache(8)(lambda x: x / 2)
-    >>> halved(0.0), halved(-0.0)
-    (0.0, -0.0)
-    """
-
-    def decorate(function: F) -> F:
-        known: BoundedTable[Any, Any] = BoundedTable(limit)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            key = exact_key((args, tuple(kwargs.items())))
-            found = known.get(key, known)
-            if found is known:
-                found = function(*args, **kwargs)
-                known.remember(key, found)
-            return found
-
-        return call  # type: ignore[return-value]
-
-    return decorate
 
 
 def _compared_fields(kind: type) -> list[str] | None:

@@ -21,18 +21,11 @@ rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }
 
 
 def start_group(
-    command: Sequence[str],
-    environment: Mapping[str, str] | None = None,
-    stderr: int = subprocess.STDOUT,
-    folder: Path | str | None = None,
+    command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | str | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a compiler in its own process group, so that Ctrl-C does not reach it.
-
-    Args:
-        folder: its working folder; None: that of this process.
-    """
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=stderr, process_group=0, env=environment, cwd=folder)
+    """Start a compiler in its own process group, so that Ctrl-C does not reach it, in a working folder."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    return subprocess.Popen(command, stdout=pipe, stderr=both, process_group=0, env=environment, cwd=folder)
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

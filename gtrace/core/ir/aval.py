@@ -157,11 +157,7 @@ _AVAL = re.compile(
 
 
 def broadcast(op: str, avals: Sequence[Aval]) -> tuple[int, ...]:
-    """Return the shape of operands that broadcast against each other.
-
-    Raises:
-        ShapeError: they do not; names them.
-    """
+    """Return the shape of operands that broadcast against each other."""
     shapes = {a.shape for a in avals}
     if len(shapes) == 1:
         return avals[0].shape
@@ -173,22 +169,14 @@ def broadcast(op: str, avals: Sequence[Aval]) -> tuple[int, ...]:
 
 
 def parse_type(text: str) -> Aval | Bundle:
-    """Read an aval or a bundle, as `repr` prints it.
-
-    Raises:
-        ValueError: `text` is neither.
-    """
+    """Read an aval or a bundle, as `repr` prints it."""
     if not text.startswith("("):
         return parse_aval(text)
     return bundle(tuple(parse_aval(part) for part in text[1:-1].split(", ") if part))
 
 
 def parse_aval(text: str) -> Aval:
-    """Read an aval as `Aval.__repr__` prints it.
-
-    Raises:
-        ValueError: `text` is not an aval.
-    """
+    """Read an aval as `Aval.__repr__` prints it."""
     match = _AVAL.fullmatch(text)
     if match is None or match["dtype"] not in DTYPES:
         raise ValueError(f"expected an aval such as f32[2,3], got {text!r}")

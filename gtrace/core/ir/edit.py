@@ -37,7 +37,7 @@ class NewNodes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=-1)
+        self._fresh = graph.fresh
 
     def __call__(
         self, name: str, params: Params, ins: Sequence[Operand], avals: Sequence[Any], location: str | None = None
@@ -198,7 +198,7 @@ def lift_scalars(graph: Graph, places: Iterable[Collection[int]]) -> Graph:
       return %2
     }
     """
-    fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)], default=-1)
+    fresh = graph.fresh
     values = {place: fresh + k for k, group in enumerate(places) for place in group}
     avals: dict[int, Aval] = {}
     count = 0

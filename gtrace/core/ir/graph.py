@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,6 +113,15 @@ class Graph:
     def out_avals(self) -> tuple[Aval, ...]:
         table = self.value_avals()
         return tuple(table[value] for value in self.outputs)
+
+    @property
+    def fresh(self) -> int:
+        """A number such that it and all greater ones are no values."""
+        return 1 + max([*self.inputs, *(node.out for node in self.nodes)], default=-1)
+
+    def uses(self) -> Counter[int]:
+        """Return how often each value is an operand or an output."""
+        return Counter([*self.outputs, *(value for node in self.nodes for value in node.values())])
 
     @property
     def has_lines(self) -> bool:
@@ -278,14 +288,7 @@ def is_subgraphs(value: Any) -> bool:
 
 def has_rules(params: Params) -> bool:
     """Whether a sub-graph among the attributes has user-defined derivative rules."""
-    for value in params:
-        if value.__class__ is Subgraph:
-            if value.plain is not value:
-                return True
-        elif value.__class__ is tuple and value and value[0].__class__ is Subgraph:
-            if any(sub.plain is not sub for sub in value):
-                return True
-    return False
+    return any(sub.plain is not sub for sub in subgraphs(params))
 
 
 def subgraphs(params: Params) -> tuple[Subgraph, ...]:

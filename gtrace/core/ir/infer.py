@@ -21,10 +21,6 @@ def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> 
     """Return the result type, by running torch on meta tensors or by the operation's rules.
 
     Exceptions that are not torch's come from the operation's own code, and pass unchanged.
-
-    Raises:
-        DeviceError: operands are on different devices.
-        ShapeError, DtypeError: torch rejects the operands; the rule `check` may raise a more precise error first.
     """
     rules = op.rules
     named = dict(zip(op.params, params, strict=True))
@@ -103,9 +99,6 @@ def require_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any
 
     The operation runs on zeros. For wide unsigned and float8 operands it runs each time, because attributes select the
     kernels. For others it runs once for each combination of dtypes.
-
-    Raises:
-        DtypeError: names the operands and a replacement.
     """
     unsigned = any(a.dtype in WIDE_UNSIGNED for a in avals)
     kinds = "kernel", *[p for p in params if isinstance(p, str)], *[(a.dtype, len(a.shape)) for a in avals]

@@ -157,12 +157,7 @@ _CASES = frozenset(field.name for field in attrs.fields(Cases))
 
 
 def define(name: str, impl: Callable[..., Any] = no_impl, **fields: Any) -> Op:
-    """Declare an operation and add it to the registry. The fields are those of `Op`, `Rules` and `Cases`.
-
-    Raises:
-        ValueError: the name is taken, or there is neither a derivative nor a reason for its absence.
-        TypeError: there is no such field.
-    """
+    """Declare an operation and add it to the registry. The fields are those of `Op`, `Rules` and `Cases`."""
     if name in REGISTRY:
         raise ValueError(f"operation {name!r} is already defined")
     rules = Rules(**{key: value for key, value in fields.items() if key in _RULES})

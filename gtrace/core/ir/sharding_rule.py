@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 WHOLE = "."
 """An axis that must not be split."""
+
+
+def broadcast_term(shape: Sequence[int], target: Sequence[int], letters: Sequence[str]) -> str:
+    """Return the letters of an operand that broadcasts to a shape with these letters; repeated axes are not split.
+
+    >>> broadcast_term((1, 4), (2, 3, 4), "abc")
+    '.c'
+    """
+    start = len(target) - len(shape)
+    return "".join(letters[start + k] if n == target[start + k] else WHOLE for k, n in enumerate(shape))
 
 
 @attrs.frozen

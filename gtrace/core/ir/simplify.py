@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from itertools import pairwise
 from typing import Any
 
@@ -201,7 +200,7 @@ def join_parts(graph: Graph) -> Graph:
     }
     """
     known: dict[int, _Parts] = {}
-    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    users = graph.uses()
     new = NewNodes(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -263,7 +262,7 @@ def merge_batches(graph: Graph) -> Graph:
     """
     if not any(node.op.name == "matmul" and len(node.instr.aval.shape) > 2 for node in graph.nodes):
         return graph
-    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    users = graph.uses()
     new = NewNodes(graph)
     made: dict[int, Node] = {}
     nodes: list[Node] = []
@@ -342,7 +341,7 @@ def move_transposes(graph: Graph) -> Graph:
     """
     if not any(node.op.name == "permute" for node in graph.nodes):
         return graph
-    users = Counter(value for node in graph.nodes for value in node.values()) + Counter(graph.outputs)
+    users = graph.uses()
     new = NewNodes(graph)
     made: dict[int, Node] = {}
     replacement: dict[int, Operand] = {}

@@ -100,7 +100,7 @@ def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int
         if whole in later or 2 * sum(avals[value].nbytes for value in values) >= avals[whole].nbytes
         for value in values
     ]
-    fresh = itertools.count(1 + max([*graph.inputs, *made], default=0))
+    fresh = itertools.count(graph.fresh)
     nodes: list[Node] = []
     cuts = []
     for number, (start, stop) in enumerate(itertools.pairwise((0, *places, len(graph.nodes)))):

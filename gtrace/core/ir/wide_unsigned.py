@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.bounded_tables import remembered
 from gtrace.core.base.dtypes import WIDE_UNSIGNED
-from gtrace.core.base.exact_keys import exact_cache
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.declaration import Declaration
 
@@ -41,7 +42,7 @@ def kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any], resul
     return functools.partial(_in_int64, op, result.dtype)
 
 
-@exact_cache(4096)
+@remembered(4096, key=exact_key)
 def has_kernel(op: Declaration, params: tuple[Any, ...], avals: Sequence[Any]) -> bool:
     """Whether torch accepts these wide unsigned operands, tested on zeros, because meta tensors do not show it."""
     shapes = [(1,) * len(a.shape) if op.elementwise else a.shape for a in avals]

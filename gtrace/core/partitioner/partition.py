@@ -20,7 +20,7 @@ from gtrace.core.ir.aval import Aval, Bundle, aval, sharded
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph, subgraphs
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.sharding import Axes, Dims, Mesh, NamedSharding, PartitionSpec, bounds, parse_dims, parse_mesh
-from gtrace.core.ir.sharding_rule import WHOLE, Factors
+from gtrace.core.ir.sharding_rule import WHOLE, Factors, broadcast_term
 from gtrace.core.partitioner.bodies import rule_of
 from gtrace.core.partitioner.conversion import Converter
 from gtrace.core.partitioner.layouts import ShardingLayout, replicated, wanted_dims
@@ -29,11 +29,7 @@ from gtrace.core.partitioner.partitioned import Partitioned
 
 
 def find_meshes(graph: Graph) -> tuple[Mesh, ...]:
-    """Return the meshes that a program runs on; none if nothing in it is sharded.
-
-    Raises:
-        ShardingError: two of them are of the same processes.
-    """
+    """Return the meshes that a program runs on; none if nothing in it is sharded."""
     found: dict[Mesh, None] = {}
     placed = {value: a.sharding for value, a in zip(graph.inputs, graph.avals, strict=True) if a.sharding is not None}
     if placed:
@@ -126,14 +122,11 @@ class Partitioner:
         self.converter = Converter(self.program, mesh, place)
         self.types: dict[int, Any] = graph.value_avals()
         self.maker = {node.out: node for node in graph.nodes}
-        self.uses = collections.Counter(graph.outputs)
-        for node in graph.nodes:
-            self.uses.update(node.values())
+        self.uses = graph.uses()
         self.home: dict[int, ShardingLayout] = {}  # of each value, the layout that it was computed in
         self.placed: dict[int, dict[ShardingLayout, int]] = {}  # the local values of each value, by layout
-        self.bundles: dict[
-            int, tuple[int, Sequence[ShardingLayout]]
-        ] = {}  # the local bundle, and the layouts of its results
+        # by bundle: the local one, and the layouts of its results
+        self.bundles: dict[int, tuple[int, Sequence[ShardingLayout]]] = {}
         self.computed = {value for value, flag in zip(graph.inputs, computed, strict=False) if flag}
         for value, a, own in zip(graph.inputs, graph.avals, dims, strict=True):
             layout = ShardingLayout(self.converter.real(own))
@@ -432,10 +425,5 @@ def factors_of(node: Node) -> Factors | None:
 def _elementwise(avals: Sequence[Aval], result: Aval) -> Factors:
     """Return the rule of operands that broadcast against each other."""
     letters = [chr(ord("a") + k) for k in range(len(result.shape))]
-    terms = []
-    for a in avals:
-        start = len(letters) - len(a.shape)
-        terms.append(
-            "".join(letters[start + k] if n == result.shape[start + k] else WHOLE for k, n in enumerate(a.shape))
-        )
+    terms = [broadcast_term(a.shape, result.shape, letters) for a in avals]
     return Factors(f"{','.join(terms)}->{''.join(letters)}")

@@ -58,11 +58,7 @@ def pretend(processes: int) -> Iterator[None]:
 
 
 def start() -> tuple[int, int]:
-    """Join the other processes, the first time; returns this one's rank and how many there are.
-
-    Raises:
-        DistributedError: the others cannot be reached.
-    """
+    """Join the other processes, the first time; returns this one's rank and how many there are."""
     return (0, _pretended.counts[-1]) if _pretended.counts else _join()
 
 
@@ -101,11 +97,7 @@ def count() -> int:
 
 
 def check_mesh(mesh: Mesh) -> None:
-    """Refuse a mesh of processes that do not run.
-
-    Raises:
-        ShardingError: it names such a process.
-    """
+    """Refuse a mesh of processes that do not run."""
     running = count()
     needed = 1 + max(mesh.ranks)
     if needed > running:

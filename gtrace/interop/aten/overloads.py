@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.bounded_tables import remembered
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.base.exact_keys import exact_cache
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
 
 OPERAND = "x"
@@ -181,7 +182,7 @@ def template(overload: Any, args: Sequence[Any], kwargs: dict[str, Any], is_oper
     return operands, tuple(entries[:least])
 
 
-@exact_cache(4096)
+@remembered(4096, key=exact_key)
 def caller(
     name: str, args: tuple[Any, ...], instead: Callable[..., Any] | None = None, as_given: bool = False
 ) -> Callable[..., Any]:

@@ -13,8 +13,9 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.bounded_tables import remembered
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.base.exact_keys import exact_cache
+from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval, Bundle, aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY
@@ -77,7 +78,7 @@ _DIFFERENTIABLE: dict[str, Sequence[int]] = {
 """The differentiable results, by overload."""
 
 
-@exact_cache(4096)
+@remembered(4096, key=exact_key)
 def _has_derivative(overload: str, args: tuple[Any, ...], avals: tuple[Aval, ...]) -> list[bool]:
     """Return, for each result of a call, whether torch differentiates it."""
     key = "differentiable", overload, args, avals

@@ -81,6 +81,19 @@ class _Fixed:
         return _Fixed, (self.values,)
 
 
+def _register_fields(cls: Any, data: tuple[str, ...], meta: tuple[str, ...], make: Callable[..., Any]) -> None:
+    """Register a class whose children are fields; `make` makes an instance of the values of all fields, by name."""
+
+    def split(instance: Any) -> tuple[Any, ...]:
+        static = tuple([_static(getattr(instance, name)) for name in meta])
+        return tuple([getattr(instance, name) for name in data]), static, data
+
+    def join(aux: Any, children: Any) -> Any:
+        return make(**dict(zip((*data, *meta), (*children, *map(static_value, aux)), strict=True)))
+
+    optree.register_pytree_node(cls, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
+
+
 def register_immutable(cls: type) -> None:
     """Register an attrs class without slots whose instances never change. It works like `register`, but is faster.
 
@@ -142,20 +155,16 @@ def register(cls: T) -> T:
     node: Any = cls
     if attrs.has(cls):
         fields = attrs.fields(cls)
-        dynamic = [field.name for field in fields if not field.metadata.get("static")]
-        static = [field.name for field in fields if field.metadata.get("static")]
+        dynamic = tuple(field.name for field in fields if not field.metadata.get("static"))
+        static = tuple(field.name for field in fields if field.metadata.get("static"))
 
-        def split(instance: Any) -> tuple[tuple[Any, ...], Any, tuple[str, ...]]:
-            children = tuple(getattr(instance, name) for name in dynamic)
-            return children, tuple([_static(getattr(instance, name)) for name in static]), tuple(dynamic)
-
-        def join(aux: Any, children: Any) -> Any:
+        def make(**values: Any) -> Any:
             instance = object.__new__(cls)
-            for name, value in zip(dynamic + static, (*children, *[static_value(x) for x in aux]), strict=True):
+            for name, value in values.items():
                 object.__setattr__(instance, name, value)
             return instance
 
-        optree.register_pytree_node(node, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
+        _register_fields(cls, dynamic, static, make)
     elif dataclasses.is_dataclass(cls):
         register_dataclass(cls)
     elif hasattr(cls, "tree_flatten") and hasattr(cls, "tree_unflatten"):
@@ -331,17 +340,7 @@ def register_dataclass(
     elif known is not None and {f.name for f in known} != {*data_fields, *meta_fields, *drop_fields}:
         got = f"{[*data_fields, *meta_fields, *drop_fields]} for {[f.name for f in known]}"
         raise ArgumentError(message("tree.register_dataclass", "each field once", got, "Name all fields."))
-    data, meta = tuple(data_fields), tuple(meta_fields)
-
-    def split(instance: Any) -> tuple[Any, ...]:
-        static = tuple([_static(getattr(instance, name)) for name in meta])
-        return tuple([getattr(instance, name) for name in data]), static, data
-
-    def join(aux: Any, children: Any) -> Any:
-        values = dict(zip(data, children, strict=True))
-        return nodetype(**values, **{name: static_value(x) for name, x in zip(meta, aux, strict=True)})
-
-    optree.register_pytree_node(nodetype, split, join, path_entry_type=optree.GetAttrEntry, namespace=NAMESPACE)
+    _register_fields(nodetype, tuple(data_fields), tuple(meta_fields), nodetype)
     return nodetype
 
 

@@ -144,7 +144,7 @@ def _take_apart(tree: Any, shape: list[Any], leaves: list[Any], kinds: set[type]
         shape.append(len(tree))
     elif kind is list:
         tree = tuple(tree)
-        shape.append(-1 - len(tree))
+        shape += (list, len(tree))
     elif kind is dict:
         given = tuple(tree)
         keys = text_keys(given)
@@ -275,11 +275,7 @@ def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
 
 
 def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
-    """Return the subtrees of `tree` at the leaves of a structure, which must be a prefix of it.
-
-    Raises:
-        StructureError: it is not a prefix; the message names the key path.
-    """
+    """Return the subtrees of `tree` at the leaves of a structure, which must be a prefix of it."""
     try:
         return treedef.flatten_up_to(tree)
     except (ValueError, TypeError) as error:
