@@ -10,12 +10,11 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
+from gtrace.core.ops.declare import Array, bind
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
 from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_int, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, new_place, python_scalar
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.trace.record import thread

@@ -10,10 +10,9 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.shape import as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.lax.reductions import top_k
 
 __all__ = [

@@ -15,15 +15,12 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import no_booleans
-from gtrace.core.ops.declare import ORDER, Sample, define
+from gtrace.core.ops.declare import ORDER, Array, Sample, bind, define, lift
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
 from gtrace.core.ops.operands import promote, promote_arrays
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 __all__ = [
     "RoundingMethod", "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",

@@ -8,9 +8,8 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import counted, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.transform.control.scan import scan
 from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import linalg

@@ -8,10 +8,9 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.replayable import replayable
 

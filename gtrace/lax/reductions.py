@@ -9,11 +9,10 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [

@@ -9,11 +9,10 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_shape
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.lax.options import GatherScatterMode
 
 __all__ = [

@@ -8,10 +8,9 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.join_split import slice_axis, slice_bounds
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 
 __all__ = [
     "broadcast", "broadcast_in_dim", "broadcasted_iota", "collapse", "concatenate", "expand_dims", "full", "full_like",

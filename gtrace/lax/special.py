@@ -11,9 +11,8 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS, LONG
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops import floats
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import arithmetic

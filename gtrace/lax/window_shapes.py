@@ -8,9 +8,8 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.lax.windows import (
     ConvDimensionNumbers,
     Pairs,

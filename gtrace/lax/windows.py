@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
 from gtrace.lax.shapes import pad
 from gtrace.nn import convolution

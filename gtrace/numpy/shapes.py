@@ -9,10 +9,10 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
+from gtrace.core.ops.gather import take_constant
 from gtrace.core.ops.join_split import slice_axis, slice_update
 from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.pad_tile import take_constant
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array

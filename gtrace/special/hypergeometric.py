@@ -15,12 +15,10 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.checks import complex_only
-from gtrace.core.ops.declare import BadSample, Sample, define
+from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, promote_arrays
 from gtrace.core.ops.samples import complex_uniform, scipy_special, uniform
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["hyp1f1", "hyp2f1", "sph_harm_y", "wofz"]

@@ -13,13 +13,11 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.declare import Sample, define
+from gtrace.core.ops.declare import Array, Sample, bind, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, promote, unary, widened
 from gtrace.core.ops.samples import both, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = ["bessel_jn", "dawsn", "fresnel", "owens_t", "sici", "spence"]

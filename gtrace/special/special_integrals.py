@@ -10,13 +10,11 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.declare import BadSample, Sample, define
+from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.special.gamma_functions import betaln, digamma, log_beta
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 

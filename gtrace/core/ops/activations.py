@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,29 +12,24 @@ import torch
 
 from gtrace.core.backends.interpreter.tuned import LEAST_SLOPE
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ops.checks import no_booleans
+from gtrace.core.ops.declare import Array, Aval, Op, Params, Sample, bind, define
 from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
 from gtrace.core.ops.operands import promote_arrays, unary
-from gtrace.core.ops.samples import scipy_special, unary_floats, uniform
+from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.passes.channels_last import are_images, in_layout_of
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.fast import bind_met
 
 __all__ = ["erf", "gelu", "relu", "sigmoid", "silu", "softplus"]
 
 sigmoid = unary(
-    "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225",
-    fresh=True, partials=(lambda x, out: multiply(out, subtract(1.0, out)),), samples=unary_floats(),
-    reference=lambda x: 1 / (1 + numpy.exp(-x)),
+    "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225", fresh=True,
+    partials=(lambda x, out: multiply(out, subtract(1.0, out)),), reference=lambda x: 1 / (1 + numpy.exp(-x)),
 )  # fmt: skip
 erf = unary(
     "erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
     "round(float(gt.erf(0.5)), 4) => 0.5205",
-    partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),), samples=unary_floats(),
+    partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),),
     reference=numpy.vectorize(math.erf, otypes=[float]),
 )  # fmt: skip
 
@@ -43,19 +39,15 @@ def _relu_slope(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return torch.where(x > 0, g, 0)
 
 
-def _relu_slope_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | None:
-    return (lambda g, x: _relu_slope(in_layout_of(g, x), x)) if are_images(avals) else None
-
-
 relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
-    "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)",
-    floating=False, check=no_booleans, vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),),
-    jvp=lambda ts, x, out: bind(_relu_grad, (ts[0], x)),
-    samples=unary_floats(), reference=lambda x: numpy.maximum(x, 0),
+    "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)", floating=False, check=no_booleans,
+    vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),), jvp=lambda ts, x, out: bind(_relu_grad, (ts[0], x)),
+    reference=lambda x: numpy.maximum(x, 0),
 )  # fmt: skip
 _relu_grad = define(
-    "relu_grad", _relu_slope, direct=_relu_slope_direct, arity=2, elementwise=True, fresh=True,
+    "relu_grad", _relu_slope, arity=2, elementwise=True, fresh=True,
+    direct=lambda avals: (lambda g, x: _relu_slope(in_layout_of(g, x), x)) if are_images(avals) else None,
     vjp=lambda ct, needed, g, x, out: (bind(_relu_grad, (ct, x)) if needed[0] else None, None), linear=(0,),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 3, 4)))],
     reference=lambda g, x: numpy.where(x > 0, g, 0),
@@ -63,8 +55,8 @@ _relu_grad = define(
 )  # fmt: skip
 silu = unary(
     "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
-    "round(float(gt.silu(0.5)), 4) => 0.3112",
-    partials=(lambda x, out: _silu_partial(x),), samples=unary_floats(), reference=lambda x: x / (1 + numpy.exp(-x)),
+    "round(float(gt.silu(0.5)), 4) => 0.3112", partials=(lambda x, out: _silu_partial(x),),
+    reference=lambda x: x / (1 + numpy.exp(-x)),
 )  # fmt: skip
 
 
@@ -76,8 +68,8 @@ def _silu_partial(x: Array) -> Array:
 
 softplus = unary(
     "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
-    "round(float(gt.softplus(0.5)), 4) => 0.9741",
-    partials=(lambda x, out: sigmoid(x),), samples=unary_floats(), reference=lambda x: numpy.logaddexp(x, 0),
+    "round(float(gt.softplus(0.5)), 4) => 0.9741", partials=(lambda x, out: sigmoid(x),),
+    reference=lambda x: numpy.logaddexp(x, 0),
 )  # fmt: skip
 
 
@@ -85,29 +77,25 @@ _FLAT = 40.0
 """Beyond it, the slope of gelu is 0 or 1 in every dtype. There the formulas would multiply zero by infinity."""
 
 
-def _gelu(x: torch.Tensor, approximate: bool) -> torch.Tensor:
-    return torch.nn.functional.gelu(x, approximate="tanh" if approximate else "none")
+def _variant(approximate: bool) -> str:
+    """Return torch's name of a variant of gelu."""
+    return "tanh" if approximate else "none"
 
 
 def _gelu_grad(g: torch.Tensor, x: torch.Tensor, approximate: bool) -> torch.Tensor:
     if g.shape != x.shape:  # torch's kernel requires equal shapes
         g, x = (t.contiguous() for t in torch.broadcast_tensors(g, x))
-    return torch.ops.aten.gelu_backward(g, x.clamp(-_FLAT, _FLAT), approximate="tanh" if approximate else "none")
-
-
-def _gelu_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor]:
-    how = "tanh" if approximate else "none"
-    return lambda x: torch.nn.functional.gelu(x, approximate=how)
+    return torch.ops.aten.gelu_backward(g, _clamped(x), approximate=_variant(approximate))
 
 
 def _gelu_grad_direct(avals: tuple[Aval, ...], approximate: bool) -> Callable[..., torch.Tensor] | None:
     if avals[0].shape != avals[1].shape:
         return None
-    how = "tanh" if approximate else "none"
+    kernel = functools.partial(torch.ops.aten.gelu_backward, approximate=_variant(approximate))
     limited = _limited if avals[1].device.type == "cpu" and avals[1].size >= LEAST_SLOPE else _clamped
     if are_images(avals):
-        return lambda g, x: torch.ops.aten.gelu_backward(in_layout_of(g, x), limited(x), approximate=how)
-    return lambda g, x: torch.ops.aten.gelu_backward(g, limited(x), approximate=how)
+        return lambda g, x: kernel(in_layout_of(g, x), limited(x))
+    return lambda g, x: kernel(g, limited(x))
 
 
 def _clamped(x: torch.Tensor) -> torch.Tensor:
@@ -175,7 +163,8 @@ _gelu_grad_op = define(
     user=lambda g, x, approximate: bind(_gelu_grad_op, promote_arrays("gelu", g, x, floating=True), (approximate,)),
 )  # fmt: skip
 _gelu_op = define(
-    "gelu", _gelu, direct=_gelu_direct, params=("approximate",), elementwise=True,
+    "gelu", lambda x, approximate: torch.nn.functional.gelu(x, approximate=_variant(approximate)),
+    params=("approximate",), elementwise=True,
     vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
     jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
     samples=_gelu_samples, reference=_gelu_reference, user=lambda x, **kwargs: gelu(x, **kwargs),
@@ -200,9 +189,6 @@ def gelu(x: Any, approximate: bool = True) -> Array:
 
 def _resolve_gelu(op: Op, x: Any, approximate: bool) -> tuple[Array, Params]:
     if isinstance(approximate, str):  # torch's "none" would count as true
-        raise ArgumentError(
-            message(
-                "gelu", "True or False as approximate", repr(approximate), "torch's 'none' is False, 'tanh' is True."
-            )
-        )
+        fix = "torch's 'none' is False, 'tanh' is True."
+        raise ArgumentError(message("gelu", "True or False as approximate", repr(approximate), fix))
     return promote_arrays("gelu", x, floating=True)[0], (bool(approximate),)

@@ -8,24 +8,16 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
+from gtrace.core.ops.declare import ORDER, Array, Aval, Op, Sample, aval, bind, define, lift
 from gtrace.core.ops.operands import cast, counted
 from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import normalize_axis, ravel, reshape
 from gtrace.core.ops.sharding_rules import reduction
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 __all__ = ["argmax", "argmin"]
-
-_PLACE = "the result is an index"
 
 
 def _place_samples() -> list[Sample]:
@@ -42,26 +34,17 @@ def _place_aval(avals: tuple[Aval, ...], axis: int, keepdims: bool) -> Aval:
     return aval(reduced_shape(avals, (axis,), keepdims), torch.int64, avals[0].device)
 
 
-_argmax = define(
-    "argmax", lambda x, axis, keepdims: torch.argmax(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    unsigned=ORDER,
-    shape=_place_aval, check=_check_place, nondiff=_PLACE,
-    factors=reduction(), batch=shifted("axis"), samples=_place_samples,
-    span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
-    errors=bad_axis,
-    reference=numpy.argmax,
-    user=lambda x, **kw: argmax(x, **kw),
-)  # fmt: skip
-_argmin = define(
-    "argmin", lambda x, axis, keepdims: torch.argmin(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
-    unsigned=ORDER,
-    shape=_place_aval, check=_check_place, nondiff=_PLACE,
-    factors=reduction(), batch=shifted("axis"), samples=_place_samples,
-    span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1),
-    errors=bad_axis,
-    reference=numpy.argmin,
-    user=lambda x, **kw: argmin(x, **kw),
-)  # fmt: skip
+def _extreme_place(name: str, function: Any, reference: Any, user: Any) -> Op:
+    return define(
+        name, lambda x, axis, keepdims: function(x, axis, keepdim=keepdims), params=("axis", "keepdims"),
+        unsigned=ORDER, shape=_place_aval, check=_check_place, nondiff="the result is an index",
+        factors=reduction(), batch=shifted("axis"), samples=_place_samples, errors=bad_axis, reference=reference,
+        span=lambda avals, spans, axis, keepdims: (0, avals[0].shape[axis] - 1), user=user,
+    )  # fmt: skip
+
+
+_argmax = _extreme_place("argmax", torch.argmax, numpy.argmax, lambda x, **kw: argmax(x, **kw))
+_argmin = _extreme_place("argmin", torch.argmin, numpy.argmin, lambda x, **kw: argmin(x, **kw))
 
 
 def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:

@@ -13,8 +13,7 @@ import torch
 
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY, Op
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
+from gtrace.core.ops.declare import Array, bind
 
 Rule = Callable[..., Array]
 

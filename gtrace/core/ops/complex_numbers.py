@@ -10,15 +10,12 @@ import torch
 from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.aval import Aval, aval, broadcast
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.complex_parts import conj, imag, real
+from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import arctan2, multiply
 from gtrace.core.ops.logic import equal, not_equal
 from gtrace.core.ops.operands import promote
 from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype
 

@@ -11,14 +11,12 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import REGISTRY, define
 from gtrace.core.ops.checks import complex_only
+from gtrace.core.ops.declare import Array, Sample, bind
 from gtrace.core.ops.samples import complex_uniform
 from gtrace.core.ops.shape import constant
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, scalar_aval
 
 __all__ = ["real", "imag", "conj", "conjugate"]
@@ -32,24 +30,23 @@ def _zero(x: Array) -> Scalar:
     return Scalar(0.0, scalar_aval(x.aval.dtype, x.aval.device))
 
 
-def _imag_vjp(ct: Array, needed: Any, x: Array, out: Array) -> tuple[Array]:
-    # the imaginary part of t is the real part of -i * t
-    return (conj(bind(REGISTRY["complex"], (_zero(ct), ct))),)
-
-
+_PART: dict[str, Any] = {
+    "elementwise": True, "complex": True, "check": complex_only, "linear": True, "samples": _samples,
+}  # fmt: skip
 _real = define(
-    "real", lambda x: torch.real(x).contiguous(), elementwise=True, complex=True, check=complex_only,
-    vjp=lambda ct, needed, x, out: (bind(REGISTRY["complex"], (ct, _zero(ct))),), linear=True,
-    samples=_samples, reference=numpy.real, user=lambda x: real(x),
+    "real", lambda x: torch.real(x).contiguous(),
+    vjp=lambda ct, needed, x, out: (bind(REGISTRY["complex"], (ct, _zero(ct))),),
+    reference=numpy.real, user=lambda x: real(x), **_PART,
 )  # fmt: skip
 _imag = define(
-    "imag", lambda x: torch.imag(x).contiguous(), elementwise=True, complex=True, check=complex_only,
-    vjp=_imag_vjp, linear=True, samples=_samples, reference=numpy.imag, user=lambda x: imag(x),
+    "imag", lambda x: torch.imag(x).contiguous(),
+    # the imaginary part of t is the real part of -i * t
+    vjp=lambda ct, needed, x, out: (conj(bind(REGISTRY["complex"], (_zero(ct), ct))),),
+    reference=numpy.imag, user=lambda x: imag(x), **_PART,
 )  # fmt: skip
 _conj = define(
-    "conj", torch.conj_physical, elementwise=True, fresh=True, complex=True, check=complex_only,
-    vjp=lambda ct, needed, x, out: (conj(ct),), linear=True,
-    samples=_samples, reference=numpy.conj, user=lambda x: conj(x),
+    "conj", torch.conj_physical, fresh=True, vjp=lambda ct, needed, x, out: (conj(ct),),
+    reference=numpy.conj, user=lambda x: conj(x), **_PART,
 )  # fmt: skip
 
 

@@ -8,18 +8,14 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ir.sharding_rule import Factors
 from gtrace.core.ops.batching import align
 from gtrace.core.ops.checks import no_booleans
+from gtrace.core.ops.declare import Array, Aval, BadSample, Sample, aval, bind, define
 from gtrace.core.ops.join_split import flip
 from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import reshape
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 
 
 def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:

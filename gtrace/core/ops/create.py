@@ -13,9 +13,7 @@ from gtrace.core.base.devices import CPU, as_device
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
+from gtrace.core.ops.declare import Aval, Sample, aval, define
 from gtrace.core.ops.elementwise import add, divide, floor, identity, multiply, subtract
 from gtrace.core.ops.join_split import stack
 from gtrace.core.ops.logic import equal
@@ -167,11 +165,7 @@ def _check_shared(obj: Any, target: torch.dtype | None, place: torch.device | No
 
 
 def _fitting(x: Array, target: torch.dtype | None) -> Array:
-    """Return x, which has a value, after checking that `target` can represent it.
-
-    Raises:
-        DtypeError: an integer dtype cannot represent a value, or a real dtype meets complex numbers.
-    """
+    """Return x, which has a value, after checking that `target` can represent it."""
     if target in FLOATS and x.aval.complex:
         check_cast(numpy.zeros(0, numpy.complex64), target)
     if target is not None and target not in INEXACT and x.aval.dtype is not torch.bool:
@@ -191,11 +185,7 @@ def _extrema(tensor: torch.Tensor) -> list[Any]:
 
 
 def _holds_arrays(obj: Any) -> bool:
-    """Whether nested lists contain an array.
-
-    Raises:
-        ShapeError: there are more than `_DEEPEST` levels, as in a list that contains itself.
-    """
+    """Whether nested lists contain an array."""
     found, lists = False, {id(obj): obj}
     for _ in range(_DEEPEST):
         inside = [item for each in lists.values() for item in each]
@@ -350,10 +340,6 @@ def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
 # -- ranges
 
 
-def _arange_impl(start: float, stop: float, step: float, dtype: str, device: str) -> torch.Tensor:
-    return torch.arange(start, stop, step, dtype=DTYPES[dtype], device=device)
-
-
 def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtype: str, device: str) -> Aval:
     # as in torch: exact for integers, in double precision for floats
     exact = all(type(n) is int for n in (start, stop, step))
@@ -362,8 +348,10 @@ def _arange_aval(avals: tuple[Aval, ...], start: Any, stop: Any, step: Any, dtyp
 
 
 _arange = define(
-    "arange", _arange_impl, numbers=True, params=("start", "stop", "step", "dtype", "device"), arity=0,
-    nondiff=_CREATES,
+    "arange", lambda start, stop, step, dtype, device: torch.arange(
+        start, stop, step, dtype=DTYPES[dtype], device=device
+    ),
+    numbers=True, params=("start", "stop", "step", "dtype", "device"), arity=0, nondiff=_CREATES,
     span=lambda avals, spans, start, stop, **_: (min(start, stop), max(start, stop) - 1 if start < stop else start),
     shape=_arange_aval, samples=lambda: [Sample((5,)), Sample((2, 9, 3)), Sample((1.0, 0.0, -0.25)), Sample((0,))],
     reference=numpy.arange, user=lambda *args: arange(*args),
@@ -381,9 +369,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         start, stop = 0, start
     values = [_number("arange", v) for v in (start, stop, step)]
     if values[2] == 0 or not all(map(math.isfinite, values)):
-        raise ArgumentError(
-            message("arange", "finite bounds and a step other than 0", str(values), "Check the bounds.")
-        )
+        expected = "finite bounds and a step other than 0"
+        raise ArgumentError(message("arange", expected, str(values), "Check the bounds."))
     whole = float not in map(type, values)
     kind = default_dtype(int if whole else float) if dtype is None else as_dtype(dtype)
     count = math.ceil((values[1] - values[0]) / values[2])
@@ -433,16 +420,9 @@ _linspace = define(
 
 
 def linspace(
-    start: Any,
-    stop: Any,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+    axis: int = 0, *, device: Any = None,
+) -> Any:  # fmt: skip
     """Return `num` evenly spaced numbers from `start` to `stop`; `endpoint` tells whether `stop` is included.
 
     Args:

@@ -10,38 +10,32 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_kind, same_shape
 from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.declare import ORDER, Array, Op, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add, divide, exp, multiply, stop_gradient, subtract
 from gtrace.core.ops.gather import gather_op, scatter_add_op
-from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.join_split import concat, flip, neighbours, slice_axis
 from gtrace.core.ops.logic import equal, isinf, not_equal, where
 from gtrace.core.ops.operands import accumulating, cast, counted, promote, promote_arrays
 from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
-from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, ravel
+from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, with_axis
 from gtrace.core.ops.sharding_rules import along
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 
 __all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff"]
 
 
-def _cumsum_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    return (flip(bind(_cumsum, (flip(ct, axis),), (axis,)), axis),)
-
+_LINE: dict[str, Any] = {"params": ("axis",), "factors": along("axis"), "batch": shifted("axis")}
+"""What the operations along one axis share."""
 
 _cumsum = define(
-    "cumsum", accumulating(torch.cumsum), params=("axis",), shape=same_shape, vjp=_cumsum_vjp, linear=True,
-    factors=along("axis"), batch=shifted("axis"),
+    "cumsum", accumulating(torch.cumsum), shape=same_shape, linear=True,
+    vjp=lambda ct, needed, x, out, axis: (flip(bind(_cumsum, (flip(ct, axis),), (axis,)), axis),),
     samples=lambda: [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)], errors=bad_axis,
-    reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw),
+    reference=numpy.cumsum, user=lambda x, **kw: cumsum(x, **kw), **_LINE,
 )  # fmt: skip
 
 
@@ -52,10 +46,12 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     >>> gt.cumsum(gt.array([1., 2., 3.]))
     Array([1., 3., 6.], dtype=float32)
     """
-    x = lift("cumsum", x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    out = bind(_cumsum, (x if dtype is None else cast(x, as_dtype(dtype)),), (normalize_axis("cumsum", axis, x.ndim),))
+    return _accumulated(_cumsum, x, axis, dtype)
+
+
+def _accumulated(op: Op, x: Any, axis: int | None, dtype: Any) -> Array:
+    x, place = with_axis(op.name, x, axis)
+    out = bind(op, (x if dtype is None else cast(x, as_dtype(dtype)),), (place,))
     return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
 
 
@@ -63,58 +59,28 @@ def _samples() -> list[Sample]:
     return [Sample((uniform(-2, 2, 3, 4),), {"axis": k}) for k in (0, 1)] + [Sample((uniform(-2, 2, 1),), {"axis": 0})]
 
 
-def _ahead(x: Array, axis: int, places: int) -> Array:
-    """Return the elements that follow `places` later along the axis, then zeros."""
-    size = x.shape[axis]
-    end = slice_axis(x, axis, 0, places)
-    return concat([slice_axis(x, axis, places, size), constant(0.0, end.aval)], axis)
-
-
 def _recurrence(factors: Array, values: Array, axis: int) -> Array:
     """Return y with y[i] = values[i] + factors[i] * y[i + 1], by doubling: log2(n) steps, and no division."""
     places, size = 1, values.shape[axis]
     while places < size:
-        values = add(values, multiply(factors, _ahead(values, axis, places)))
-        factors = multiply(factors, _ahead(factors, axis, places))
+        values = add(values, multiply(factors, neighbours(values, axis, -places, 0.0)))
+        factors = multiply(factors, neighbours(factors, axis, -places, 0.0))
         places *= 2
     return values
-
-
-def _before(x: Array, axis: int, first: float) -> Array:
-    """Return the preceding element along the axis, beginning with `first`."""
-    start = slice_axis(x, axis, 0, 1)
-    return concat([constant(first, start.aval), slice_axis(x, axis, 0, x.shape[axis] - 1)], axis)
 
 
 def _cumprod_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
     if not x.size:
         return (constant(0.0, x.aval),)
-    return (multiply(_recurrence(_ahead(x, axis, 1), ct, axis), _before(out, axis, 1.0)),)
+    return (multiply(_recurrence(neighbours(x, axis, -1, 0.0), ct, axis), neighbours(out, axis, 1, 1.0)),)
 
 
 _cumprod = define(
-    "cumprod", accumulating(torch.cumprod), params=("axis",), shape=same_shape, vjp=_cumprod_vjp,
-    factors=along("axis"), batch=shifted("axis"),
+    "cumprod", accumulating(torch.cumprod), shape=same_shape, vjp=_cumprod_vjp,
     samples=lambda: [*_samples(), Sample((numpy.array([2.0, 0.0, -3.0, 0.0, 4.0]),), {"axis": 0}),
                      Sample((numpy.zeros((2, 0)),), {"axis": 1})],
-    errors=bad_axis, reference=numpy.cumprod, user=lambda x, **kw: cumprod(x, **kw),
+    errors=bad_axis, reference=numpy.cumprod, user=lambda x, **kw: cumprod(x, **kw), **_LINE,
 )  # fmt: skip
-
-
-def _extreme_vjp(index: Any) -> Any:
-    def vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-        return (bind(scatter_add_op, (constant(0.0, x.aval), bind(index, (x,), (axis,)), ct), (axis,)),)
-
-    return vjp
-
-
-def _extreme_jvp(index: Any) -> Any:
-    return lambda ts, x, out, axis: bind(gather_op, (ts[0], bind(index, (x,), (axis,))), (axis,))
-
-
-_INDEX: dict[str, Any] = {"params": ("axis",), "shape": None, "nondiff": "the result is an index",
-                          "batch": shifted("axis"), "factors": along("axis"), "samples": _samples,
-                          "unsigned": ORDER}  # fmt: skip
 
 
 def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy.ndarray]:
@@ -127,29 +93,24 @@ def _last_place(accumulate: Callable[..., numpy.ndarray]) -> Callable[..., numpy
     return reference
 
 
-_cummax_index = define(
-    "cummax_index", lambda x, axis: torch.cummax(x, axis).indices,
-    reference=_last_place(numpy.maximum.accumulate),
-    user=lambda x, axis: bind(_cummax_index, (lift("cummax", x),), (axis,)), **_INDEX,
-)  # fmt: skip
-_cummin_index = define(
-    "cummin_index", lambda x, axis: torch.cummin(x, axis).indices,
-    reference=_last_place(numpy.minimum.accumulate),
-    user=lambda x, axis: bind(_cummin_index, (lift("cummin", x),), (axis,)), **_INDEX,
-)  # fmt: skip
-_EXTREME: dict[str, Any] = {"params": ("axis",), "shape": same_kind, "batch": shifted("axis"),
-                            "factors": along("axis"), "samples": _samples,
-                            "errors": bad_axis, "unsigned": ORDER}  # fmt: skip
-_cummax = define(
-    "cummax", lambda x, axis: torch.cummax(x, axis).values, vjp=_extreme_vjp(_cummax_index),
-    jvp=_extreme_jvp(_cummax_index), reference=numpy.maximum.accumulate, user=lambda x, **kw: cummax(x, **kw),
-    **_EXTREME,
-)  # fmt: skip
-_cummin = define(
-    "cummin", lambda x, axis: torch.cummin(x, axis).values, vjp=_extreme_vjp(_cummin_index),
-    jvp=_extreme_jvp(_cummin_index), reference=numpy.minimum.accumulate, user=lambda x, **kw: cummin(x, **kw),
-    **_EXTREME,
-)  # fmt: skip
+def _running_extreme(name: str, function: Any, accumulate: Any, user: Any) -> Op:
+    index = define(
+        f"{name}_index", lambda x, axis: function(x, axis).indices, nondiff="the result is an index", unsigned=ORDER,
+        samples=_samples, reference=_last_place(accumulate),
+        user=lambda x, axis: bind(index, (lift(name, x),), (axis,)), **_LINE,
+    )  # fmt: skip
+    return define(
+        name, lambda x, axis: function(x, axis).values, shape=same_kind, unsigned=ORDER,
+        vjp=lambda ct, needed, x, out, axis: (
+            bind(scatter_add_op, (constant(0.0, x.aval), bind(index, (x,), (axis,)), ct), (axis,)),
+        ),
+        jvp=lambda ts, x, out, axis: bind(gather_op, (ts[0], bind(index, (x,), (axis,))), (axis,)),
+        samples=_samples, errors=bad_axis, reference=accumulate, user=user, **_LINE,
+    )  # fmt: skip
+
+
+_cummax = _running_extreme("cummax", torch.cummax, numpy.maximum.accumulate, lambda x, **kw: cummax(x, **kw))
+_cummin = _running_extreme("cummin", torch.cummin, numpy.minimum.accumulate, lambda x, **kw: cummin(x, **kw))
 
 
 def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
@@ -160,34 +121,27 @@ def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -
     if not x.size:
         return (constant(0.0, x.aval),)
     most = stop_gradient(bind(_cummax, (real(x) if x.aval.complex else x,), (axis,)))
-    lost = _exp_of_difference(_before(most, axis, -math.inf), most)
+    before = neighbours(most, axis, 1, -math.inf)
+    lost = exp(where(equal(before, most), 0.0, subtract(before, most)))  # the difference of equal infinities is NaN
     infinite = isinf(most)
     # only finite differences have derivatives
     below = exp(where(infinite, 0.0, subtract(x, where(infinite, 0.0, most))))
     terms = where(infinite, cast(equal(x, most), x.aval.dtype), below)
     sums = flip(_recurrence(flip(cast(lost, x.aval.dtype), axis), flip(terms, axis), axis), axis)
-    kept = divide(multiply(_before(sums, axis, 0.0), lost), sums)
-    later = _recurrence(_ahead(kept, axis, 1), ct, axis)
+    kept = divide(multiply(neighbours(sums, axis, 1, 0.0), lost), sums)
+    later = _recurrence(neighbours(kept, axis, -1, 0.0), ct, axis)
     return (multiply(later, divide(terms, sums)),)
 
 
-def _exp_of_difference(x: Array, y: Array) -> Array:
-    return exp(where(equal(x, y), 0.0, subtract(x, y)))  # the difference of equal infinities is NaN
-
-
 _cumlogsumexp = define(
-    "cumlogsumexp", lambda x, axis: torch.logcumsumexp(x, axis), vjp=_cumlogsumexp_vjp,
-    reference=numpy.logaddexp.accumulate, user=lambda x, **kw: cumlogsumexp(x, **kw), **_EXTREME,
+    "cumlogsumexp", lambda x, axis: torch.logcumsumexp(x, axis), shape=same_kind, unsigned=ORDER,
+    vjp=_cumlogsumexp_vjp, samples=_samples, errors=bad_axis, reference=numpy.logaddexp.accumulate,
+    user=lambda x, **kw: cumlogsumexp(x, **kw), **_LINE,
 )  # fmt: skip
 
 
-def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
-    x = lift(name, x)
-    return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
-
-
 def _scan(op: Any, x: Any, axis: int | None, reverse: bool) -> Array:
-    x, place = _along(op.name, x, axis)
+    x, place = with_axis(op.name, x, axis)
     return flip(bind(op, (flip(x, place),), (place,)), place) if reverse else bind(op, (x,), (place,))
 
 
@@ -198,9 +152,7 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     >>> gt.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
-    x, place = _along("cumprod", x, axis)
-    out = bind(_cumprod, (x if dtype is None else cast(x, as_dtype(dtype)),), (place,))
-    return counted(out, x) if dtype is None else cast(out, as_dtype(dtype))
+    return _accumulated(_cumprod, x, axis, dtype)
 
 
 def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:

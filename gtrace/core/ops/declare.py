@@ -1,10 +1,11 @@
-"""Names that declare operations, for families outside of core/.
+"""What each declaration of an operation needs of the rooms below, by one import."""
 
-The families outside need these names of ``core/ir``. They use the rest of the machine by calling operations.
-"""
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.ir.cases import BadSample, Sample
+from gtrace.core.ir.op import Op, Params, define
+from gtrace.core.ir.wide_unsigned import ORDER
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import bind
+from gtrace.core.trace.convert import lift
 
-from gtrace.core.ir.aval import Aval as Aval
-from gtrace.core.ir.cases import BadSample as BadSample
-from gtrace.core.ir.cases import Sample as Sample
-from gtrace.core.ir.op import define as define
-from gtrace.core.ir.wide_unsigned import ORDER as ORDER
+__all__ = ["ORDER", "Array", "Aval", "BadSample", "Op", "Params", "Sample", "aval", "bind", "define", "lift"]

@@ -11,8 +11,7 @@ import torch
 
 from gtrace.core.base.dtypes import BIT_DTYPES, FLOAT8, FLOATS, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.aval import aval
-from gtrace.core.trace.array import Array
+from gtrace.core.ops.declare import Array, aval
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, result_dtype
 
@@ -68,11 +67,7 @@ class IntInfo:
 
 
 def dtype_of(x: Any) -> torch.dtype:
-    """Return the dtype of an array of any library, or the dtype that x names.
-
-    Raises:
-        DtypeError: x names no supported dtype.
-    """
+    """Return the dtype of an array of any library, or the dtype that x names."""
     array = not isinstance(x, (type, DType)) and hasattr(x, "shape") and hasattr(x, "dtype")
     return DType(x.dtype if array else x).torch
 
@@ -94,18 +89,8 @@ def finfo(dtype: Any) -> FloatInfo:
         raise DtypeError(message("finfo", "a floating dtype", LONG[kind], "Use gt.iinfo for integers."))
     info = torch.finfo(kind)
     small = info.smallest_normal
-    return FloatInfo(
-        DType(kind),
-        info.bits,
-        info.max,
-        info.min,
-        info.eps,
-        info.eps / 2,
-        small,
-        small,
-        small * info.eps,
-        info.resolution,
-    )
+    limits = info.max, info.min, info.eps, info.eps / 2, small, small, small * info.eps, info.resolution
+    return FloatInfo(DType(kind), info.bits, *limits)
 
 
 def iinfo(dtype: Any) -> IntInfo:

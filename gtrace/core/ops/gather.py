@@ -12,11 +12,9 @@ import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
 from gtrace.core.base.errors import BoundsError, ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ops.batching import align, places, shifted
 from gtrace.core.ops.checks import of_operand, reshaped
+from gtrace.core.ops.declare import Aval, BadSample, Op, Sample, aval, bind, define
 from gtrace.core.ops.index_bounds import clamped, is_inside
 from gtrace.core.ops.logic import equal, logical_and, where
 from gtrace.core.ops.operands import cast, promote
@@ -24,7 +22,6 @@ from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import broadcast_to, constant, moveaxis, reshape
 from gtrace.core.ops.sharding_rules import indexed, indexed_put, picked, scattered
 from gtrace.core.trace.array import Array, wrap
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import from_numpy, lift
 from gtrace.core.trace.force import materialize
 
@@ -43,14 +40,6 @@ def _spread(x: torch.Tensor, indices: tuple[torch.Tensor, ...], dims: tuple[int,
     for dim, index in zip(dims, indices, strict=True):
         places[dim] = index
     return places
-
-
-def _index_impl(x: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...]) -> torch.Tensor:
-    return torch.ops.aten.index.Tensor(x, _spread(x, indices, dims))
-
-
-def _index_direct(avals: tuple[Aval, ...], dims: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-    return choose_rows if dims == (0,) and chooses_rows(*avals) else None
 
 
 def indexed_shape(shape: tuple[int, ...], dims: tuple[int, ...], places: tuple[int, ...]) -> tuple[int, ...]:
@@ -165,7 +154,9 @@ def _index_samples() -> list[Sample]:
 
 
 index_op = define(
-    "index", _index_impl, direct=_index_direct, params=("dims",), arity=None, indices=True, shape=_index_aval,
+    "index", lambda x, *indices, dims: torch.ops.aten.index.Tensor(x, _spread(x, indices, dims)),
+    direct=lambda avals, dims: choose_rows if dims == (0,) and chooses_rows(*avals) else None,
+    params=("dims",), arity=None, indices=True, shape=_index_aval,
     vjp=_index_vjp, linear=(0,), factors=indexed, batch=_index_batch, span=of_operand, samples=_index_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), (0, 0, 0)), {}, BoundsError, r"at most 2")],
     reference=lambda x, index: x[index], user=lambda x, index: lift("index", x)[index],
@@ -173,22 +164,10 @@ index_op = define(
 )  # fmt: skip
 
 
-def _index_put_impl(
-    x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], accumulate: bool
-) -> torch.Tensor:
-    return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
-
-
 def _adds_rows(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> bool:
     """Whether an update adds whole rows at indices of the first axis."""
     x, u, *indices = avals
     return accumulate and dims == (0,) and adds_rows(x, u, indices[0])
-
-
-def _index_put_direct(
-    avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool
-) -> Callable[..., torch.Tensor] | None:
-    return add_rows if _adds_rows(avals, dims, accumulate) else None
 
 
 def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
@@ -228,8 +207,12 @@ def update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str) 
 
 
 index_put_op = define(
-    "index_put", _index_put_impl, direct=_index_put_direct, params=("dims", "accumulate"), arity=None,
-    indices=True, shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
+    "index_put", lambda x, u, *indices, dims, accumulate: torch.ops.aten.index_put.default(
+        x, _spread(x, indices, dims), u, accumulate
+    ),
+    direct=lambda avals, **params: add_rows if _adds_rows(avals, **params) else None,
+    params=("dims", "accumulate"), arity=None, indices=True, shape=_index_put_aval,
+    vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
     samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
                      for name in ("set", "add")],
     reference=update_reference,
@@ -341,13 +324,12 @@ index_put_inside_op = define(
 # -- along one axis
 
 
-def _gather_vjp(ct: Array, needed: Any, x: Array, index: Array, out: Array, axis: int) -> tuple[Array, None]:
-    return bind(scatter_add_op, (constant(0.0, x.aval), index, ct), (axis,)), None
-
-
 gather_op = define(
     "gather", lambda x, index, axis: torch.gather(x, axis, index), params=("axis",), arity=2, indices=True,
-    shape=_gather_aval, vjp=_gather_vjp,
+    shape=_gather_aval,
+    vjp=lambda ct, needed, x, index, out, axis: (
+        bind(scatter_add_op, (constant(0.0, x.aval), index, ct), (axis,)), None,
+    ),
     linear=(0,), factors=picked, batch=shifted("axis"), span=of_operand,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 3, (2, 4)), 0)),
                      Sample((uniform(-2, 2, 3, 4), rng(1).integers(0, 4, (3, 2)), -1))],
@@ -385,3 +367,8 @@ def _same_dtype(x: Any, u: Any, index: Any) -> tuple[Any, Any, Any]:
 def index_axis(x: Array, index: Array, axis: int) -> Array:
     """Return x at the indices `index` of one axis."""
     return bind(index_op, (x, index), ((axis,),))
+
+
+def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
+    """Return the slices of x at indices that are known while recording."""
+    return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import numpy
@@ -18,12 +18,10 @@ import torch
 from gtrace.core.base.dtypes import DTYPES, INEXACT, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import spread
+from gtrace.core.ops.declare import Sample, define, lift
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind, bind_all
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import Trace, thread
 
 PROCESS = uuid.uuid4().hex[:12]
@@ -126,16 +124,9 @@ def _name(call: str) -> str:
     return _calls[call.partition(":")[0]].name
 
 
-def _refuse(name: str) -> None:
+def _refuse(name: str) -> NoReturn:
     fix = "State one by gt.custom_vjp or gt.custom_jvp, or pass gt.stop_gradient(x)."
     raise ArgumentError(message(name, "no derivative of a Python function", "one", fix))
-
-
-def _vjp(
-    ct: Any, needed: Sequence[bool], *rest: Any, call: str, results: Any, levels: Any, order: int
-) -> list[Array | None]:  # fmt: skip
-    _refuse(_name(call))
-    return [None for _ in needed]
 
 
 def _jvp(tangents: Any, *rest: Any, call: str, results: Any, levels: Any, order: int) -> list[Array | None]:
@@ -144,23 +135,16 @@ def _jvp(tangents: Any, *rest: Any, call: str, results: Any, levels: Any, order:
     return [None for _ in results]
 
 
-def _sample_call() -> str:
-    found = next((number for number, host in _calls.items() if host.name == "sample"), None)
-    return found or register("sample", lambda arrays: [numpy.cumsum(arrays[0], -1)])
-
-
 def _sample(x: Array) -> Array:
-    return host_call(_sample_call(), [x], [(x.shape, x.aval.dtype)])[0]
-
-
-def _samples() -> list[Sample]:
-    return [Sample((numpy.arange(6).reshape(2, 3),))]
+    found = next((number for number, host in _calls.items() if host.name == "sample"), None)
+    call = found or register("sample", lambda arrays: [numpy.cumsum(arrays[0], -1)])
+    return host_call(call, [x], [(x.shape, x.aval.dtype)])[0]
 
 
 host_call_op = define(
     "host_call", _run, params=("call", "results", "levels", "order"), arity=None, effect=True, result=_type,
-    vjp=_vjp, jvp=_jvp, batch=_batch, samples=_samples,
-    reference=lambda x: numpy.cumsum(x, -1),
+    vjp=lambda ct, needed, *rest, call, **_: _refuse(_name(call)), jvp=_jvp, batch=_batch,
+    samples=lambda: [Sample((numpy.arange(6).reshape(2, 3),))], reference=lambda x: numpy.cumsum(x, -1),
     user=lambda x: _sample(lift("host_call", x)),
 )  # fmt: skip
 
@@ -199,24 +183,18 @@ def note_effect(
     return values
 
 
-def _after_batch(
-    op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any]
-) -> Array:  # fmt: skip
-    x, *tokens = operands
-    return bind(after_op, (x if batched[0] else spread(x, size), *tokens))
+def _first_batched(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], **params: Any) -> Array:
+    """Batch an operation that returns its first operand; the others only come before it."""
+    x, *rest = operands
+    return bind(op, (x if batched[0] else spread(x, size), *rest), tuple(params.values()))
 
 
 after_op = define(
     "after", lambda x, *tokens: x.clone(), arity=None, fresh=True, linear=(0,), effect=True,
     result=lambda avals: avals[0], vjp=lambda ct, needed, x, *rest: (ct, *[None] * (len(rest) - 1)),
-    batch=_after_batch, samples=lambda: [Sample((numpy.arange(3.0), numpy.zeros(0)))], reference=lambda x, token: x,
+    batch=_first_batched, samples=lambda: [Sample((numpy.arange(3.0), numpy.zeros(0)))], reference=lambda x, token: x,
     user=lambda x, token: bind(after_op, (lift("after", x), lift("after", token))),
 )  # fmt: skip
-
-
-def _called_vjp(ct: Any, needed: Sequence[bool], *rest: Any, name: str) -> list[Array | None]:
-    _refuse(name)
-    return [None for _ in needed]
 
 
 def _called_jvp(tangents: Any, x: Array, *rest: Any, name: str) -> Array | None:
@@ -225,14 +203,10 @@ def _called_jvp(tangents: Any, x: Array, *rest: Any, name: str) -> Array | None:
     return None
 
 
-def _called_batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any], name: str) -> Array:
-    x, *inputs = operands
-    return bind(called_op, (x if batched[0] else spread(x, size), *inputs), (name,))
-
-
 called_op = define(
     "called", lambda x, *inputs, name: x.clone(), params=("name",), arity=None, fresh=True,
-    result=lambda avals, name: avals[0], vjp=_called_vjp, jvp=_called_jvp, batch=_called_batch,
+    result=lambda avals, name: avals[0], vjp=lambda ct, needed, *rest, name: _refuse(name),
+    jvp=_called_jvp, batch=_first_batched,
     samples=lambda: [Sample((numpy.arange(3), numpy.zeros(0)))], reference=lambda x, given: x,
     user=lambda x, given: bind(called_op, (lift("called", x), lift("called", given)), ("called",)),
 )  # fmt: skip

@@ -16,8 +16,8 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, BoundsError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.op import MAX_TABLE, Op, Params
+from gtrace.core.ops.declare import Aval, aval, bind
 from gtrace.core.ops.elementwise import clip, remainder
 from gtrace.core.ops.gather import constant_array, gather_op, index_axis, index_op, inside
 from gtrace.core.ops.index_bounds import (
@@ -41,9 +41,9 @@ from gtrace.core.ops.shape import (
     ravel,
     reshape,
     reshape_op,
+    with_axis,
 )
 from gtrace.core.trace.array import Array, wrap_as
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.fast import record_view
 from gtrace.core.trace.force import unfollowed_value, whole
@@ -78,25 +78,26 @@ class Split:
 
     def steps(self, x: Array) -> list[tuple[Op, Params]]:
         """Return the operations that make the view of x, with their attributes."""
-        sizes = tuple([max(0, -(-(stop - start) // step)) for start, stop, step in self.bounds])
         steps: list[tuple[Op, Params]] = []
         if any(b != (0, n, 1) for b, n in zip(self.bounds, x.shape, strict=True)):
             steps.append((slice_op, (self.bounds,)))
         if self.flips:
             steps.append((flip_op, (self.flips,)))
-        if self.shape != sizes:
+        if self.shape != self.sliced_shape:
             steps.append((reshape_op, (self.shape,)))
         return steps
 
     def restore(self, x: Array, y: Array) -> Array:
         """Return x with its view replaced by y."""
-        sizes = tuple(max(0, -(-(stop - start) // step)) for start, stop, step in self.bounds)
+        y = reshape(y, self.sliced_shape)
+        y = bind(flip_op, (y,), (self.flips,)) if self.flips else y
         whole = all(b == (0, n, 1) for b, n in zip(self.bounds, x.shape, strict=True))
-        y = self._flip(reshape(y, sizes))
         return y if whole else slice_update(x, y, self.bounds)
 
-    def _flip(self, y: Array) -> Array:
-        return y if not self.flips else bind(flip_op, (y,), (self.flips,))
+    @property
+    def sliced_shape(self) -> tuple[int, ...]:
+        """The shape after the slices alone."""
+        return tuple([max(0, -(-(stop - start) // step)) for start, stop, step in self.bounds])
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -124,11 +125,7 @@ class Split:
 
 
 def as_index(value: Any) -> Array:
-    """Return an index array as int64.
-
-    Raises:
-        DtypeError: it is not an integer array.
-    """
+    """Return an index array as int64."""
     index = value if type(value) is Array else lift("index", numpy.asarray(value) if isinstance(value, list) else value)
     if index.aval.floating or index.aval.dtype is torch.bool:
         raise DtypeError(message("index", "integers", repr(index.aval), "Use x.astype(gt.int64)."))
@@ -140,11 +137,6 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
 
     Args:
         checked: whether to determine which index arrays may be out of range.
-
-    Raises:
-        BoundsError: an integer is out of range, there are more indices than axes, or an index array for an empty axis.
-        BoundsError: a mask has another shape.
-        ConcretizationError: a mask has no value.
     """
     items: list[Any] = []
     raw = index if isinstance(index, tuple) else (index,)
@@ -235,11 +227,7 @@ def _has_places(items: list[Any]) -> bool:
 
 
 def _as_item(item: Any) -> Any:
-    """Return one index item, with an array of any library as an Array.
-
-    Raises:
-        ArgumentError, DtypeError: it is not an index.
-    """
+    """Return one index item, with an array of any library as an Array."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, numpy.bool_)):
@@ -368,16 +356,7 @@ def _plain_key(index: Any) -> tuple[Any, ...] | None:
 
 
 def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
-    """Return x[index].
-
-    Args:
-        mode: the result for an out-of-range index. None or ``"clip"``: the nearest element; ``"fill"`` or ``"drop"``:
-            `fill_value`; ``"promise_in_bounds"``: unspecified, because there is none.
-        fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
-
-    Raises:
-        ArgumentError: the mode is unknown.
-    """
+    """Return x[index]. `mode` and `fill_value` say what an out-of-range index gives: see `AtIndex.get`."""
     check_mode("get", mode)
     fills = mode in ("fill", "drop")
     split = split_index(x, index, checked=not (fills or mode == "promise_in_bounds"))
@@ -417,11 +396,8 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0, 7]))
     Array([30, 10, 30], dtype=int64)
     """
-    x = lift("take", x)
+    x, axis = with_axis("take", x, axis)
     check_mode("take", mode, _TAKE_MODES)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = normalize_axis("take", axis, x.ndim)
     places = as_index(indices)
     size = x.shape[axis]
     if mode is None:

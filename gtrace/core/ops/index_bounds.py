@@ -11,17 +11,13 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, BoundsError, message
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.declare import Array, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add
 from gtrace.core.ops.logic import bitwise_and, bitwise_right_shift, equal
 from gtrace.core.ops.samples import rng
 from gtrace.core.ops.sharding_rules import same
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.index_ranges import Span, span
 
 READ_MODES = ("fill", "drop", "clip", "promise_in_bounds")
@@ -48,9 +44,6 @@ def is_loose(index: Array, size: int, known: Span | None = None) -> bool:
 
     Args:
         known: the range of `index`, if known.
-
-    Raises:
-        BoundsError: the axis is empty but `index` is not.
     """
     if not index.size:
         return False
@@ -93,11 +86,7 @@ def fill_for(x: Array, fill_value: Any) -> Any:
 
 
 def check_mode(name: str, mode: Any, modes: tuple[str, ...] = READ_MODES) -> None:
-    """Raise for a mode that is neither None nor in `modes`.
-
-    Raises:
-        ArgumentError: names the valid modes.
-    """
+    """Raise for a mode that is neither None nor in `modes`."""
     if mode is not None and mode not in modes:
         got = repr(mode)
         raise ArgumentError(message(name, f"a mode among {', '.join(modes)}", got, "Use one of them, or None."))

@@ -11,9 +11,9 @@ import torch
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import DtypeError, ShapeError, message, user_location, warn_at
-from gtrace.core.ir.aval import aval
 from gtrace.core.ops.batching import places
 from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.declare import Array, aval, bind
 from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
 from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import Split, read, split_index
@@ -24,8 +24,6 @@ from gtrace.core.ops.operands import beside, cast
 from gtrace.core.ops.reduce import max as amax
 from gtrace.core.ops.scatter_reduce import scatter_op
 from gtrace.core.ops.shape import broadcast_to, constant, full_like_scalar, ravel, reshape
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.force import unfollowed_value
 from gtrace.core.trace.promotion import float_of, result_dtype
@@ -50,12 +48,24 @@ class At:
         return AtIndex(self._x, index)
 
 
-class AtIndex:
-    """Reading and updating at one index. Where an index is repeated, `set` takes any one of the values: it alone has a
-    derivative. `apply` applies its function as often, and the others combine all values.
+def _updating(name: str, doc: str) -> Callable[..., Array]:
+    """Return an update as a method of `AtIndex`."""
 
-    For a repeated index, `set` uses any one value, and `apply` applies its function that often. The other updates
-    combine all values.
+    def update(
+        self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+        mode: str | None = None,
+    ) -> Array:  # fmt: skip
+        return self._update(values, name, mode)
+
+    update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", doc
+    return update
+
+
+class AtIndex:
+    """Reading and updating at one index.
+
+    For a repeated index, `set` uses any one value, which alone has a derivative. `apply` applies its function that
+    often. The other updates combine all values.
 
     Every update has these keywords:
 
@@ -71,13 +81,9 @@ class AtIndex:
         self._index = index
 
     def get(
-        self,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | None = None,
+        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None,
         fill_value: Any = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return x[index].
 
         Args:
@@ -95,73 +101,19 @@ class AtIndex:
         """
         return read(self._x, self._index, mode, fill_value)
 
-    def set(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] replaced by `values`."""
-        return self._update(values, "set", mode)
-
-    def add(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with `values` added to x[index]."""
-        return self._update(values, "add", mode)
-
-    def subtract(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with `values` subtracted from x[index]."""
-        return self._update(values, "subtract", mode)
-
-    def multiply(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] multiplied by `values`."""
-        return self._update(values, "multiply", mode)
-
-    mul = multiply
-
-    def divide(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] divided by `values`.
-
-        Raises:
-            DtypeError: x is not floating.
-        """
-        if not self._x.aval.floating:
-            if config.current.jax_results:
-                return cast(self._x, float_of(self._x.aval.dtype)).at[self._index].divide(values, mode=mode)
-            got = repr(self._x.aval)
-            raise DtypeError(message("at", "a floating array to divide", got, "Use x.astype(gt.float32).at."))
-        return self._update(values, "divide", mode)
-
-    def power(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] raised to the power of `values`; for a repeated index, to that of their product."""
-        return self._update(values, "power", mode)
-
-    def min(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] replaced by `values` where these are smaller."""
-        return self._update(values, "min", mode)
-
-    def max(
-        self, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None
-    ) -> Array:
-        """Return x with x[index] replaced by `values` where these are larger."""
-        return self._update(values, "max", mode)
+    set = _updating("set", "Return x with x[index] replaced by `values`.")
+    add = _updating("add", "Return x with `values` added to x[index].")
+    subtract = _updating("subtract", "Return x with `values` subtracted from x[index].")
+    multiply = mul = _updating("multiply", "Return x with x[index] multiplied by `values`.")
+    divide = _updating("divide", "Return x with x[index] divided by `values`; a DtypeError if x is not floating.")
+    power = _updating("power", "Return x with x[index] to the power of `values`; if repeated, of their product.")
+    min = _updating("min", "Return x with x[index] replaced by `values` where these are smaller.")
+    max = _updating("max", "Return x with x[index] replaced by `values` where these are larger.")
 
     def apply(
-        self,
-        func: Callable[[Array], Any],
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
+        self, func: Callable[[Array], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: str | None = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return x with x[index] replaced by func(x[index]).
 
         As in JAX, `func` is applied once for each repetition of an index. If the index arrays have no value, as inside
@@ -209,8 +161,13 @@ class AtIndex:
         return self.set(last, mode=mode)
 
     def _update(self, values: Any, name: str, mode: str | None) -> Array:
-        check_mode("at", mode)
         x = self._x
+        if name == "divide" and not x.aval.floating:
+            if not config.current.jax_results:
+                fix = "Use x.astype(gt.float32).at."
+                raise DtypeError(message("at", "a floating array to divide", repr(x.aval), fix))
+            return AtIndex(cast(x, float_of(x.aval.dtype)), self._index)._update(values, name, mode)
+        check_mode("at", mode)
         met = _meeting(x, values)
         if met is x.aval.dtype:
             return _updated(x, self._index, values, name, mode)
@@ -344,16 +301,14 @@ def _meeting(x: Array, values: Any) -> torch.dtype:
 
 def _update_operand(x: Array, values: Any) -> Array:
     """Return the update in the dtype of x; raise if its kind is wider, because that would lose values."""
-    value = python_scalar(values)
+    value, fix = python_scalar(values), "Convert x with x.astype(...) first."
     if value is None or type(values) is Array:
         u = beside(x.aval.device, values, lift("at", values))
         if u.aval.floating > x.aval.floating or u.aval.complex > x.aval.complex:
-            raise DtypeError(
-                message("at", f"an update for {x.aval!r}", repr(u.aval), "Convert x with x.astype(...) first.")
-            )
+            raise DtypeError(message("at", f"an update for {x.aval!r}", repr(u.aval), fix))
         return cast(u, x.aval.dtype)
     if (isinstance(value, float) and not x.aval.floating) or (isinstance(value, complex) and not x.aval.complex):
-        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), "Convert x with x.astype(...) first."))
+        raise DtypeError(message("at", f"an update for {x.aval!r}", repr(value), fix))
     return full_like_scalar(value, x.aval.dtype, (), x.aval.device)
 
 

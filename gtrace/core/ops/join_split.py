@@ -10,19 +10,14 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import prefixed, shifted, whole
 from gtrace.core.ops.checks import of_operand, reshaped, same_kind
+from gtrace.core.ops.declare import Array, Aval, BadSample, Sample, bind, define, lift
 from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.core.ops.sharding_rules import along, sliced, unsliced, updated
 from gtrace.core.passes.channels_last import join_in_layout
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.replayable import replayable
 
@@ -34,16 +29,8 @@ Bounds = tuple[tuple[int, int, int], ...]
 """start, stop and step > 0 of a slice for each axis, all in range."""
 
 
-def _slice(x: torch.Tensor, bounds: Bounds) -> torch.Tensor:
+def _slice(x: Any, bounds: Bounds) -> Any:
     return x[tuple(slice(*b) for b in bounds)]
-
-
-def _slice_vjp(ct: Array, needed: Any, x: Array, out: Array, bounds: Bounds) -> tuple[Array]:
-    return (bind(_unslice, (ct,), (x.aval.shape, bounds)),)
-
-
-def _unslice_reference(x: numpy.ndarray, shape: tuple[int, ...], bounds: Bounds) -> numpy.ndarray:
-    return _update_reference(numpy.zeros(shape, x.dtype), x, bounds)
 
 
 def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> torch.Tensor:
@@ -58,11 +45,11 @@ def _unslice_impl(x: torch.Tensor, shape: tuple[int, ...], bounds: Bounds) -> to
 
 
 slice_op = define(
-    "slice", _slice, uniform=True, moves=True, view=True, params=("bounds",), vjp=_slice_vjp, linear=True,
-    batch=prefixed(bounds=whole),
-    span=of_operand, factors=sliced,
+    "slice", _slice, uniform=True, moves=True, view=True, params=("bounds",), linear=True,
+    vjp=lambda ct, needed, x, out, bounds: (bind(_unslice, (ct,), (x.aval.shape, bounds)),),
+    batch=prefixed(bounds=whole), span=of_operand, factors=sliced,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), ((1, 4, 1), (0, 6, 2)))), Sample((uniform(-2, 2, 5), ((2, 2, 1),)))],
-    reference=lambda x, bounds: x[tuple(slice(*b) for b in bounds)],
+    reference=_slice,
     user=lambda x, bounds: slice_bounds(lift("slice", x), bounds),
     keeps=slice(None),
 )  # fmt: skip
@@ -72,7 +59,8 @@ _unslice = define(
     vjp=lambda ct, needed, x, out, shape, bounds: (slice_bounds(ct, bounds),), linear=True,
     batch=prefixed(shape=int, bounds=whole), factors=unsliced,
     samples=lambda: [Sample((uniform(-2, 2, 3, 3), (5, 6), ((1, 4, 1), (0, 6, 2))))],
-    reference=_unslice_reference, user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
+    reference=lambda x, shape, bounds: _update_reference(numpy.zeros(shape, x.dtype), x, bounds),
+    user=lambda x, shape, bounds: bind(_unslice, (lift("unslice", x),), (shape, bounds)),
     keeps=slice(None),
 )  # fmt: skip
 
@@ -89,6 +77,16 @@ def slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
     return slice_bounds(x, tuple((start, stop, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
 
 
+def neighbours(x: Array, axis: int, distance: int, fill: Any) -> Array:
+    """Return the elements that stand `distance` before along an axis, or after it if negative; `fill` at the end."""
+    size, width = x.shape[axis], abs(distance)
+    end = slice_axis(x, axis, 0, width)
+    filled = constant(fill, end.aval)
+    if distance < 0:
+        return concat([slice_axis(x, axis, width, size), filled], axis)
+    return concat([filled, slice_axis(x, axis, 0, size - width)], axis)
+
+
 def update_impl(x: torch.Tensor, u: torch.Tensor, bounds: Bounds) -> torch.Tensor:
     views = [x]
     for axis, (start, stop, step) in enumerate(bounds[:-1]):
@@ -99,11 +97,6 @@ def update_impl(x: torch.Tensor, u: torch.Tensor, bounds: Bounds) -> torch.Tenso
     return u
 
 
-def _update_vjp(ct: Array, needed: Any, x: Array, u: Array, out: Array, bounds: Bounds) -> tuple[Array, Array]:
-    zeros = constant(0.0, u.aval)
-    return bind(_slice_update, (ct, zeros), (bounds,)), slice_bounds(ct, bounds)
-
-
 def _update_reference(x: numpy.ndarray, u: numpy.ndarray, bounds: Bounds) -> numpy.ndarray:
     out = x.copy()
     out[tuple(slice(*b) for b in bounds)] = u
@@ -111,7 +104,10 @@ def _update_reference(x: numpy.ndarray, u: numpy.ndarray, bounds: Bounds) -> num
 
 
 _slice_update = define(
-    "slice_update", update_impl, params=("bounds",), arity=2, vjp=_update_vjp, linear=True,
+    "slice_update", update_impl, params=("bounds",), arity=2, linear=True,
+    vjp=lambda ct, needed, x, u, out, bounds: (
+        bind(_slice_update, (ct, constant(0.0, u.aval)), (bounds,)), slice_bounds(ct, bounds),
+    ),
     shape=same_kind, batch=prefixed(bounds=whole), factors=updated,
     samples=lambda: [Sample((uniform(-2, 2, 5, 6), uniform(-2, 2, 3, 3, seed=1), ((1, 4, 1), (0, 6, 2))))],
     reference=_update_reference,
@@ -231,9 +227,8 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     if not numpy.ndim(indices_or_sections):
         count = as_int("split", "number of parts", indices_or_sections)
         if count < 1 or size % count:
-            raise ShapeError(
-                message("split", f"a number of parts that divides {size}", str(count), "Pass indices instead.")
-            )
+            expected = f"a number of parts that divides {size}"
+            raise ShapeError(message("split", expected, str(count), "Pass indices instead."))
         bounds = [k * (size // count) for k in range(count + 1)]
     else:
         places = [as_int("split", "index", k) for k in indices_or_sections]  # type: ignore[union-attr]

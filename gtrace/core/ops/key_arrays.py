@@ -202,11 +202,7 @@ class KeysAt:
         return keys_of(self._data.at[self._index].get(**options))
 
     def set(self, values: Any, **options: Any) -> PRNGKeyArray:
-        """Return all keys, with those at the index replaced by the keys `values`.
-
-        Raises:
-            DtypeError: `values` are not keys.
-        """
+        """Return all keys, with those at the index replaced by the keys `values`."""
         return keys_of(self._data.at[self._index].set(data_of("at.set", values), **options))
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -221,11 +217,7 @@ def keys_of(data: Any) -> PRNGKeyArray:
 
 
 def data_of(name: str, keys: Any) -> Array:
-    """Return the data of an array of keys: an int64 Array of the same shape.
-
-    Raises:
-        DtypeError: `keys` are not typed keys.
-    """
+    """Return the data of an array of keys: an int64 Array of the same shape."""
     if type(keys) is not PRNGKeyArray:
         fix = "Make keys with jax.random.key, or from words with jax.random.wrap_key_data."
         raise DtypeError(message(name, f"an array of keys, {KEY}", repr(keys), fix))
@@ -233,11 +225,7 @@ def data_of(name: str, keys: Any) -> Array:
 
 
 def compared(name: str, a: Any, b: Any) -> Array:
-    """Compare the keys of `a` and `b`: whether they are equal or, for `name` "not_equal", different.
-
-    Raises:
-        DtypeError: an argument is not an array of keys.
-    """
+    """Compare the keys of `a` and `b`: whether they are equal or, for `name` "not_equal", different."""
     return (equal if name == "equal" else not_equal)(data_of(name, a), data_of(name, b))
 
 

@@ -22,12 +22,10 @@ from gtrace.core.backends.interpreter.matmul import (
 from gtrace.core.backends.interpreter.tuned import FEW_SUMS, LONG_SUM, MOST_SEARCHED
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.base.mechanisms import BATCHED_MATMUL, LONG_SUMS
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ops import reduce
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.complex_parts import conj
+from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, aval, bind, define
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem
@@ -45,8 +43,6 @@ from gtrace.core.ops.shape import (
     unbroadcast,
 )
 from gtrace.core.ops.sharding_rules import contraction, product
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.fast import binary_fast
 from gtrace.core.trace.replayable import replayable
 
@@ -62,14 +58,9 @@ def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
         raise ShapeError(message("matmul", "arrays with a dimension", (x, y), "Use * for scalars."))
     inner = y.shape[-2] if len(y.shape) > 1 else y.shape[0]
     if x.shape[-1] != inner:
-        raise ShapeError(
-            message(
-                "matmul",
-                "the last size of the first to equal the second-to-last size (or the only one) of the second",
-                (x, y),
-                "Transpose one of them (x.T, x.mT) or check the sizes.",
-            )
-        )
+        expected = "the last size of the first to equal the second-to-last size (or the only one) of the second"
+        fix = "Transpose one of them (x.T, x.mT) or check the sizes."
+        raise ShapeError(message("matmul", expected, (x, y), fix))
     try:
         numpy.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except ValueError:
@@ -356,12 +347,9 @@ def _einsum_samples() -> list[Sample]:
     return [Sample(case) for case in cases]
 
 
-def _einsum_products(avals: tuple[Aval, ...], out: Aval, equation: str) -> int:
-    return math.prod(_sizes(equation, avals).values())
-
-
 _einsum = define(
-    "einsum", _einsum_impl, params=("equation",), arity=None, contraction=_einsum_products, check=no_booleans,
+    "einsum", _einsum_impl, params=("equation",), arity=None, check=no_booleans,
+    contraction=lambda avals, out, equation: math.prod(_sizes(equation, avals).values()),
     shape=_einsum_shape, vjp=_einsum_vjp, multilinear=True,
     factors=contraction, batch=_einsum_batch, samples=_einsum_samples,
     errors=lambda: [BadSample(("ij,jk->ik", numpy.ones((2, 3)), numpy.ones((4, 5))), {}, ShapeError, r"one size"),

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core.ops import logic, reduce
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import (
     absolute,
     add,
@@ -23,8 +24,6 @@ from gtrace.core.ops.logic import isfinite, less, not_equal
 from gtrace.core.ops.operands import promote
 from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
 from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.fast import bind_met
 
 __all__ = ["logsumexp"]

@@ -9,12 +9,10 @@ import torch
 
 from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.ir import wide_unsigned
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.checks import counts_only, integers_only
+from gtrace.core.ops.declare import ORDER, Array, Aval, Sample
 from gtrace.core.ops.operands import binary, promote, unary
 from gtrace.core.ops.samples import (
     binary_booleans,
@@ -27,7 +25,6 @@ from gtrace.core.ops.samples import (
     unary_integers,
     uniform,
 )
-from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit
 from gtrace.core.trace.convert import lift, number_operand, scalar_aval
 from gtrace.core.trace.promotion import meeting
@@ -165,17 +162,11 @@ def _where_samples() -> list[Sample]:
 
 
 _where = define(
-    "where",
-    torch.where,
-    arity=3,
-    elementwise=True,
+    "where", torch.where, arity=3, elementwise=True, linear=(1, 2),
     keeps=slice(1, None),  # a choice is as weak as what it chooses from
-    linear=(1, 2),
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
-    samples=_where_samples,
-    reference=numpy.where,
-    user=lambda c, x, y: where(c, x, y),
-)
+    samples=_where_samples, reference=numpy.where, user=lambda c, x, y: where(c, x, y),
+)  # fmt: skip
 
 
 def where(condition: Any, x: Any, y: Any) -> Array:

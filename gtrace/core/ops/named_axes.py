@@ -12,12 +12,10 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ops import reduce
 from gtrace.core.ops.batching import places, spread, unchanged
-from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.checks import reshaped, same_kind
+from gtrace.core.ops.declare import Array, Op, Sample, aval, bind, define, lift
 from gtrace.core.ops.elementwise import divide, multiply
 from gtrace.core.ops.gather import index_op
 from gtrace.core.ops.join_split import concat, slice_bounds
@@ -25,9 +23,6 @@ from gtrace.core.ops.logic import equal
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import constant, moveaxis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 Perm = tuple[tuple[int, int], ...]
 
@@ -42,32 +37,28 @@ def _samples() -> list[Sample]:
 # -- sums and extremes
 
 
-def _psum_named(
-    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
-) -> tuple[Array, bool]:
+def _psum_named(size: int, batched: Sequence[bool], operands: Sequence[Array], **axis: Any) -> tuple[Array, bool]:
     (x,) = operands
     return (reduce.sum(x, 0, dtype=x.aval.dtype) if batched[0] else multiply(x, size)), False
 
 
 psum_op = define(
     "psum", lambda x, axis_name, axis_size: x.clone(), params=_PARAMS, shape=same_kind, linear=True,
-    vjp=lambda ct, needed, x, out, axis_name, axis_size: (bind(psum_op, (ct,), (axis_name, axis_size)),),
+    vjp=lambda ct, needed, x, out, **axis: (bind(psum_op, (ct,), tuple(axis.values())),),
     batch=unchanged, named=_psum_named, samples=_samples, reference=lambda x: x,
     user=lambda x: bind(psum_op, (lift("psum", x),), _ONE),
 )  # fmt: skip
 
 
-def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int) -> tuple[Array]:
+def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, **axis: Any) -> tuple[Array]:
     # all examples that attain the extreme share the derivative equally
-    params = axis_name, axis_size
+    params = tuple(axis.values())
     hit = cast(equal(x, out), x.aval.dtype)
     return (multiply(hit, divide(bind(psum_op, (ct,), params), bind(psum_op, (hit,), params))),)
 
 
 def _extreme(name: str, over: Any) -> Op:
-    def named(
-        size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
-    ) -> tuple[Array, bool]:
+    def named(size: int, batched: Sequence[bool], operands: Sequence[Array], **axis: Any) -> tuple[Array, bool]:
         return (over(operands[0], 0) if batched[0] else operands[0]), False
 
     op: Op = define(
@@ -84,58 +75,39 @@ pmin_op = _extreme("pmin", reduce.min)
 # -- indices and elements of other examples
 
 
-def _index_named(
-    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int, device: str
-) -> tuple[Array, bool]:
-    return places(size, torch.device(device)), True
-
-
 axis_index_op = define(
     "axis_index", lambda axis_name, axis_size, device: torch.zeros((), dtype=torch.int64, device=device),
-    params=(*_PARAMS, "device"), arity=0, nondiff="it has no operand", named=_index_named,
+    params=(*_PARAMS, "device"), arity=0, nondiff="it has no operand",
+    named=lambda size, batched, operands, axis_name, axis_size, device: (places(size, torch.device(device)), True),
     span=lambda avals, spans, axis_name, axis_size, device: (0, axis_size - 1),
     samples=lambda: [Sample(())], reference=lambda: numpy.int64(0),
     user=lambda: bind(axis_index_op, (), (*_ONE, "cpu")),
 )  # fmt: skip
 
 
-def _gather_shape(avals: tuple[Aval, ...], axis_name: str, axis_size: int) -> Aval:
-    return aval((axis_size, *avals[0].shape), avals[0].dtype, avals[0].device)
-
-
-def _gather_vjp(ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int) -> tuple[Array]:
-    params = axis_name, axis_size
+def _gather_vjp(ct: Array, needed: Any, x: Array, out: Array, **axis: Any) -> tuple[Array]:
+    params = tuple(axis.values())
     own = bind(axis_index_op, (), (*params, str(x.aval.device)))
     return (bind(index_op, (bind(psum_op, (ct,), params), own), ((0,),)),)
 
 
-def _gather_batch(op: Op, size: int, batched: Any, operands: Sequence[Array], axis_name: str, axis_size: int) -> Array:
-    return moveaxis(bind(op, operands, (axis_name, axis_size)), 1, 0)
-
-
-def _gather_named(
-    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int
-) -> tuple[Array, bool]:
-    (x,) = operands
-    return (x if batched[0] else spread(x, size)), False
-
-
 all_gather_op = define(
     "all_gather", lambda x, axis_name, axis_size: x.unsqueeze(0).expand(axis_size, *x.shape), params=_PARAMS,
-    shape=_gather_shape, vjp=_gather_vjp, linear=True, batch=_gather_batch, named=_gather_named, samples=_samples,
-    reference=lambda x: x[None], user=lambda x: bind(all_gather_op, (lift("all_gather", x),), _ONE),
+    shape=lambda avals, axis_name, axis_size: reshaped(avals[0], (axis_size, *avals[0].shape)),
+    vjp=_gather_vjp, linear=True,
+    batch=lambda op, size, batched, operands, **axis: moveaxis(bind(op, operands, tuple(axis.values())), 1, 0),
+    named=lambda size, batched, operands, **axis: (operands[0] if batched[0] else spread(operands[0], size), False),
+    samples=_samples, reference=lambda x: x[None], user=lambda x: bind(all_gather_op, (lift("all_gather", x),), _ONE),
 )  # fmt: skip
 
 
-def _permute_vjp(
-    ct: Array, needed: Any, x: Array, out: Array, axis_name: str, axis_size: int, perm: Perm
-) -> tuple[Array]:
+def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, perm: Perm, **axis: Any) -> tuple[Array]:
     back = tuple((to, source) for source, to in perm)
-    return (bind(ppermute_op, (ct,), (axis_name, axis_size, back)),)
+    return (bind(ppermute_op, (ct,), (*axis.values(), back)),)
 
 
 def _permute_named(
-    size: int, batched: Sequence[bool], operands: Sequence[Array], axis_name: str, axis_size: int, perm: Perm
+    size: int, batched: Sequence[bool], operands: Sequence[Array], perm: Perm, **axis: Any
 ) -> tuple[Array, bool]:
     x = operands[0] if batched[0] else spread(operands[0], size)
     sources: list[int | None] = [None] * size

@@ -9,14 +9,13 @@ import torch
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops import reduce
 from gtrace.core.ops.create import array
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import subtract
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis, slice_bounds
 from gtrace.core.ops.logic import not_equal
-from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, ravel, reshape
+from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, reshape, with_axis
 from gtrace.core.ops.unique import filled, places_where
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
 
 
@@ -89,10 +88,8 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
     Array([1, 3], dtype=int64)
     """
-    x, mask = lift("compress", x), array(condition)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = normalize_axis("compress", axis, x.ndim)
+    x, axis = with_axis("compress", x, axis)
+    mask = array(condition)
     if mask.ndim != 1 or mask.shape[0] > x.shape[axis]:
         got = f"{mask.aval!r} for axis {axis} of {x.aval!r}"
         raise ShapeError(message("compress", "a mask of one dimension, as long as the axis", got, "Check its shape."))

@@ -12,17 +12,10 @@ import torch
 from gtrace.core.backends.interpreter.tuned import LEAST_ONE_HOT
 from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ops.batching import shifted
-from gtrace.core.ops.shape import (
-    as_int,
-    normalize_axis,
-)
+from gtrace.core.ops.declare import Array, Aval, Op, Params, Sample, aval, define, lift
+from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.ops.sharding_rules import placed_codes
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.fast import bind_met
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 
@@ -53,21 +46,17 @@ def _scattered(x: torch.Tensor, num_classes: int, axis: int, dtype: torch.dtype)
     return out.scatter_(axis, torch.where(inside, places, 0).unsqueeze(axis), inside.unsqueeze(axis).to(dtype))
 
 
-def _one_hot_aval(avals: tuple[Aval, ...], num_classes: int, axis: int, dtype: str) -> Aval:
-    shape = avals[0].shape
-    return aval((*shape[:axis], num_classes, *shape[axis:]), DTYPES[dtype], avals[0].device)
-
-
-def _one_hot_reference(x: numpy.ndarray, num_classes: int, axis: int) -> numpy.ndarray:
-    return numpy.moveaxis((x[..., None] == numpy.arange(num_classes)).astype(numpy.float32), -1, axis)
-
-
 _one_hot = define(
     "one_hot", _one_hot_impl, direct=_one_hot_direct, params=("num_classes", "axis", "dtype"),
-    shape=_one_hot_aval, batch=shifted("axis"), factors=placed_codes,
-    nondiff="its operand is an integer",
+    shape=lambda avals, num_classes, axis, dtype: aval(
+        (*avals[0].shape[:axis], num_classes, *avals[0].shape[axis:]), DTYPES[dtype], avals[0].device
+    ),
+    batch=shifted("axis"), factors=placed_codes, nondiff="its operand is an integer",
     samples=lambda: [Sample((numpy.array([[1, 0, 5], [-1, 2, 3]]), 4), {"axis": k}) for k in (-1, 0, 1)],
-    reference=_one_hot_reference, user=lambda *args, **kw: one_hot(*args, **kw),
+    reference=lambda x, num_classes, axis: numpy.moveaxis(
+        (x[..., None] == numpy.arange(num_classes)).astype(numpy.float32), -1, axis
+    ),
+    user=lambda *args, **kw: one_hot(*args, **kw),
 )  # fmt: skip
 
 

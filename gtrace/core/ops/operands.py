@@ -13,16 +13,14 @@ from gtrace.core.base import tree
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED
 from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.graph import Scalar
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.declare import Array, Aval, Op, Sample, aval, define
+from gtrace.core.ops.samples import shapes_differ, unary_floats
 from gtrace.core.ops.saturation import INTEGERS, saturated
 from gtrace.core.ops.shape import constant
 from gtrace.core.ops.sharding_rules import same
-from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, follows, joint_device
 from gtrace.core.trace.convert import common_device, lift, number_operand, python_scalar, typed_scalar
 from gtrace.core.trace.fast import binary_fast, unary_fast
@@ -36,14 +34,9 @@ WEAK = "~"
 """A suffix of a dtype's name that makes the cast weak."""
 
 
-def _cast(x: torch.Tensor, dtype: str) -> torch.Tensor:
-    out = x.to(DTYPES[dtype.removesuffix(WEAK)])
-    # another tensor: a weak and a strong Array of one tensor would be the same input of a program
+def _another(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return a view of `x` if `out` is `x`: a weak and a strong Array of one tensor would be one input of a program."""
     return x.view(x.shape) if out is x and type(x) is torch.Tensor else out  # no call while it is lowered
-
-
-def _cast_vjp(ct: Array, needed: Any, x: Array, out: Array, dtype: str) -> tuple[Array]:
-    return (cast_cotangent(ct, x.aval.dtype),)
 
 
 def _check_cast(op: str, avals: tuple[Aval, ...], dtype: str) -> None:
@@ -53,19 +46,17 @@ def _check_cast(op: str, avals: tuple[Aval, ...], dtype: str) -> None:
         raise DtypeError(message("astype", "a complex or boolean dtype", got, "Use x.real, x.imag or gt.abs(x)."))
 
 
-def _cast_result(avals: tuple[Aval, ...], dtype: str) -> Aval:
-    return aval(avals[0].shape, DTYPES[dtype.removesuffix(WEAK)], avals[0].device, dtype.endswith(WEAK))
-
-
-def _cast_samples() -> list[Sample]:
-    floats = numpy.array([[-1.5, 0.0, 2.25]], dtype=numpy.float64)
-    return [Sample((floats,), {"dtype": torch.float32}), Sample((floats,), {"dtype": torch.int32})]
-
-
+_FLOATS = numpy.array([[-1.5, 0.0, 2.25]])
 _astype = define(
-    "astype", _cast, moves=True, params=("dtype",), check=_check_cast, shape=_cast_result, vjp=_cast_vjp,
-    linear=True, factors=same, batch=unchanged,
-    samples=_cast_samples, reference=lambda x, dtype: x.astype(LONG[dtype]),
+    "astype", lambda x, dtype: _another(x.to(DTYPES[dtype.removesuffix(WEAK)]), x), moves=True, params=("dtype",),
+    check=_check_cast, linear=True, factors=same, batch=unchanged,
+    shape=lambda avals, dtype: aval(
+        avals[0].shape, DTYPES[dtype.removesuffix(WEAK)], avals[0].device, dtype.endswith(WEAK)
+    ),
+    # a real operand gets the real part
+    vjp=lambda ct, needed, x, out, dtype: (cast(ct if x.aval.complex else real(ct), x.aval.dtype),),
+    samples=lambda: [Sample((_FLOATS,), {"dtype": kind}) for kind in (torch.float32, torch.int32)],
+    reference=lambda x, dtype: x.astype(LONG[dtype]),
     user=lambda x, dtype: cast(lift("astype", x), dtype),
 )  # fmt: skip
 
@@ -124,31 +115,14 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def cast_cotangent(ct: Array, dtype: torch.dtype) -> Array:
-    """Return a cotangent in the dtype of its operand: a real operand gets the real part."""
-    return cast(ct if dtype in COMPLEX else real(ct), dtype)
-
-
 # -- devices
 
 
-def _on_device_vjp(ct: Array, needed: Any, x: Array, out: Array, device: str) -> tuple[Array]:
-    return (bind(on_device_op, (ct,), (str(x.aval.device),)),)
-
-
-def _on_device_result(avals: tuple[Aval, ...], device: str) -> Aval:
-    return aval(avals[0].shape, avals[0].dtype, torch.device(device), avals[0].weak)
-
-
-def _on_device(x: torch.Tensor, device: str) -> torch.Tensor:
-    out = x.to(device)
-    return x.view(x.shape) if out is x and type(x) is torch.Tensor else out
-
-
 on_device_op = define(
-    "on_device", _on_device, moves=True, params=("device",), shape=_on_device_result, vjp=_on_device_vjp, linear=True,
-    factors=same, batch=unchanged,
-    samples=lambda: [Sample((numpy.array([[-1.5, 0.0, 2.25]], dtype=numpy.float64),), {"device": "cpu"})],
+    "on_device", lambda x, device: _another(x.to(device), x), moves=True, params=("device",),
+    shape=lambda avals, device: aval(avals[0].shape, avals[0].dtype, torch.device(device), avals[0].weak),
+    vjp=lambda ct, needed, x, out, device: (bind(on_device_op, (ct,), (str(x.aval.device),)),), linear=True,
+    factors=same, batch=unchanged, samples=lambda: [Sample((_FLOATS,), {"device": "cpu"})],
     reference=lambda x, device: x, user=lambda x, device: bind(on_device_op, (lift("on_device", x),), (device,)),
 )  # fmt: skip
 
@@ -183,9 +157,6 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
     """Return the operands in their common dtype: Arrays are cast, Python scalars become `Scalar`.
 
     At least one result is an Array. With `floating`, integers and booleans become float32.
-
-    Raises:
-        ArgumentError, DtypeError, DeviceError: an operand cannot take part.
     """
     values = [None if type(x) is Array else python_scalar(x) for x in operands]
     if all(value is not None for value in values):
@@ -223,11 +194,7 @@ def promote(op: str, *operands: Any, floating: bool = False) -> list[Array | Sca
 
 
 def promote_arrays(op: str, *operands: Any, floating: bool = False) -> list[Array]:
-    """Like `promote`, with Python scalars as 0-d Arrays, which keep their digits beside float64.
-
-    Raises:
-        RangeError: the common dtype cannot represent an integer.
-    """
+    """Like `promote`, with Python scalars as 0-d Arrays, which keep their digits beside float64."""
     lifted = [x if isinstance(x, numpy.ndarray) else lift(op, x) for x in operands]
     found = promote(op, *lifted, floating=floating)
     if found[0].aval.dtype in _DOUBLE:
@@ -248,11 +215,7 @@ def as_arrays(op: str, *operands: Any) -> list[Array]:
 
 
 def require_float(op: str, x: Array) -> None:
-    """Raise for an array that is not real and floating.
-
-    Raises:
-        DtypeError: it is not.
-    """
+    """Raise for an array that is not real and floating."""
     if x.aval.dtype not in FLOATS:
         raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
 
@@ -311,8 +274,10 @@ def unary(
     Args:
         example: a call and its output, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
         floating: convert integer and boolean operands to float32 first.
+        fields: those of `define`; by default, samples are floats in [-2, 2).
         of_complex: a function for complex operands, if their derivative has another form.
     """
+    fields = {"samples": unary_floats(), **fields}
     op = define(name, impl, elementwise=True, user=lambda x: public(x), **fields)
 
     def any_operand(x: Any) -> Array:
@@ -335,6 +300,7 @@ def binary(
     name: str, impl: Callable[..., Any], doc: str, example: str, *, floating: bool = False, **fields: Any
 ) -> Callable[[Any, Any], Array]:
     """Declare an elementwise operation of two arrays, which broadcast; return its user function."""
+    fields = {"errors": shapes_differ, **fields}
     op = define(name, impl, arity=2, elementwise=True, user=lambda x, y: public(x, y), **fields)
 
     def any_operands(x: Any, y: Any) -> Array:

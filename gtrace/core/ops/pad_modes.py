@@ -11,8 +11,8 @@ import numpy
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.elementwise import add, divide, floor, multiply, subtract
 from gtrace.core.ops.elementwise import round as rounded
-from gtrace.core.ops.gather import constant_array, index_axis
-from gtrace.core.ops.join_split import concat, slice_bounds
+from gtrace.core.ops.gather import constant_array, take_constant
+from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.reduce import max as largest
 from gtrace.core.ops.reduce import mean
@@ -25,27 +25,19 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 def by_axis(name: str, values: Any, ndim: int) -> Any:
-    """Return an option of `pad` as an array of (before, after) for each axis.
-
-    Raises:
-        ShapeError: it is not a number, a pair, or a pair for each axis.
-    """
+    """Return an option of `pad` as an array of (before, after) for each axis."""
     try:
         return numpy.broadcast_to(numpy.asarray(values), (ndim, 2))
     except ValueError:
         got = f"{values!r} for {ndim} axes"
-        raise ShapeError(message("pad", f"one number, pair or pair an axis as {name}", got, "Pass a number.")) from None
-
-
-def _between(x: Array, axis: int, start: int, stop: int) -> Array:
-    bounds = [(0, n, 1) for n in x.shape]
-    bounds[axis] = (start, stop, 1)
-    return slice_bounds(x, tuple(bounds))
+        raise ShapeError(
+            message("pad", f"one number, one pair or one pair an axis as {name}", got, "Pass a number.")
+        ) from None
 
 
 def _median(x: Array, axis: int) -> Array:
     size = x.shape[axis]
-    middle = _between(sort(x, axis), axis, (size - 1) // 2, size // 2 + 1)
+    middle = slice_axis(sort(x, axis), axis, (size - 1) // 2, size // 2 + 1)
     return _with_nan(x, mean(middle, axis, True), axis)
 
 
@@ -68,9 +60,6 @@ def pad_statistic(x: Array, pairs: Pairs, mode: str, lengths: Any) -> Array:
 
     Args:
         lengths: the number of elements at each end, in the form of `pad`; None: all.
-
-    Raises:
-        ArgumentError: a length is not positive.
     """
     counts = None if lengths is None else by_axis("stat_length", lengths, x.ndim)
     if counts is not None and (counts.dtype.kind not in "iu" or (counts < 1).any()):
@@ -80,7 +69,7 @@ def pad_statistic(x: Array, pairs: Pairs, mode: str, lengths: Any) -> Array:
         parts = []
         for side, width in enumerate(pair):
             count = size if counts is None else builtins.min(size, int(counts[axis, side]))
-            part = _between(x, axis, 0, count) if side == 0 else _between(x, axis, size - count, size)
+            part = slice_axis(x, axis, 0, count) if side == 0 else slice_axis(x, axis, size - count, size)
             value = STATISTICS[mode](part, axis)
             if not x.aval.floating and not x.aval.complex and mode in ("mean", "median"):
                 value = rounded(value)
@@ -97,7 +86,7 @@ def pad_ramp(x: Array, pairs: Pairs, end_values: Any) -> Array:
         size = x.shape[axis]
         parts = []
         for side, width in enumerate(pair):
-            edge = _between(x, axis, 0, 1) if side == 0 else _between(x, axis, size - 1, size)
+            edge = slice_axis(x, axis, 0, 1) if side == 0 else slice_axis(x, axis, size - 1, size)
             end = ends[axis, side].item()
             steps = numpy.arange(width) if side == 0 else numpy.arange(width)[::-1]
             shape = [1] * x.ndim
@@ -115,7 +104,7 @@ def pad_odd(x: Array, pairs: Pairs, mode: str) -> Array:
         size = x.shape[axis]
         period = size if mode == "symmetric" else size - 1
         if not period:  # a single element is its own reflection
-            x = index_axis(x, constant_array(numpy.zeros(1 + before + after, numpy.int64), x.aval.device), axis)
+            x = take_constant(x, numpy.zeros(1 + before + after), axis)
             continue
         turns, places = numpy.divmod(numpy.arange(-before, size + after), period)
         odd = turns % 2 != 0
@@ -126,9 +115,8 @@ def pad_odd(x: Array, pairs: Pairs, mode: str) -> Array:
         def constants(values: Any, shape: Any = shape) -> Array:
             return constant_array(values.astype(numpy.int64).reshape(shape), x.aval.device)  # noqa: B023
 
-        first, last = _between(x, axis, 0, 1), _between(x, axis, size - 1, size)
-        taken = index_axis(x, constant_array(places.astype(numpy.int64), x.aval.device), axis)
-        out = multiply(taken, constants(1 - 2 * odd))
+        first, last = slice_axis(x, axis, 0, 1), slice_axis(x, axis, size - 1, size)
+        out = multiply(take_constant(x, places, axis), constants(1 - 2 * odd))
         for end, factor in ((first, odd - turns), (last, odd + turns)):
             out = add(out, multiply(end, constants(factor)))
         x = cast(out, x.aval.dtype)

@@ -11,17 +11,15 @@ import torch
 from gtrace.core.backends.interpreter.tuned import MOST_BESIDE
 from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ops.batching import align, shifted, unchanged, whole
 from gtrace.core.ops.checks import reshaped, same_kind
 from gtrace.core.ops.cumulative import cumsum
+from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, bind, define
 from gtrace.core.ops.elementwise import minimum, remainder, subtract
-from gtrace.core.ops.gather import constant_array, index_axis
+from gtrace.core.ops.gather import constant_array, index_axis, take_constant
 from gtrace.core.ops.join_split import concat, slice_bounds, slice_update, update_impl
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.pad_modes import STATISTICS, pad_odd, pad_ramp, pad_statistic
+from gtrace.core.ops.pad_modes import STATISTICS, by_axis, pad_odd, pad_ramp, pad_statistic
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import (
     as_int,
@@ -33,12 +31,11 @@ from gtrace.core.ops.shape import (
     ravel,
     reshape,
     sum_to,
+    with_axis,
 )
 from gtrace.core.ops.sharding_rules import along, matrices, padded
 from gtrace.core.ops.sorting import searchsorted
 from gtrace.core.passes.channels_last import pad_in_layout
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, number_operand, python_scalar
 from gtrace.core.trace.replayable import replayable
 
@@ -73,9 +70,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     count = max(len(axes), len(shifts))
     axes, shifts = (axes * count if len(axes) == 1 else axes), (shifts * count if len(shifts) == 1 else shifts)
     if len(shifts) != len(axes):
-        raise ShapeError(
-            message("roll", "as many shifts as axes", f"{shifts} and {axes}", "Pass one shift for each axis.")
-        )
+        raise ShapeError(message("roll", "as many shifts as axes", (shifts, axes), "Pass one shift for each axis."))
     places = tuple(normalize_axis("roll", a, x.ndim) for a in axes)
     if not any(isinstance(s, Array) for s in shifts):
         return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
@@ -171,11 +166,8 @@ def pad(
     except ValueError:
         widths = numpy.array([[-1, -1]])
     if widths.dtype.kind not in "iu" or (widths < 0).any():
-        raise ShapeError(
-            message(
-                "pad", "widths >= 0, one pair an axis", f"{pad_width!r} for {x.aval!r}", "Pass ((before, after), ...)."
-            )
-        )
+        got, fix = f"{pad_width!r} for {x.aval!r}", "Pass ((before, after), ...)."
+        raise ShapeError(message("pad", "widths >= 0, one pair an axis", got, fix))
     if mode not in _PAD_MODES:
         raise ArgumentError(message("pad", f"a mode among {', '.join(_PAD_MODES)}", repr(mode), "Use one of them."))
     if reflect_type not in ("even", "odd"):
@@ -209,16 +201,8 @@ def pad(
 
 
 def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> Array:
-    """Return x padded with a separate constant on each side; later axes are padded last, corners included.
-
-    Raises:
-        ShapeError: the constants are not one number, one pair, or a pair for each axis.
-    """
-    try:
-        sides = numpy.broadcast_to(numpy.asarray(values), (x.ndim, 2))
-    except ValueError:
-        expected, fix = "numbers, one pair an axis", "Pass ((before, after), ...)."
-        raise ShapeError(message("pad", expected, f"{values!r} for {x.aval!r}", fix)) from None
+    """Return x padded with a separate constant on each side; later axes are padded last, corners included."""
+    sides = by_axis("constant_values", values, x.ndim)
     for axis, pair in enumerate(pairs):
         for side, width in enumerate(pair):
             if width:
@@ -226,11 +210,6 @@ def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> A
                 widths[axis] = (width, 0) if side == 0 else (0, width)
                 x = pad(x, widths, constant_values=sides[axis, side])
     return x
-
-
-def take_constant(x: Array, places: numpy.ndarray, axis: int) -> Array:
-    """Return the slices of x at indices that are known while recording."""
-    return index_axis(x, constant_array(numpy.ascontiguousarray(places, dtype=numpy.int64), x.aval.device), axis)
 
 
 @replayable
@@ -266,10 +245,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
     >>> gt.repeat(gt.array([1, 2]), 2)
     Array([1, 1, 2, 2], dtype=int64)
     """
-    x = lift("repeat", x)
-    if axis is None:
-        x, axis = ravel(x), 0
-    axis = normalize_axis("repeat", axis, x.ndim)
+    x, axis = with_axis("repeat", x, axis)
     if total_repeat_length is not None:
         length = as_int("repeat", "total_repeat_length", total_repeat_length)
         ends = cumsum(broadcast_to(lift("repeat", repeats), (x.shape[axis],)))
@@ -297,26 +273,18 @@ def _check_matrix(op: str, avals: tuple[Aval, ...], k: int) -> None:
         raise ShapeError(message(op, "at least two dimensions", repr(avals[0]), "Use expand_dims first."))
 
 
-def _triangle_samples() -> list[Sample]:
-    return [Sample((uniform(-2, 2, 3, 4), k)) for k in (0, 1, -1)]
+def _triangle(name: str, function: Any, reference: Any) -> Op:
+    op: Op = define(
+        name, lambda x, k: function(x, k), params=("k",), check=_check_matrix, shape=same_kind, keeps=slice(None),
+        vjp=lambda ct, needed, x, out, k: (bind(op, (ct,), (k,)),), linear=True, batch=unchanged, factors=matrices,
+        samples=lambda: [Sample((uniform(-2, 2, 3, 4), k)) for k in (0, 1, -1)],
+        errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
+        reference=reference, user=lambda x, k=0: bind(op, (lift(name, x),), (as_int(name, "k", k),)),
+    )  # fmt: skip
+    return op
 
 
-_tril = define(
-    "tril", lambda x, k: torch.tril(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
-    batch=unchanged, factors=matrices,
-    vjp=lambda ct, needed, x, out, k: (bind(_tril, (ct,), (k,)),), samples=_triangle_samples,
-    errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
-    reference=numpy.tril, user=lambda x, k=0: tril(x, k),
-    keeps=slice(None),
-)  # fmt: skip
-_triu = define(
-    "triu", lambda x, k: torch.triu(x, k), params=("k",), check=_check_matrix, shape=same_kind, linear=True,
-    batch=unchanged, factors=matrices,
-    vjp=lambda ct, needed, x, out, k: (bind(_triu, (ct,), (k,)),), samples=_triangle_samples,
-    errors=lambda: [BadSample((numpy.ones(3),), {}, ShapeError, r"two dimensions")],
-    reference=numpy.triu, user=lambda x, k=0: triu(x, k),
-    keeps=slice(None),
-)  # fmt: skip
+_tril, _triu = _triangle("tril", torch.tril, numpy.tril), _triangle("triu", torch.triu, numpy.triu)
 
 
 def tril(x: Any, k: int = 0) -> Array:

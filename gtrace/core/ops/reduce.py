@@ -13,13 +13,10 @@ import torch
 
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import Op, Params, define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops import logic
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
+from gtrace.core.ops.declare import ORDER, Array, Aval, BadSample, Op, Params, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add, divide, exp, maximum, minimum, multiply, subtract
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import equal, logical_not, not_equal
@@ -37,15 +34,10 @@ from gtrace.core.ops.shape import (
     reshape_op,
 )
 from gtrace.core.ops.sharding_rules import reduction
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.fast import bind_met
 from gtrace.core.trace.promotion import as_dtype
 
-__all__ = [
-    "sum", "mean", "max", "min", "any", "all", "prod", "count_nonzero",
-]  # fmt: skip
+__all__ = ["sum", "mean", "max", "min", "any", "all", "prod", "count_nonzero"]
 
 _PARAMS = ("axes", "keepdims")
 _TRUTH = "the result is a truth value"
@@ -63,26 +55,10 @@ def _over(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return reduce
 
 
-def _direct(method: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """Return the `Rules.direct` of a reduction: a call of this method."""
-
-    def direct(avals: tuple[Aval, ...], axes: tuple[int, ...], keepdims: bool) -> Any:
-        if len(axes) == len(avals[0].shape) and axes and not keepdims and avals[0].dtype is not torch.uint8:
-            return method
-        if len(axes) != 1 or avals[0].dtype is torch.uint8:
-            return None
-        return lambda x: method(x, axes[0], keepdims)
-
-    return direct
-
-
-def _axis_samples(low: float = -2.0, high: float = 2.0) -> Any:
-    def build() -> list[Sample]:
-        x = uniform(low, high, 2, 3, 4)
-        return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True}),
-                Sample((x,), {"axis": ()})]  # fmt: skip
-
-    return build
+def _axis_samples() -> list[Sample]:
+    x = uniform(-2, 2, 2, 3, 4)
+    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True}),
+            Sample((x,), {"axis": ()})]  # fmt: skip
 
 
 def bad_axis() -> list[BadSample]:
@@ -104,20 +80,18 @@ def _check_nonempty(op: str, avals: tuple[Aval, ...], axes: tuple[int, ...], kee
         raise ShapeError(message(op, "a non-empty axis", repr(a), "Pass initial=, the result over no elements."))
 
 
-def _empty_axis() -> list[BadSample]:
-    return [*bad_axis(), BadSample((numpy.ones((0, 3)),), {"axis": 0}, ShapeError, r"non-empty")]
-
-
-def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
+def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, **over: Any) -> tuple[Array]:
     # elements that attain the extremum share the derivative equally
-    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.aval.dtype)
-    share = divide(ct, bind(sum_op, (hit,), (axes, keepdims)))
-    return (multiply(hit, _expand(share, x, axes, keepdims)),)
+    params = tuple(over.values())
+    hit = cast(equal(x, _expand(out, x, *params)), x.aval.dtype)
+    share = divide(ct, bind(sum_op, (hit,), params))
+    return (multiply(hit, _expand(share, x, *params)),)
 
 
-def _extremum_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    hit = cast(equal(x, _expand(out, x, axes, keepdims)), x.aval.dtype)
-    return divide(bind(sum_op, (multiply(hit, ts[0]),), (axes, keepdims)), bind(sum_op, (hit,), (axes, keepdims)))
+def _extremum_jvp(ts: Any, x: Array, out: Array, **over: Any) -> Array:
+    params = tuple(over.values())
+    hit = cast(equal(x, _expand(out, x, *params)), x.aval.dtype)
+    return divide(bind(sum_op, (multiply(hit, ts[0]),), params), bind(sum_op, (hit,), params))
 
 
 def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
@@ -126,32 +100,30 @@ def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...
 
 
 sum_op = define(
-    "sum", accumulating(_over(torch.sum)), direct=_direct(torch.Tensor.sum), params=_PARAMS, fresh=True,
+    "sum", accumulating(_over(torch.sum)), params=_PARAMS, fresh=True,
     shape=reduced_shape, linear=True, factors=reduction("sum"), batch=shifted("axes"),
     vjp=lambda ct, needed, x, out, axes, keepdims: (_expand(ct, x, axes, keepdims),),
-    samples=_axis_samples(), errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
+    samples=_axis_samples, errors=bad_axis, reference=numpy.sum, user=lambda x, **kw: sum(x, **kw),
 )  # fmt: skip
 _mean = define(
-    "mean", _over(torch.mean), direct=_direct(torch.Tensor.mean), params=_PARAMS,
+    "mean", _over(torch.mean), params=_PARAMS,
     shape=reduced_shape, vjp=_mean_vjp, linear=True, batch=shifted("axes"), factors=reduction("mean"),
-    samples=_axis_samples(), errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
+    samples=_axis_samples, errors=bad_axis, reference=numpy.mean, user=lambda x, **kw: mean(x, **kw),
 )  # fmt: skip
-_EXTREMUM: dict[str, Any] = {"params": _PARAMS, "unsigned": ORDER, "shape": reduced_shape, "vjp": _extremum_vjp,
-                             "jvp": _extremum_jvp, "batch": shifted("axes"), "check": _check_nonempty,
-                             "samples": _axis_samples(), "errors": _empty_axis}  # fmt: skip
+_EXTREMUM: dict[str, Any] = {
+    "params": _PARAMS, "unsigned": ORDER, "shape": reduced_shape, "vjp": _extremum_vjp, "jvp": _extremum_jvp,
+    "batch": shifted("axes"), "check": _check_nonempty, "samples": _axis_samples,
+    "errors": lambda: [*bad_axis(), BadSample((numpy.ones((0, 3)),), {"axis": 0}, ShapeError, r"non-empty")],
+}  # fmt: skip
 _max = define("max", _over(torch.amax), factors=reduction("max"), reference=numpy.max,
               user=lambda x, **kw: max(x, **kw), **_EXTREMUM)  # fmt: skip
 _min = define("min", _over(torch.amin), factors=reduction("min"), reference=numpy.min,
               user=lambda x, **kw: min(x, **kw), **_EXTREMUM)  # fmt: skip
 
 
-def _bool_samples() -> list[Sample]:
-    x = uniform(-1, 1, 2, 3, 4) > 0
-    return [Sample((x,)), Sample((x,), {"axis": 1}), Sample((x,), {"axis": (0, 2), "keepdims": True})]
-
-
 _LOGIC: dict[str, Any] = {"params": _PARAMS, "shape": reduced_shape, "nondiff": _TRUTH, "batch": shifted("axes"),
-                          "samples": _bool_samples, "errors": bad_axis}  # fmt: skip
+                          "samples": lambda: [Sample((s.args[0] > 0,), s.kwargs) for s in _axis_samples()[:3]],
+                          "errors": bad_axis}  # fmt: skip
 _any = define("any", _over(torch.any), factors=reduction("max"), reference=numpy.any,
               user=lambda x, **kw: any(x, **kw), **_LOGIC)  # fmt: skip
 _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy.all,
@@ -166,20 +138,16 @@ def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool
     return divide(weights, logic.where(equal(total, total), total, 1.0))
 
 
-def _logsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
-    weights = _softmax_weights(x, out, axes, keepdims)
-    return (multiply(_expand(ct, x, axes, keepdims), weights),)
-
-
-def _logsumexp_jvp(ts: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    weights = _softmax_weights(x, out, axes, keepdims)
-    return bind(sum_op, (multiply(ts[0], weights),), (axes, keepdims))
-
-
 logsumexp_op = define(
     "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
-    vjp=_logsumexp_vjp, jvp=_logsumexp_jvp, factors=reduction(), batch=shifted("axes"),
-    samples=_axis_samples(), errors=bad_axis, reference=scipy_special("logsumexp"),
+    vjp=lambda ct, needed, x, out, **over: (
+        multiply(_expand(ct, x, **over), _softmax_weights(x, out, **over)),
+    ),
+    jvp=lambda ts, x, out, **over: bind(
+        sum_op, (multiply(ts[0], _softmax_weights(x, out, **over)),), tuple(over.values())
+    ),
+    factors=reduction(), batch=shifted("axes"),
+    samples=_axis_samples, errors=bad_axis, reference=scipy_special("logsumexp"),
     user=lambda x, axis=None, keepdims=False: bind_met(logsumexp_op, x, (axis, keepdims), resolve_floating),
 )  # fmt: skip
 
@@ -190,8 +158,7 @@ def _resolve(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
 
 
 def resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, Params]:
-    (x,) = promote_arrays(op.name, x, floating=True)
-    return x, (normalize_axes(op.name, axis, x.ndim), as_flag(op.name, "keepdims", keepdims))
+    return _resolve(op, promote_arrays(op.name, x, floating=True)[0], axis, keepdims)
 
 
 def keeping(op: str, x: Array, where: Any, otherwise: Any) -> Array:
@@ -391,8 +358,7 @@ def to_last(name: str, x: Array, axis: Any, keepdims: bool) -> tuple[Array, tupl
     kept = [k for k in range(x.ndim) if k not in axes]
     moved = permute_dims(x, (*kept, *axes))
     count = math.prod(x.shape[k] for k in axes)
-    shape = tuple(1 if k in axes else n for k, n in enumerate(x.shape) if keepdims or k not in axes)
-    return reshape(moved, (*(x.shape[k] for k in kept), count)), shape
+    return reshape(moved, (*(x.shape[k] for k in kept), count)), reduced_shape((x.aval,), axes, keepdims)
 
 
 def prod(

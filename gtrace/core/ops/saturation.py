@@ -9,15 +9,10 @@ import numpy
 import torch
 
 from gtrace.core.base.dtypes import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import define
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import real_only
+from gtrace.core.ops.declare import Array, Aval, Sample, aval, bind, define, lift
 from gtrace.core.ops.sharding_rules import same
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 INTEGERS = frozenset(
     [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64]

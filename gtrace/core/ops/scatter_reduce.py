@@ -7,22 +7,18 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.wide_unsigned import flipped
 from gtrace.core.ops.batching import align, places
 from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.declare import Array, Op, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add, divide, multiply
 from gtrace.core.ops.gather import index_op, index_put_op, update_reference
-from gtrace.core.ops.join_split import concat, flip, slice_axis
+from gtrace.core.ops.join_split import flip, neighbours
 from gtrace.core.ops.logic import equal, where
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.samples import uniform
-from gtrace.core.ops.shape import constant, ravel, reshape
+from gtrace.core.ops.shape import ravel, reshape
 from gtrace.core.ops.sorting import argsort_op
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 
 def _scatter_impl(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, mode: str) -> torch.Tensor:
@@ -39,18 +35,12 @@ def _chosen(values: Array, index: Array) -> Array:
     return bind(index_op, (values, index), ((0,),))
 
 
-def _earlier(x: Array, distance: int, first: Any) -> Array:
-    """Return the elements that stand `distance` before, and `first` where there are none."""
-    start = slice_axis(x, 0, 0, distance)
-    return concat([constant(first, start.aval), slice_axis(x, 0, 0, x.shape[0] - distance)], 0)
-
-
 def _products_before(index: Array, u: Array) -> Array:
     """Return the product of the earlier values of the same place, for sorted places, by doubling."""
-    distance, out = 1, where(equal(index, _earlier(index, 1, -1)), _earlier(u, 1, 1.0), 1.0)
+    distance, out = 1, where(equal(index, neighbours(index, 0, 1, -1)), neighbours(u, 0, 1, 1.0), 1.0)
     while distance < u.shape[0]:
-        same = equal(index, _earlier(index, distance, -1))
-        out = multiply(out, where(same, _earlier(out, distance, 1.0), 1.0))
+        same = equal(index, neighbours(index, 0, distance, -1))
+        out = multiply(out, where(same, neighbours(out, 0, distance, 1.0), 1.0))
         distance *= 2
     return out
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -14,16 +12,12 @@ import torch
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval, broadcast
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.graph import Scalar
-from gtrace.core.ir.op import Instr, Op, Params, define
 from gtrace.core.ops.batching import prefixed
 from gtrace.core.ops.checks import of_operand, reshaped
+from gtrace.core.ops.declare import Array, BadSample, Op, Params, Sample, bind, define
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.sharding_rules import broadcasted, filled, permuted, regrouped, summed_to
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind, emit
-from gtrace.core.trace.convert import lift, number_operand, scalar_operand
+from gtrace.core.trace.convert import lift, number_operand
 from gtrace.core.trace.fast import record_view
 
 __all__ = [
@@ -33,11 +27,7 @@ __all__ = [
 
 
 def as_int(op: str, what: str, value: Any) -> int:
-    """Return `value` as a Python int.
-
-    Raises:
-        ArgumentError: it is not an integer.
-    """
+    """Return `value` as a Python int."""
     try:
         return int(operator.index(value))  # operator.index returns a bool unchanged
     except TypeError:
@@ -47,11 +37,7 @@ def as_int(op: str, what: str, value: Any) -> int:
 
 
 def normalize_axis(op: str, axis: Any, ndim: int) -> int:
-    """Return `axis` counted from the front.
-
-    Raises:
-        ShapeError: there is no such axis.
-    """
+    """Return `axis` counted from the front."""
     number = as_int(op, "axis", axis)
     if not -ndim <= number < ndim:
         raise ShapeError(message(op, f"an axis in [{-ndim}, {ndim})", str(number), f"The array has {ndim} dimensions."))
@@ -59,11 +45,7 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return `axis` (None: all, an int, or several) as sorted axes counted from the front.
-
-    Raises:
-        ShapeError: there is no such axis, or an axis is repeated.
-    """
+    """Return `axis` (None: all, an int, or several) as sorted axes counted from the front."""
     if axis is None:
         return tuple(range(ndim))
     if isinstance(axis, (tuple, list, range)):
@@ -74,12 +56,14 @@ def normalize_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return (normalize_axis(op, axis, ndim),)
 
 
-def as_shape(op: str, shape: Any) -> tuple[int, ...]:
-    """Return a shape argument (an int or a sequence of ints) as a tuple.
+def with_axis(op: str, x: Any, axis: int | None) -> tuple[Array, int]:
+    """Return an array and its axis counted from the front; for None, the flattened array and 0."""
+    x = lift(op, x)
+    return (ravel(x), 0) if axis is None else (x, normalize_axis(op, axis, x.ndim))
 
-    Raises:
-        ArgumentError: an entry is not an integer.
-    """
+
+def as_shape(op: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape argument (an int or a sequence of ints) as a tuple."""
     sized = shape.ndim == 1 if isinstance(shape, numpy.ndarray) else hasattr(shape, "__iter__")  # any library's
     if shape.__class__ is tuple or (sized and not isinstance(shape, (str, Array))):
         return tuple([n if n.__class__ is int else as_int(op, "size", n) for n in shape])
@@ -89,13 +73,10 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
 # -- reshape
 
 
-def _reshape_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
-    return (bind(reshape_op, (ct,), (x.aval.shape,)),)
-
-
 reshape_op = define(
     "reshape", lambda x, shape: x.reshape(shape), uniform=True, free=True, moves=True, view=True, params=("shape",),
-    vjp=_reshape_vjp, linear=True, batch=prefixed(shape=int), span=of_operand, factors=regrouped,
+    vjp=lambda ct, needed, x, out, shape: (bind(reshape_op, (ct,), (x.aval.shape,)),), linear=True,
+    batch=prefixed(shape=int), span=of_operand, factors=regrouped,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), s)) for s in [(12,), (2, -1), (4, 3)]]
     + [Sample((uniform(-2, 2, 0, 3), (0,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (4,)), {}, ShapeError, r"6 elements")],
@@ -146,14 +127,8 @@ def _reshaping(x: Array, shape: Any) -> list[tuple[Op, Params]]:
         if rest > 0 and x.size % rest == 0:
             sizes = tuple(x.size // rest if n == -1 else n for n in sizes)
     if any(n < 0 for n in sizes) or math.prod(sizes) != x.size:
-        raise ShapeError(
-            message(
-                "reshape",
-                f"a shape of {x.size} elements",
-                f"{sizes} for {x.aval!r}",
-                "Sizes must multiply up; one may be -1.",
-            )
-        )
+        got, fix = f"{sizes} for {x.aval!r}", "Sizes must multiply up; one may be -1."
+        raise ShapeError(message("reshape", f"a shape of {x.size} elements", got, fix))
     return [] if sizes == x.aval.shape else [(reshape_op, (sizes,))]
 
 
@@ -178,15 +153,12 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     (3, 1)
     """
     x = lift("squeeze", x)
-    if axis is None:
-        axes = tuple(k for k, n in enumerate(x.shape) if n == 1)
-    else:
-        axes = normalize_axes("squeeze", axis, x.ndim)
+    ones = tuple(k for k, n in enumerate(x.shape) if n == 1)
+    axes = ones if axis is None else normalize_axes("squeeze", axis, x.ndim)
     for k in axes:
-        if x.shape[k] != 1:
-            raise ShapeError(
-                message("squeeze", "an axis of size 1", f"axis {k} of {x.aval!r}", "Use reshape or index.")
-            )
+        if k not in ones:
+            got = f"axis {k} of {x.aval!r}"
+            raise ShapeError(message("squeeze", "an axis of size 1", got, "Use reshape or index."))
     return reshape(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
 
 
@@ -207,18 +179,15 @@ def expand_dims(x: Any, axis: Any) -> Array:
 # -- permute
 
 
-def _permute_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...]) -> tuple[Array]:
-    inverse = tuple(sorted(range(len(axes)), key=axes.__getitem__))
-    return (bind(permute_op, (ct,), (inverse,)),)
-
-
-def _permute_direct(avals: tuple[Aval, ...], axes: tuple[int, ...]) -> Callable[..., torch.Tensor] | None:
-    return (lambda x: x.mT) if axes == (1, 0) else None
+def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the inverse of a permutation."""
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
 permute_op = define(
-    "permute", lambda x, axes: x.permute(axes), direct=_permute_direct, uniform=True, free=True, moves=True,
-    view=True, params=("axes",), vjp=_permute_vjp, linear=True, span=of_operand, factors=permuted,
+    "permute", lambda x, axes: x.permute(axes), uniform=True, free=True, moves=True, view=True, params=("axes",),
+    vjp=lambda ct, needed, x, out, axes: (bind(permute_op, (ct,), (inverse(axes),)),), linear=True,
+    span=of_operand, factors=permuted,
     batch=lambda op, size, batched, operands, axes: bind(op, operands, ((0, *(a + 1 for a in axes)),)),
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), a)) for a in [(2, 0, 1), (0, 2, 1), (2, 1, 0)]],
     errors=lambda: [BadSample((numpy.ones((2, 3, 4)), (1, 2)), {}, ShapeError, r"each axis once.*swapaxes\(1, 2\)")],
@@ -282,13 +251,10 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
     (3, 4, 2)
     """
     x = lift("moveaxis", x)
-    sources = [
-        normalize_axis("moveaxis", a, x.ndim) for a in (source if isinstance(source, (tuple, list)) else (source,))
-    ]
-    targets = [
-        normalize_axis("moveaxis", a, x.ndim)
-        for a in (destination if isinstance(destination, (tuple, list)) else (destination,))
-    ]
+    sources, targets = (
+        [normalize_axis("moveaxis", a, x.ndim) for a in (given if isinstance(given, (tuple, list)) else (given,))]
+        for given in (source, destination)
+    )
     if len(sources) != len(targets) or len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
         raise ShapeError(message("moveaxis", "as many sources as destinations, each once", f"{source}, {destination}"))
     order = [k for k in range(x.ndim) if k not in sources]
@@ -325,13 +291,10 @@ def _sum_to_batch(op: Op, size: int, batched: Any, operands: Any, shape: tuple[i
     return reshape(kept, (size, *shape))
 
 
-def _broadcast_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
-    return (unbroadcast(ct, x.aval),)
-
-
 broadcast_op = define(
     "broadcast_to", lambda x, shape: x.expand(shape), uniform=True, free=True, moves=True, params=("shape",),
-    vjp=_broadcast_vjp, linear=True, batch=_broadcast_batch, span=of_operand, factors=broadcasted,
+    vjp=lambda ct, needed, x, out, shape: (unbroadcast(ct, x.aval),), linear=True,
+    batch=_broadcast_batch, span=of_operand, factors=broadcasted,
     samples=lambda: [Sample((uniform(-2, 2, 3, 1), (2, 3, 4))), Sample((uniform(-2, 2), (2,)))],
     errors=lambda: [BadSample((numpy.ones((2, 3)), (2, 4)), {}, ShapeError, r"broadcast")],
     reference=numpy.broadcast_to, user=lambda x, shape: broadcast_to(x, shape),
@@ -354,9 +317,8 @@ def broadcast_to(x: Any, shape: Any) -> Array:
     target = as_shape("broadcast_to", shape)
     padded = (1,) * (len(target) - x.ndim) + x.shape
     if len(padded) != len(target) or any(n not in (1, m) for n, m in zip(padded, target, strict=True)):
-        raise ShapeError(
-            message("broadcast_to", f"an array that broadcasts to {target}", repr(x.aval), "Sizes must be equal or 1.")
-        )
+        expected, fix = f"an array that broadcasts to {target}", "Sizes must be equal or 1."
+        raise ShapeError(message("broadcast_to", expected, repr(x.aval), fix))
     return x if target == x.shape else bind(broadcast_op, (x,), (target,))
 
 
@@ -421,14 +383,6 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
     return out if sparse else broadcast_arrays(*out) if out else []
 
 
-def _sum_to_vjp(ct: Array, needed: Any, x: Array, out: Array, shape: tuple[int, ...]) -> tuple[Array]:
-    return (broadcast_to(ct, x.aval.shape),)
-
-
-def _sum_to_fresh(avals: tuple[Aval, ...], out: Aval) -> bool:
-    return avals[0].shape != out.shape  # for an equal shape, the result is the operand itself
-
-
 def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray:
     new = x.ndim - len(shape)
     kept = tuple(new + k for k, n in enumerate(shape) if n == 1)
@@ -436,9 +390,9 @@ def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray
 
 
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), fresh=_sum_to_fresh,
-    direct=lambda avals, shape: (lambda x: x.sum(0)) if avals[0].shape[1:] == shape else None,
-    params=("shape",), vjp=_sum_to_vjp, linear=True, factors=summed_to,
+    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",),
+    fresh=lambda avals, out: avals[0].shape != out.shape,  # for an equal shape, the result is the operand itself
+    vjp=lambda ct, needed, x, out, shape: (broadcast_to(ct, x.aval.shape),), linear=True, factors=summed_to,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
     samples=lambda: [Sample((uniform(-2, 2, 2, 3, 4), s)) for s in [(3, 1), (4,), ()]],
     reference=_sum_to_reference, user=lambda x, shape: bind(sum_to, (lift("sum_to", x),), (tuple(shape),)),
@@ -480,12 +434,4 @@ def full_like_scalar(
 
 def constant(value: bool | int | float | complex, a: Aval) -> Array:
     """Return an array filled with a Python scalar, with the shape, dtype and device of `a`."""
-    if value.__class__ is int:  # an integer has only one zero
-        return emit(*_constant(value, a))
     return full_like_scalar(value, a.dtype, a.shape, a.device)
-
-
-@functools.lru_cache(maxsize=1024)
-def _constant(value: int, a: Aval) -> tuple[Instr, tuple[Scalar]]:
-    operand = scalar_operand("full", value, a.dtype, a.device)
-    return _full.instr((a.shape, str(a.device)), (operand.aval,)), (operand,)

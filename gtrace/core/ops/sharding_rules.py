@@ -14,18 +14,14 @@ from typing import Any
 import numpy
 
 from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.sharding_rule import WHOLE, Factors
+from gtrace.core.ir.sharding_rule import WHOLE, Factors, broadcast_term
 
 Rule = Callable[..., Factors | None]
 Shape = tuple[int, ...]
 
 
 def letters(ndim: int) -> str:
-    """Return a letter for each of `ndim` axes.
-
-    Raises:
-        ValueError: there are more axes than letters.
-    """
+    """Return a letter for each of `ndim` axes."""
     if ndim > len(ascii_letters):
         raise ValueError(f"expected at most {len(ascii_letters)} axes, got {ndim}")
     return ascii_letters[:ndim]
@@ -102,9 +98,7 @@ def broadcasted(avals: Sequence[Aval], shape: Shape) -> Factors:
 def summed_to(avals: Sequence[Aval], shape: Shape) -> Factors:
     """Return the rule of a sum over the axes that a broadcast repeated."""
     term = letters(len(avals[0].shape))
-    start = len(term) - len(shape)
-    result = "".join(term[start + k] if avals[0].shape[start + k] == n else WHOLE for k, n in enumerate(shape))
-    return Factors(f"{term}->{result}", local=_result_shape)
+    return Factors(f"{term}->{broadcast_term(shape, avals[0].shape, term)}", local=_result_shape)
 
 
 def filled(avals: Sequence[Aval], shape: Shape, device: str) -> Factors:
@@ -206,13 +200,8 @@ def product(avals: Sequence[Aval]) -> Factors:
     batch = numpy.broadcast_shapes(x[:-2], y[:-2])
     names = letters(len(batch) + 3)
     m, k, n = list(names[-3:])
-
-    def leading(shape: Shape) -> str:
-        start = len(batch) - len(shape)
-        return "".join(names[start + d] if size == batch[start + d] else WHOLE for d, size in enumerate(shape))
-
-    first = leading(x[:-2]) + (m + k if len(x) > 1 else k)
-    second = leading(y[:-2]) + (k + n if len(y) > 1 else k)
+    first = broadcast_term(x[:-2], batch, names) + (m + k if len(x) > 1 else k)
+    second = broadcast_term(y[:-2], batch, names) + (k + n if len(y) > 1 else k)
     result = names[: len(batch)] + (m if len(x) > 1 else "") + (n if len(y) > 1 else "")
     return Factors(f"{first},{second}->{result}")
 
@@ -258,10 +247,7 @@ def _indexed_terms(x: Shape, indices: Sequence[Shape], dims: tuple[int, ...]) ->
     places = numpy.broadcast_shapes(*indices)
     names = letters(len(x) + len(places))
     own, spread = _without(names[: len(x)], dims), names[len(x) :]
-    terms = []
-    for shape in indices:
-        start = len(places) - len(shape)
-        terms.append("".join(spread[start + k] if n == places[start + k] else WHOLE for k, n in enumerate(shape)))
+    terms = [broadcast_term(shape, places, spread) for shape in indices]
     rest = "".join(c for k, c in enumerate(own) if k not in dims)
     at = dims[0] if all(b == a + 1 for a, b in itertools.pairwise(dims)) else 0
     return own, terms, rest[:at] + spread + rest[at:]

@@ -9,21 +9,25 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.ir.cases import Sample
-from gtrace.core.ir.op import Op, Params, define
 from gtrace.core.ops import logic, reduce
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_shape
+from gtrace.core.ops.declare import Array, Op, Params, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import exp, multiply, neg, subtract
 from gtrace.core.ops.logic import not_equal
 from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.reduce import bad_axis, sum_op
 from gtrace.core.ops.samples import scipy_special, uniform
-from gtrace.core.ops.shape import broadcast_to, full_like_scalar, normalize_axes, normalize_axis, permute_dims, reshape
+from gtrace.core.ops.shape import (
+    broadcast_to,
+    full_like_scalar,
+    inverse,
+    normalize_axes,
+    normalize_axis,
+    permute_dims,
+    reshape,
+)
 from gtrace.core.ops.sharding_rules import along
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.fast import bind_met
 
 __all__ = ["softmax", "log_softmax"]
@@ -33,22 +37,6 @@ def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tup
     weighted = multiply(ct, out)
     total = bind(sum_op, (weighted,), ((axis,), True))
     return (subtract(weighted, multiply(out, total)),)
-
-
-def _log_softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    return (bind(_log_softmax_grad, (ct, out), (axis,)),)
-
-
-def _softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
-    return _softmax_vjp(ts[0], None, x, out, axis)[0]  # its Jacobian is symmetric
-
-
-def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
-    return subtract(ts[0], bind(sum_op, (multiply(exp(out), ts[0]),), ((axis,), True)))
-
-
-def _grad_of_log_softmax(ct: torch.Tensor, out: torch.Tensor, axis: int) -> torch.Tensor:
-    return torch._log_softmax_backward_data(ct, out, axis, out.dtype)
 
 
 def _log_softmax_grad_vjp(
@@ -70,22 +58,29 @@ def _along_last_axis(name: str) -> Callable[..., Any]:
     return lambda x, axis=-1: scipy_special(name)(x, axis=axis)
 
 
-_softmax = define("softmax", lambda x, axis: torch.softmax(x, axis), params=("axis",), shape=same_shape,
-                  vjp=_softmax_vjp, jvp=_softmax_jvp,
-                  factors=along("axis"), batch=shifted("axis"), samples=_normal_samples, errors=bad_axis,
-                  reference=_along_last_axis("softmax"), user=lambda x, **kw: softmax(x, **kw))  # fmt: skip
+_LINE: dict[str, Any] = {"params": ("axis",), "shape": same_shape, "factors": along("axis"), "batch": shifted("axis")}
+_softmax = define(
+    "softmax", lambda x, axis: torch.softmax(x, axis), vjp=_softmax_vjp,
+    jvp=lambda ts, x, out, axis: _softmax_vjp(ts[0], None, x, out, axis)[0],  # its Jacobian is symmetric
+    samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("softmax"),
+    user=lambda x, **kw: softmax(x, **kw), **_LINE,
+)  # fmt: skip
 _log_softmax_grad = define(
-    "log_softmax_grad", _grad_of_log_softmax, params=("axis",), arity=2, shape=same_shape, vjp=_log_softmax_grad_vjp,
-    fresh=True, batch=shifted("axis"), factors=along("axis"),
+    "log_softmax_grad", lambda ct, out, axis: torch._log_softmax_backward_data(ct, out, axis, out.dtype), arity=2,
+    vjp=_log_softmax_grad_vjp, fresh=True,
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), {"axis": s.kwargs.get("axis", 1)})
                      for s in _normal_samples()],
     reference=lambda g, out, axis: g - numpy.exp(out) * g.sum(axis, keepdims=True),
     user=lambda g, out, axis: bind(_log_softmax_grad, (lift("log_softmax", g), lift("log_softmax", out)), (axis,)),
+    **_LINE,
 )  # fmt: skip
-_log_softmax = define("log_softmax", lambda x, axis: torch.log_softmax(x, axis), params=("axis",), shape=same_shape,
-                      vjp=_log_softmax_vjp, jvp=_log_softmax_jvp, factors=along("axis"), batch=shifted("axis"),
-                      samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
-                      user=lambda x, **kw: log_softmax(x, **kw))  # fmt: skip
+_log_softmax = define(
+    "log_softmax", lambda x, axis: torch.log_softmax(x, axis),
+    vjp=lambda ct, needed, x, out, axis: (bind(_log_softmax_grad, (ct, out), (axis,)),),
+    jvp=lambda ts, x, out, axis: subtract(ts[0], bind(sum_op, (multiply(exp(out), ts[0]),), ((axis,), True))),
+    samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
+    user=lambda x, **kw: log_softmax(x, **kw), **_LINE,
+)  # fmt: skip
 
 
 def _normalize(op: Op, x: Any, axis: Any) -> Array:
@@ -98,7 +93,7 @@ def _normalize(op: Op, x: Any, axis: Any) -> Array:
     moved = permute_dims(x, order)
     flat = reshape(moved, (*(x.shape[k] for k in rest), math.prod(x.shape[k] for k in axes)))
     out = reshape(bind(op, (flat,), (flat.ndim - 1,)), moved.shape)
-    return permute_dims(out, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+    return permute_dims(out, inverse(order))
 
 
 def _resolve(op: Op, x: Any, axis: Any) -> tuple[Array, Params]:

@@ -9,36 +9,25 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import BadSample, Sample
-from gtrace.core.ir.op import define
-from gtrace.core.ir.wide_unsigned import ORDER
 from gtrace.core.ops.batching import shifted, unchanged
 from gtrace.core.ops.checks import as_flag, no_booleans, same_kind
+from gtrace.core.ops.declare import ORDER, Array, Aval, BadSample, Sample, aval, bind, define, lift
 from gtrace.core.ops.elementwise import minimum, subtract
 from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.logic import not_equal, where
 from gtrace.core.ops.operands import counting, promote_arrays
-from gtrace.core.ops.reduce import count_nonzero
+from gtrace.core.ops.reduce import bad_axis, count_nonzero
 from gtrace.core.ops.samples import rng, uniform
-from gtrace.core.ops.shape import normalize_axis, ravel, reshape
+from gtrace.core.ops.shape import ravel, reshape, with_axis
 from gtrace.core.ops.sharding_rules import along, searched
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
 
 __all__ = ["sort", "argsort", "searchsorted"]
 
 _PLACE = "the result is an index"
-_PARAMS = ("axis", "descending")
 
 
-def _sort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
-    return torch.sort(x, dim=axis, descending=descending, stable=True).values
-
-
-def _argsort_impl(x: torch.Tensor, axis: int, descending: bool) -> torch.Tensor:
-    return torch.sort(x, dim=axis, descending=descending, stable=True).indices
+def _sorted(x: torch.Tensor, axis: int, descending: bool) -> Any:
+    return torch.sort(x, dim=axis, descending=descending, stable=True)
 
 
 def _indices(a: Aval) -> Aval:
@@ -52,53 +41,38 @@ def _sort_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int, descendin
     return (take_along_axis(ct, places, axis),)
 
 
-def _sort_jvp(ts: Any, x: Array, out: Array, axis: int, descending: bool) -> Array:
-    return take_along_axis(ts[0], bind(argsort_op, (x,), (axis, descending)), axis)
-
-
 def _samples() -> list[Sample]:
     x = uniform(-2, 2, 3, 5)
     return [Sample((x,)), Sample((x,), {"axis": 0}), Sample((x,), {"axis": None}), Sample((uniform(-2, 2, 0, 3),)),
             Sample((rng(1).integers(0, 3, (2, 6)),))]  # fmt: skip
 
 
-def _errors() -> list[BadSample]:
-    return [BadSample((numpy.ones((2, 3)),), {"axis": 2}, ShapeError, r"axis in \[-2, 2\)")]
-
-
-def _reference_sort(x: numpy.ndarray, axis: int = -1, descending: bool = False) -> numpy.ndarray:
-    return numpy.flip(numpy.sort(x, axis), axis) if descending else numpy.sort(x, axis)
-
-
-def _reference_argsort(x: numpy.ndarray, axis: int | None = -1) -> numpy.ndarray:
-    return numpy.argsort(x, axis=axis, kind="stable")
-
-
+_ORDERED: dict[str, Any] = {
+    "params": ("axis", "descending"), "unsigned": ORDER, "factors": along("axis"), "batch": shifted("axis"),
+    "errors": bad_axis,
+}  # fmt: skip
 _sort = define(
-    "sort", _sort_impl, params=_PARAMS, unsigned=ORDER, shape=same_kind, vjp=_sort_vjp, jvp=_sort_jvp,
-    factors=along("axis"), batch=shifted("axis"),
-    samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})], errors=_errors,
-    reference=_reference_sort,
-    user=lambda x, **kw: sort(x, **kw),
-    keeps=slice(None),
+    "sort", lambda x, **params: _sorted(x, **params).values, shape=same_kind, vjp=_sort_vjp, keeps=slice(None),
+    jvp=lambda ts, x, out, axis, descending: take_along_axis(
+        ts[0], bind(argsort_op, (x,), (axis, descending)), axis
+    ),
+    samples=lambda: [*_samples(), Sample((uniform(-2, 2, 3, 5),), {"descending": True})],
+    reference=lambda x, axis=-1, descending=False: (
+        numpy.flip(numpy.sort(x, axis), axis) if descending else numpy.sort(x, axis)
+    ),
+    user=lambda x, **kw: sort(x, **kw), **_ORDERED,
 )  # fmt: skip
 argsort_op = define(
-    "argsort", _argsort_impl, params=_PARAMS, unsigned=ORDER, shape=lambda avals, **_: _indices(avals[0]),
-    nondiff=_PLACE, factors=along("axis"), batch=shifted("axis"), samples=_samples,
-    span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
-    errors=_errors,
-    reference=_reference_argsort, user=lambda x, **kw: argsort(x, **kw),
+    "argsort", lambda x, **params: _sorted(x, **params).indices, shape=lambda avals, **_: _indices(avals[0]),
+    nondiff=_PLACE, samples=_samples, span=lambda avals, spans, axis, **_: (0, avals[0].shape[axis] - 1),
+    reference=lambda x, axis=-1: numpy.argsort(x, axis=axis, kind="stable"), user=lambda x, **kw: argsort(x, **kw),
+    **_ORDERED,
 )  # fmt: skip
 
 
 def _check_kind(name: str, kind: str | None) -> None:
     if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
         raise ArgumentError(message(name, "a kind of NumPy's", repr(kind), 'Such as "stable".'))
-
-
-def _along(name: str, x: Any, axis: int | None) -> tuple[Array, int]:
-    x = lift(name, x)
-    return (ravel(x), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
 
 
 def sort(
@@ -114,7 +88,7 @@ def sort(
     Array([1., 2., 3.], dtype=float32)
     """
     _check_kind("sort", kind)
-    x, place = _along("sort", x, axis)
+    x, place = with_axis("sort", x, axis)
     return bind(_sort, (x,), (place, as_flag("sort", "descending", descending)))
 
 
@@ -132,20 +106,16 @@ def argsort(
     Array([1, 2, 0], dtype=int64)
     """
     _check_kind("argsort", kind)
-    x, place = _along("argsort", x, axis)
+    x, place = with_axis("argsort", x, axis)
     return bind(argsort_op, (x,), (place, as_flag("argsort", "descending", descending)))
 
 
 # -- searching
 
 
-def _search_impl(a: torch.Tensor, v: torch.Tensor, side: str) -> torch.Tensor:
-    return torch.searchsorted(a.contiguous(), v.contiguous(), side=side)
-
-
 _searchsorted = define(
-    "searchsorted", _search_impl, params=("side",), unsigned=ORDER, arity=2, one_device=True, nondiff=_PLACE,
-    factors=searched, batch=unchanged,
+    "searchsorted", lambda a, v, side: torch.searchsorted(a.contiguous(), v.contiguous(), side=side), params=("side",),
+    unsigned=ORDER, arity=2, one_device=True, nondiff=_PLACE, factors=searched, batch=unchanged,
     check=no_booleans, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]

@@ -16,13 +16,10 @@ from gtrace.core.backends.inductor.pointwise import POINTWISE
 from gtrace.core.backends.interpreter.tuned import COUNTER_CHUNK, FEW_COUNTERS
 from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise, integer_function
 from gtrace.core.base.errors import DtypeError
-from gtrace.core.ir.cases import BadSample, Sample
 from gtrace.core.ir.graph import Scalar
-from gtrace.core.ir.op import define
 from gtrace.core.ops.checks import refusing
+from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.samples import rng
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift, python_scalar, scalar_operand
 
 MASK = 0xFFFFFFFF

@@ -41,9 +41,6 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
 
     Args:
         size: the number of indices to return, with `fill` for missing ones; None: all.
-
-    Raises:
-        ConcretizationError: there is no size while tracing.
     """
     if size is None:
         return wrap(_places_of(whole(mask, "size")))
@@ -153,9 +150,6 @@ def distinct(
         equal_nan: NaNs are one value.
         size: the number of values to return; None: all.
         fill: the value of missing elements; None: the smallest value. Their counts are 0.
-
-    Raises:
-        ShapeError: x is empty, and there is a size without `fill`.
     """
     shape = x.shape if axis is None else (x.shape[axis],)
     if axis is None:

@@ -11,11 +11,10 @@ import torch
 
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops import reduce
+from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import divide, maximum, sqrt, squared_magnitude, subtract
 from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.shape import normalize_axes
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.replayable import replayable
 
