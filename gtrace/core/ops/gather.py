@@ -59,7 +59,7 @@ def _index_aval(avals: tuple[Aval, ...], dims: tuple[int, ...]) -> Aval:
     return reshaped(x, indexed_shape(x.shape, dims, _common_shape("index", indices)))
 
 
-def _index_put_aval(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool) -> Aval:
+def _index_put_aval(avals: tuple[Aval, ...], dims: tuple[int, ...], **_: Any) -> Aval:
     x, u, *indices = avals
     places = _index_aval((x, *indices), dims).shape
     if u.dtype is not x.dtype or _common_shape("index_put", (u, reshaped(x, places))) != places:
@@ -98,7 +98,7 @@ def _check_within(name: str, index: Aval, x: Aval, axis: int | None) -> None:
 def _index_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...]) -> list[Array | None]:
     x, *indices, _ = rest
     zeros = constant(0.0, x.aval)
-    return [bind(index_put_op, (zeros, ct, *indices), (dims, True)), *[None] * len(indices)]
+    return [bind(index_put_op, (zeros, ct, *indices), (dims, (False,) * len(dims), True)), *[None] * len(indices)]
 
 
 def adjacent(dims: tuple[int, ...]) -> bool:
@@ -132,19 +132,19 @@ def _index_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int
     return moveaxis(out, tuple(range(1, 1 + ndim)), tuple(range(1 + place, 1 + place + ndim)))
 
 
-def _index_put_batch(op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...], **rest: Any) -> Array:
+def _index_put_batch(
+    op: Op, size: int, batched: Any, operands: Any, dims: tuple[int, ...], loose: tuple[bool, ...], accumulate: bool
+) -> Array:
     x, u, *indices = operands
     ndim = indices[0].ndim - batched[2]
     x, u = align(size, batched[:2], (x, u))
     place = index_place(dims)
     if not any(batched[2:]):
         u = u if adjacent(dims) else moveaxis(u, 0, ndim)
-        return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), *rest.values()))
+        return bind(op, (x, u, *indices), (tuple(d + 1 for d in dims), loose, accumulate))
     indices, axes = _batch_places(size, batched[2:], indices, dims)
-    if "loose" in rest:
-        rest["loose"] = (False, *rest["loose"])
     u = moveaxis(u, tuple(range(1 + place, 1 + place + ndim)), tuple(range(1, 1 + ndim)))
-    return bind(op, (x, u, *indices), (axes, *rest.values()))
+    return bind(op, (x, u, *indices), (axes, (False, *loose), accumulate))
 
 
 def _index_samples() -> list[Sample]:
@@ -170,27 +170,18 @@ def _adds_rows(avals: tuple[Aval, ...], dims: tuple[int, ...], accumulate: bool)
     return accumulate and dims == (0,) and adds_rows(x, u, indices[0])
 
 
-def _index_put_vjp(ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], accumulate: bool) -> list[Array | None]:
-    x, u, *indices, _ = rest
-    into_x = ct if accumulate else bind(index_put_op, (ct, constant(0.0, u.aval), *indices), (dims, False))
-    into_u = bind(index_op, (ct, *indices), (dims,)) if needed[1] else None
-    if into_u is not None and not accumulate and indices[0].size > 1:
-        into_u = where(_written_last(index_put_op, x, u, indices, indices, dims), into_u, 0.0)
-    return [into_x, into_u, *[None] * len(indices)]
-
-
-def _written_last(op: Op, x: Array, u: Array, indices: Any, near: Any, dims: tuple[int, ...], *rest: Any) -> Array:
+def _written_last(x: Array, u: Array, indices: Any, near: Any, dims: tuple[int, ...], loose: tuple[bool, ...]) -> Array:
     """Return which values of an update are in its result: of several for one place, only one is.
 
+    The update writes the number of each value in place of the value.
+
     Args:
-        op: the update. It writes the number of each value in place of the value.
         near: the indices, moved inside of their axes. A value that is left out finds the number of another, or -1.
-        rest: the parameters of the update between `dims` and `accumulate`.
     """
     device, count = x.aval.device, tuple(range(len(dims)))
     numbers = reshape(places(indices[0].size, device), indices[0].shape)
     none = constant(-1, aval(tuple(x.aval.shape[dim] for dim in dims), torch.int64, device))
-    written = bind(op, (none, numbers, *indices), (count, *rest, False))
+    written = bind(index_put_op, (none, numbers, *indices), (count, loose, False))
     found = equal(bind(index_op, (written, *near), (count,)), numbers)
     return reshape(found, (*found.shape, *(1,) * (u.ndim - index_place(dims) - found.ndim)))
 
@@ -206,34 +197,19 @@ def update_reference(x: numpy.ndarray, index: Any, u: numpy.ndarray, name: str) 
     return out
 
 
-index_put_op = define(
-    "index_put", lambda x, u, *indices, dims, accumulate: torch.ops.aten.index_put.default(
-        x, _spread(x, indices, dims), u, accumulate
-    ),
-    direct=lambda avals, **params: add_rows if _adds_rows(avals, **params) else None,
-    params=("dims", "accumulate"), arity=None, indices=True, shape=_index_put_aval,
-    vjp=_index_put_vjp, linear=(0, 1), factors=indexed_put, batch=_index_put_batch,
-    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name))
-                     for name in ("set", "add")],
-    reference=update_reference,
-    user=lambda x, index, u, name: getattr(lift("at", x).at[index], name)(u, mode="promise_in_bounds"),
-    keeps=slice(1),
-)  # fmt: skip
-
-
-# -- index arrays that may be out of range
-
-
-def _put_inside_impl(
+def _index_put_impl(
     x: torch.Tensor, u: torch.Tensor, *indices: torch.Tensor, dims: tuple[int, ...], loose: tuple[bool, ...],
     accumulate: bool, put: Callable[..., torch.Tensor] = torch.ops.aten.index_put.default, rows: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """Return x with u at the indices in range.
 
     Args:
+        loose: which index arrays may be out of range.
         put: torch's index_put; its in-place variant, if x is a new array.
         rows: whether whole rows are added.
     """
+    if not any(loose):
+        return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
     near = list(indices)
     taken: Any = None
     spare = loose.index(True)
@@ -264,26 +240,28 @@ def _put_inside_impl(
     return put(wide, _spread(x, tuple(near), dims), u, False).narrow(axis, 0, size)
 
 
-def _put_inside_direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor]:
+def _index_put_direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor] | None:
     rows = _adds_rows(avals, params["dims"], params["accumulate"])
-    return functools.partial(_put_inside_impl, **params, put=torch.ops.aten.index_put_.default, rows=rows)
+    if not any(params["loose"]):
+        return add_rows if rows else None
+    return functools.partial(_index_put_impl, **params, put=torch.ops.aten.index_put_.default, rows=rows)
 
 
-def _put_inside_vjp(
+def _index_put_vjp(
     ct: Array, needed: Any, *rest: Any, dims: tuple[int, ...], loose: tuple[bool, ...], accumulate: bool
 ) -> list[Array | None]:
     x, u, *indices, _ = rest
     params = dims, loose, accumulate
-    into_x = ct if accumulate else bind(index_put_inside_op, (ct, constant(0.0, u.aval), *indices), params)
+    into_x = ct if accumulate else bind(index_put_op, (ct, constant(0.0, u.aval), *indices), params)
     into_u = None
     if needed[1]:
         sizes = [x.aval.shape[dim] for dim in dims]
         near = [clamped(i, n) if check else i for i, n, check in zip(indices, sizes, loose, strict=True)]
-        if accumulate or indices[0].size == 1:
-            taken = inside(indices, sizes, loose, dims, len(u.aval.shape))
-        else:
-            taken = _written_last(index_put_inside_op, x, u, indices, near, dims, loose)
-        into_u = where(taken, bind(index_op, (ct, *near), (dims,)), 0.0)
+        into_u = bind(index_op, (ct, *near), (dims,))
+        if not accumulate and indices[0].size > 1:
+            into_u = where(_written_last(x, u, indices, near, dims, loose), into_u, 0.0)
+        elif any(loose):
+            into_u = where(inside(indices, sizes, loose, dims, len(u.aval.shape)), into_u, 0.0)
     return [into_x, into_u, *[None] * len(indices)]
 
 
@@ -303,20 +281,20 @@ def inside(
     return reshape(found, (*found.shape, *(1,) * (ndim - index_place(dims) - found.ndim)))
 
 
-def _inside_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, name: str) -> numpy.ndarray:
+def _index_put_reference(x: Any, index: Any, u: Any, name: str, mode: str | None = None) -> numpy.ndarray:
     kept = (index >= -len(x)) & (index < len(x))
     return update_reference(x, index[kept], u[kept], name)
 
 
-index_put_inside_op = define(
-    "index_put_inside", _put_inside_impl,
-    direct=_put_inside_direct, params=("dims", "loose", "accumulate"), arity=None, indices=True,
-    shape=lambda avals, dims, loose, accumulate: _index_put_aval(avals, dims, accumulate), vjp=_put_inside_vjp,
-    linear=(0, 1), batch=_index_put_batch, factors=indexed_put,
-    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
-                     for name in ("set", "add")],
-    reference=_inside_reference,
-    user=lambda x, index, u, name: getattr(lift("at", x).at[lift("at", index)], name)(u),
+index_put_op = define(
+    "index_put", _index_put_impl, direct=_index_put_direct, params=("dims", "loose", "accumulate"), arity=None,
+    indices=True, shape=_index_put_aval, vjp=_index_put_vjp, linear=(0, 1), batch=_index_put_batch, factors=indexed_put,
+    samples=lambda: [Sample((uniform(-2, 2, 5, 3), numpy.array([0, 3]), uniform(-2, 2, 2, 3, seed=1), name),
+                            {"mode": "promise_in_bounds"}) for name in ("set", "add")]
+    + [Sample((uniform(-2, 2, 5, 3), numpy.array([-2, 7, 0]), uniform(-2, 2, 3, 3, seed=1), name))
+       for name in ("set", "add")],
+    reference=_index_put_reference,
+    user=lambda x, index, u, name, mode=None: getattr(lift("at", x).at[lift("at", index)], name)(u, mode=mode),
     keeps=slice(1),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from gtrace.core.ops.batching import places
 from gtrace.core.ops.complex_parts import real
 from gtrace.core.ops.declare import Array, aval, bind
 from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
-from gtrace.core.ops.gather import index_op, index_put_inside_op, index_put_op, indexed_shape
+from gtrace.core.ops.gather import index_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import Split, read, split_index
 from gtrace.core.ops.index_bounds import check_mode
 from gtrace.core.ops.join_split import concat, slice_bounds
@@ -226,9 +226,8 @@ def _scattered(split: Split, y: Array, u: Array, kind: str, drop: bool) -> Array
     if kind in ("set", "add"):
         indices = split.indices(clamp=not drops)
         u = _fit(u, indexed_shape(y.shape, dims, indices[0].shape))
-        if drops:
-            return bind(index_put_inside_op, (y, u, *indices), (dims, split.loose, kind == "add"))
-        return bind(index_put_op, (y, u, *indices), (dims, kind == "add"))
+        loose = split.loose if drops else (False,) * len(dims)
+        return bind(index_put_op, (y, u, *indices), (dims, loose, kind == "add"))
     numbers = reshape(places(y.size, y.aval.device), y.shape)
     chosen = bind(index_op, (numbers, *split.indices()), (dims,))
     inside = split.inside(chosen.ndim) if drops else None

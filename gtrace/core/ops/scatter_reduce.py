@@ -63,7 +63,7 @@ def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: 
         return bind(scatter_op, (ct, index, u), ("prod",)), None, into_u
     # all elements that attain the extremum share the derivative equally
     hit_x, hit_u = cast(equal(x, out), x.aval.dtype), cast(equal(u, _chosen(out, index)), x.aval.dtype)
-    share = divide(ct, bind(index_put_op, (hit_x, hit_u, index), ((0,), True)))
+    share = divide(ct, bind(index_put_op, (hit_x, hit_u, index), ((0,), (False,), True)))
     return multiply(hit_x, share), None, multiply(hit_u, _chosen(share, index))
 
 

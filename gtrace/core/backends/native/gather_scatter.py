@@ -104,10 +104,9 @@ def _index(block: Block, node: Node) -> None:
     block.settle(node)
 
 
-@emitter("index_put", "index_put_inside")
+@emitter("index_put")
 def _index_put(block: Block, node: Node) -> None:
-    dims, accumulate = node.params[0], node.params[-1]
-    loose = node.params[1] if node.op.name == "index_put_inside" else (False,) * len(dims)
+    dims, loose, accumulate = node.params
     x, u, *indices = node.instr.ins
     for kind in (x, u, *indices):
         check(kind)
