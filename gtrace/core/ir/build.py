@@ -104,13 +104,10 @@ class Builder:
             fix = "Pass as many values or numbers as it takes."
             raise ArgumentError(message(name, f"{op.arity} operands", str(len(operands)), fix))
         like = next((x.aval for x in operands if isinstance(x, Value)), None)
-        ins, avals = [], []
-        for x in operands:
-            operand = self._operand(name, x, like)
-            ins.append(operand)
-            avals.append(operand.aval if isinstance(operand, Scalar) else x.aval)  # type: ignore[union-attr]
+        ins = tuple([self._operand(name, x, like) for x in operands])
+        avals = tuple([(i if isinstance(i, Scalar) else x).aval for i, x in zip(ins, operands, strict=True)])  # type: ignore[union-attr]
         params = tuple(_attribute(attributes[param]) for param in op.params)
-        return self._add(op, params, tuple(ins), tuple(avals))
+        return self._add(op, params, ins, avals)
 
     def graph(self, *outputs: Value) -> Graph:
         """Return the graph with these outputs. The builder may go on afterwards.

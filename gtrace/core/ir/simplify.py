@@ -42,12 +42,8 @@ def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
             replacement[node.out] = replacement.get(operand, operand)
         else:
             nodes.append(substitute(node, replacement))
-    outputs = []
-    for value in graph.outputs:
-        target = replacement.get(value, value)
-        assert isinstance(target, int)
-        outputs.append(target)
-    return Graph(graph.inputs, graph.avals, tuple(nodes), tuple(outputs))
+    outputs = tuple(replacement.get(value, value) for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 
 def dce(graph: Graph) -> Graph:
@@ -440,7 +436,7 @@ def cse(graph: Graph) -> Graph:
             replacement[node.out] = first
     if not replacement:
         return graph
-    outputs = tuple(value if value not in replacement else replacement[value] for value in graph.outputs)
+    outputs = tuple(replacement.get(value, value) for value in graph.outputs)
     return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 

@@ -91,8 +91,7 @@ class _Reader:
         self.at += 1
         nodes = []
         while (end := _RETURN.fullmatch(self.line(indent))) is None:
-            node = self.node(indent, types)
-            nodes.append(node)
+            nodes.append(self.node(indent, types))
         outputs = []
         for word in end["outputs"].split(", ") if end["outputs"] else []:
             value = self.value(word, types)
@@ -105,9 +104,9 @@ class _Reader:
         self.at += 1
         return Graph(inputs, avals, tuple(nodes), tuple(outputs))
 
-    def assign(self, types: dict[int, Any], value: int, a: Any) -> None:
+    def assign(self, types: dict[int, Any], value: int, a: Any, at: int | None = None) -> None:
         if value in types:
-            raise self.error("single assignment", f"a second one of %{value}")
+            raise self.error("single assignment", f"a second one of %{value}", at=at)
         types[value] = a
 
     def node(self, indent: str, types: dict[int, Any]) -> Node:
@@ -145,9 +144,7 @@ class _Reader:
         if instr.aval is not written:
             raise self.error(f"{instr.aval!r} by inference", match["type"], at=start)
         out = int(match["out"])
-        if out in types:
-            raise self.error("single assignment", f"a second one of %{out}", at=start)
-        types[out] = instr.aval
+        self.assign(types, out, instr.aval, start)
         return Node(instr, tuple(operands), out, match["location"])
 
     def nested(self, indent: str, attributes: dict[str, Any]) -> None:
@@ -189,19 +186,13 @@ class _Reader:
         written, _, kind = text.partition(":")
         a = self.aval(kind)
         value: Any = None
-        if written in ("inf", "-inf", "nan"):
-            value = float(written)
-        elif _COMPLEX.fullmatch(written):
-            try:
-                # a sum of literals would lose the signs of zeros, and cannot express (nan+infj)
-                value = complex(written)
-            except ValueError as error:
-                raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
-        else:
-            try:
-                value = ast.literal_eval(written)
-            except (SyntaxError, SyntaxWarning, ValueError) as error:
-                raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
+        try:
+            if written in ("inf", "-inf", "nan"):
+                value = float(written)
+            else:  # a sum of literals would lose the signs of zeros, and cannot express (nan+infj)
+                value = complex(written) if _COMPLEX.fullmatch(written) else ast.literal_eval(written)
+        except (SyntaxError, SyntaxWarning, ValueError) as error:
+            raise self.error("a scalar such as 2.0:f32[]", repr(text)) from error
         if not isinstance(value, (bool, int, float, complex)) or a.shape:
             raise self.error("a scalar such as 2.0:f32[]", repr(text))
         return Scalar(value, a)

@@ -10,8 +10,8 @@ import torch
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ir.sharding_rule import Factors
 from gtrace.core.ops.batching import align
-from gtrace.core.ops.checks import no_booleans
-from gtrace.core.ops.declare import Array, Aval, BadSample, Sample, aval, bind, define
+from gtrace.core.ops.checks import no_booleans, reshaped
+from gtrace.core.ops.declare import Array, Aval, BadSample, Sample, bind, define
 from gtrace.core.ops.join_split import flip
 from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.samples import uniform
@@ -24,11 +24,6 @@ def _impl(x: torch.Tensor, y: torch.Tensor, pad: int) -> torch.Tensor:
         return (windows * y.unsqueeze(-2)).sum(-1, dtype=x.dtype)
     kernels = y.unsqueeze(1)
     return torch.nn.functional.conv1d(x.unsqueeze(0), kernels, padding=pad, groups=y.shape[0]).squeeze(0)
-
-
-def _shape(avals: tuple[Aval, ...], pad: int) -> Aval:
-    x, y = avals
-    return aval((x.shape[0], x.shape[1] + 2 * pad - y.shape[1] + 1), x.dtype, x.device)
 
 
 def _check(op: str, avals: tuple[Aval, ...], pad: int) -> None:
@@ -50,33 +45,29 @@ def _batch(op: Any, size: int, batched: Any, operands: Any, pad: int) -> Array:
     return reshape(out, (size, rows, out.shape[1]))
 
 
-def _products(avals: tuple[Aval, ...], out: Aval, pad: int) -> int:
-    return out.size * avals[1].shape[1]
-
-
 _op = define(
-    "correlate", _impl, params=("pad",), arity=2, contraction=_products, shape=_shape, check=_check, vjp=_vjp,
+    "correlate", _impl, params=("pad",), arity=2, check=_check, vjp=_vjp,
+    contraction=lambda avals, out, pad: out.size * avals[1].shape[1],
+    shape=lambda avals, pad: reshaped(
+        avals[0], (avals[0].shape[0], avals[0].shape[1] + 2 * pad - avals[1].shape[1] + 1)
+    ),
     multilinear=True, batch=_batch, factors=lambda avals, pad: Factors("a.,a.->a."),
     samples=lambda: [Sample((uniform(-2, 2, 7), uniform(-2, 2, 3, seed=1)), {"pad": pad}) for pad in (0, 2, 1)]
     + [Sample((numpy.arange(5), numpy.array([1, -1])), {"pad": 1})],
     errors=lambda: [BadSample((numpy.ones(2), numpy.ones(3)), {"pad": 0}, ShapeError, r"shorter")],
     reference=lambda x, y, pad: numpy.correlate(numpy.pad(x, pad), y, "valid"),
-    user=lambda x, y, pad: _user(x, y, pad),
+    user=lambda x, y, pad: correlate_padded(x, y, pad),
     keeps=slice(None),
 )  # fmt: skip
 
 
-def _user(x: Any, y: Any, pad: int) -> Array:
-    x, y = promote_arrays("correlate", x, y)
-    return correlate_padded(x, y, pad)
-
-
-def correlate_padded(x: Array, y: Array, pad: int) -> Array:
+def correlate_padded(x: Any, y: Any, pad: int) -> Array:
     """Return the correlation of x, with `pad` zeros on both sides, and y: result[k] is the sum over j of
     x[k + j - pad] * y[j].
 
     Args:
-        x, y: one-dimensional arrays of one dtype.
+        x, y: one-dimensional.
         pad: less than the size of y.
     """
+    x, y = promote_arrays("correlate", x, y)
     return reshape(bind(_op, (reshape(x, (1, x.size)), reshape(y, (1, y.size))), (pad,)), (-1,))

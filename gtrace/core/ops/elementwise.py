@@ -19,7 +19,7 @@ from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, Aval, Sample
-from gtrace.core.ops.hyperbolic import finite_cosh, finite_sinh
+from gtrace.core.ops.hyperbolic import finite
 from gtrace.core.ops.logic import equal, greater, less, where
 from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
@@ -368,11 +368,11 @@ def _squared(x: Any) -> Any:
 
 
 sinh = unary(
-    "sinh", finite_sinh, "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
+    "sinh", finite(torch.sinh), "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
     partials=(lambda x, out: cosh(x),), reference=numpy.sinh,
 )  # fmt: skip
 cosh = unary(
-    "cosh", finite_cosh, "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
+    "cosh", finite(torch.cosh), "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
     partials=(lambda x, out: sinh(x),), reference=numpy.cosh,
 )  # fmt: skip
 tanh = unary(

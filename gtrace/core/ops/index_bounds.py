@@ -88,5 +88,4 @@ def fill_for(x: Array, fill_value: Any) -> Any:
 def check_mode(name: str, mode: Any, modes: tuple[str, ...] = READ_MODES) -> None:
     """Raise for a mode that is neither None nor in `modes`."""
     if mode is not None and mode not in modes:
-        got = repr(mode)
-        raise ArgumentError(message(name, f"a mode among {', '.join(modes)}", got, "Use one of them, or None."))
+        raise ArgumentError(message(name, f"a mode among {', '.join(modes)}", repr(mode), "Use one of them, or None."))

@@ -29,11 +29,8 @@ def complex_uniform(*shape: int, seed: int = 0) -> numpy.ndarray:
 
 def unary_floats(low: float = -2.0, high: float = 2.0) -> Callable[[], list[Sample]]:
     """Return samples of one floating array in [low, high)."""
-
-    def build() -> list[Sample]:
-        return [Sample((uniform(low, high, *shape, seed=k),)) for k, shape in enumerate([(3, 4), (), (0, 2), (5,)])]
-
-    return build
+    shapes: list[tuple[int, ...]] = [(3, 4), (), (0, 2), (5,)]
+    return lambda: [Sample((uniform(low, high, *shape, seed=k),)) for k, shape in enumerate(shapes)]
 
 
 def unary_integers() -> list[Sample]:

@@ -141,10 +141,6 @@ POINTWISE[_torch_op] = _in_kernels
 ELEMENTWISE["threefry2x32"] = (Elementwise(integer_function(_compute, 4), "i", 120),)
 
 
-def _impl(k0: torch.Tensor, k1: torch.Tensor, x0: torch.Tensor, x1: torch.Tensor, word: int) -> torch.Tensor:
-    return _torch_op(k0, k1, x0, x1, word)
-
-
 def _samples() -> list[Sample]:
     k0, k1 = rng(0).integers(0, 1 << 32, 2), rng(1).integers(0, 1 << 32, 2)
     counter = numpy.arange(6).reshape(3, 2)
@@ -172,7 +168,8 @@ def _reference(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> numpy.ndarray:
 
 
 _op = define(
-    "threefry2x32", _impl, params=("word",), arity=4, elementwise=True, cipher=True,
+    "threefry2x32", lambda *words, word: _torch_op(*words, word), params=("word",), arity=4,
+    elementwise=True, cipher=True,
     check=refusing(lambda a: a.dtype is not torch.int64, "words as int64", "Make keys with gt.random.key."),
     nondiff="random bits: a cipher has no derivative", samples=_samples,
     errors=lambda: [BadSample((numpy.ones(2), 1, 0, 0), {"word": 0}, DtypeError, r"int64")],
