@@ -18,7 +18,7 @@ def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False
 
     Under `vmap` it prints for each example. In a traced function, it prints if a result of that function is computed.
 
-    >>> import gtrace as gt, gtrace.jax as jax
+    >>> import gtrace.jax as jax
     >>> jax.debug.print("x = {x}", x=gt.array([1., 2.]))
     x = [1. 2.]
     """

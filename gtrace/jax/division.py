@@ -62,7 +62,7 @@ rem = _total("rem", our_lax.rem, lambda zero, x, found: ops.where(zero, x, found
 def divmod(x: Any, y: Any, /) -> tuple[Array, Array]:  # noqa: A001 - JAX's name
     """Return the floor of x / y and the remainder.
 
-    >>> import gtrace as gt, gtrace.jax.numpy as jnp
+    >>> import gtrace.jax.numpy as jnp
     >>> with gt.config(jax_results=True):
     ...     [x.tolist() for x in jnp.divmod(jnp.array([7, 0]), 0)]
     [[-2, -1], [0, 0]]

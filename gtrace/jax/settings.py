@@ -53,7 +53,7 @@ if importlib.util.find_spec("ml_dtypes") is not None:
 class Settings:
     """JAX's settings; ``jax.config`` is the one instance.
 
-    >>> import gtrace as gt, gtrace.jax as jax
+    >>> import gtrace.jax as jax
     >>> with gt.config():
     ...     jax.config.update("jax_enable_x64", True)
     ...     gt.config.x64, jax.config.jax_enable_x64

@@ -111,7 +111,7 @@ def memory() -> Memory:
     Lines come from Python's `tracemalloc`. They are known for Arrays made while it traces enough frames:
     ``tracemalloc.start(25)``, or ``PYTHONTRACEMALLOC=25``.
 
-    >>> import gtrace as gt, tracemalloc
+    >>> import tracemalloc
     >>> tracemalloc.start(25)
     >>> x = gt.ones((512, 512)).block_until_ready()
     >>> held = max(gt.memory(), key=lambda row: row.kinds.get("f32[512,512]", 0))

@@ -244,7 +244,7 @@ def progress(
         ArgumentError: `items` is not iterable, or `interval` is negative.
         NonFiniteError: (while iterating) a value given to ``.log`` is not finite.
 
-    >>> import gtrace as gt, io
+    >>> import io
     >>> def step(w, x):
     ...     loss, slope = gt.value_and_grad(lambda w: ((w * x - 1) ** 2).sum())(w)
     ...     return w - 0.1 * slope, loss

@@ -46,7 +46,7 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
         DtypeError: an array is complex128.
         OSError: the file cannot be written.
 
-    >>> import gtrace as gt, os, tempfile
+    >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
     >>> gt.save_arrays(file, {"layers": [{"w": gt.ones(2)}]}, metadata={"made by": "an example"})
     >>> gt.load_arrays(file)
@@ -123,7 +123,7 @@ def load_arrays(path: PathLike, like: Any = None) -> Any:
         CheckpointError: it is not a safetensors file, or damaged.
         StructureError, ShapeError, DtypeError: the names, a shape or a dtype differ from `like`.
 
-    >>> import gtrace as gt, os, tempfile
+    >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
     >>> gt.save_arrays(file, {"w": gt.zeros((2, 3)), "b": gt.ones(3)})
     >>> gt.load_arrays(file, like={"w": gt.ShapeDtypeStruct((2, 3), "float32"), "b": gt.zeros(3)})["b"]
@@ -160,7 +160,7 @@ def load_metadata(path: PathLike) -> dict[str, str]:
     Raises:
         FileNotFoundError, CheckpointError: as for `load_arrays`.
 
-    >>> import gtrace as gt, os, tempfile
+    >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
     >>> gt.save_arrays(file, {"w": gt.ones(2)}, metadata={"epoch": "3"})
     >>> gt.load_metadata(file)

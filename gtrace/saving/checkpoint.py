@@ -221,7 +221,7 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         CheckpointError: another process failed, a process of another run writes to the folder, or the step's folder is
             not a checkpoint.
 
-    >>> import gtrace as gt, tempfile
+    >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> _ = gt.save_checkpoint(folder, {"w": gt.ones(2), "rate": 0.1}, step=100)
     >>> gt.load_checkpoint(folder)
@@ -301,7 +301,7 @@ def load_checkpoint(folder: PathLike, like: Any = None, *, step: int | None = No
         CheckpointError: there is no such checkpoint, or it is damaged.
         StructureError, ShapeError, DtypeError: its leaves differ from those of `like`.
 
-    >>> import gtrace as gt, tempfile
+    >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> state = {"w": gt.ones(2), "key": gt.random.key(0)}
     >>> if gt.latest_step(folder) is not None:

@@ -96,7 +96,6 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
     Raises:
         ArgumentError: neither of the two, or a name that is taken.
 
-    >>> import gtrace as gt
     >>> gt.register_backend(lambda module, inputs: module.forward, name="doc example")
     >>> gt.jit(lambda x: x + 1, backend="doc example")(gt.ones(2))
     Array([2., 2.], dtype=float32)

@@ -13,7 +13,6 @@ from gtrace.core.ir.graph import Graph, Node, subgraphs
 def additions(graph: Graph) -> int:
     """Return what a program is worth. A loop whose length is not known counts once; of branches, the largest counts.
 
-    >>> import gtrace as gt
     >>> additions(gt.make_graph(lambda x, y: gt.tanh(x @ y))(gt.ones((16, 16)), gt.ones((16, 16))))
     768
     """
@@ -35,7 +34,6 @@ def saved_beside_libraries(graph: Graph) -> float:
     and compiled code reads and writes most of it as well: of the layers of a transformer of width 128, 256 rows, trials
     say 0.7 to 1.0, of one of width 256, 1,024 rows, 0.3, and of convolutions of 64 images of 32 by 32 0.4.
 
-    >>> import gtrace as gt
     >>> def layer(x, w):
     ...     return gt.tanh(x @ w)
     >>> small, large = gt.make_graph(layer)(gt.ones((64, 64)), gt.ones((64, 64))), gt.ones((2048, 2048))

@@ -14,8 +14,8 @@ def with_example(doc: str, name: str, examples: str) -> str:
         examples: doctests of several functions. One of them calls ``.name(``.
 
     >>> with_example("Return x.", "f", ">>> m.f(1)\\n1\\n>>> m.g(2)\\n2\\n").split("\\n")
-    ['Return x.', '', '    >>> import gtrace as gt', '    >>> m.f(1)', '    1', '    ']
+    ['Return x.', '', '    >>> m.f(1)', '    1', '    ']
     """
     [example] = [part for part in examples.split(">>> ")[1:] if f".{name}(" in part]
-    shown = textwrap.indent(f">>> import gtrace as gt\n>>> {example}", "    ")
+    shown = textwrap.indent(f">>> {example}", "    ")
     return f"{doc.rstrip()}\n\n{shown}    "

@@ -95,7 +95,6 @@ class DType:
         char, num, str, byteorder, names, ...: as in NumPy.
 
     >>> import numpy, torch
-    >>> import gtrace as gt
     >>> x = gt.ones(2)
     >>> x.dtype == numpy.float32, x.dtype == torch.float32, x.dtype == "float32"
     (True, True, True)

@@ -27,7 +27,6 @@ class Aval:
         sharding: the part of it that each process holds; None: this process has all of it. Only values and inputs have
             one. Results get theirs when their program is partitioned.
 
-    >>> import gtrace as gt
     >>> gt.ir.aval((2, 3), gt.float32)
     f32[2,3]
     """
@@ -118,7 +117,6 @@ class Bundle:
 
     Only ``project`` takes a bundle as its operand; it returns one of the arrays. Make one with `bundle`.
 
-    >>> import gtrace as gt
     >>> gt.ir.bundle((gt.ir.aval((2,), gt.float32), gt.ir.aval((), gt.int64)))
     (f32[2], i64[])
     """

@@ -44,7 +44,6 @@ class Value:
 class Builder:
     """A graph under construction.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> b = ir.Builder()
     >>> x = b.input((2, 3), gt.float32)

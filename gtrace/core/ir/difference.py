@@ -15,7 +15,6 @@ def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: 
     Yields:
         Texts such as "input 0 dim 0 was 64, now 128" or "operation 3 (sum) attribute axes was (0,), now (1,)".
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> small, large = (gt.make_graph(gt.sin)(gt.ones(n)) for n in (64, 128))
     >>> ir.difference(small, large)
@@ -71,7 +70,6 @@ def differences(old: Graph, new: Graph, old_strides: Strides = (), new_strides: 
 def difference(old: Graph, new: Graph, old_strides: Strides = (), new_strides: Strides = ()) -> str:
     """Return the first field in which two canonical graphs differ; empty if they agree.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(gt.sin)(gt.ones(64))
     >>> ir.difference(graph, graph)

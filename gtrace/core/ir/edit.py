@@ -14,7 +14,6 @@ from gtrace.core.ir.op import REGISTRY, Params
 def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
     """Return `node` with operands replaced by `replacement`, which must have the same types.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(lambda x, y: x + y)(gt.ones(2), gt.ones(2))
     >>> ir.substitute(graph.nodes[0], {1: 0}).ins
@@ -29,7 +28,6 @@ def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
 class NewNodes:
     """Makes nodes for a graph, whose results get unused numbers.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: gt.sin(x))(gt.ones(2))
     >>> node = NewNodes(graph)("cos", (), graph.inputs, graph.avals)
     >>> node.op, node.ins, node.out
@@ -97,7 +95,6 @@ class Replacements:
 def renumber(graph: Graph) -> Graph:
     """Return `graph` with inputs numbered 0, 1, ... and results after them, in order.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.renumber(ir.dce(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x))[1])(gt.ones(2)))))
     graph(%0: f32[2]) {
@@ -126,7 +123,6 @@ def toposort(nodes: Iterable[Node], inputs: Iterable[int]) -> tuple[Node, ...]:
     Raises:
         GraphError: there is a cycle, or an operand that no node assigns.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(lambda x: gt.sin(gt.cos(x)))(gt.ones(2))
     >>> [node.op.name for node in ir.toposort(graph.nodes[::-1], graph.inputs)]
@@ -166,7 +162,6 @@ def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tu
 
     The operands must have the types of the callee's inputs.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> nodes, outputs = ir.inline(gt.make_graph(gt.sin)(gt.ones(2)), (7,), fresh=10)
     >>> nodes[0].ins, nodes[0].out, outputs
@@ -189,7 +184,6 @@ def lift_scalars(graph: Graph, places: Iterable[Collection[int]]) -> Graph:
         places: for each new input, the indices of the scalars that it replaces, in order of appearance. These
             scalars are equal and have one aval.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: x * 2 + 3)(gt.ones(2))
     >>> print(lift_scalars(graph, [[1]]))
     graph(%0: f32[2], %3: f32[]~) {

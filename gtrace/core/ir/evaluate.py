@@ -26,7 +26,6 @@ def evaluate(graph: Graph, *inputs: Any) -> list[torch.Tensor]:
         ArgumentError: inputs have other types than those of the graph.
         ExecutionError: torch rejected values, or a result contradicts its aval.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(lambda x: (x * 2).sum())(gt.ones(3))
     >>> ir.evaluate(graph, gt.array([1., 2., 3.]))

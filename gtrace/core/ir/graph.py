@@ -239,7 +239,6 @@ def skeleton(graph: Graph) -> tuple[Skeleton, tuple[int, ...]]:
 def print_graph(graph: Graph, *, locations: bool = False, indent: str = "") -> str:
     """Return the text of `graph`; `locations` adds the user's line of each node as a comment.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.print_graph(gt.make_graph(lambda x: x.sum(axis=1))(gt.ones((2, 3)))))
     graph(%0: f32[2,3]) {

@@ -34,7 +34,6 @@ class Pass:
             alone.
         mechanism: its switch; None: it always runs.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> b = ir.Builder()
     >>> x = b.input((3,), gt.float32)

@@ -18,7 +18,6 @@ class Signature:
         exact: covers operations, dependencies, attributes, avals and scalar values.
         structural: leaves out the values of integers and Python scalars, so programs that differ only there share it.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> b = ir.Builder()
     >>> x = b.input((3,), gt.float32)

@@ -22,7 +22,6 @@ def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
 
     With `keep_stops`, identities that change derivatives stay: ``stop_gradient``, and identities of several operands.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.remove_identities(gt.make_graph(lambda x: gt.stop_gradient(x) + 1)(gt.ones(2))))
     graph(%0: f32[2]) {
@@ -49,7 +48,6 @@ def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
 def dce(graph: Graph) -> Graph:
     """Drop the nodes that no output depends on. The inputs stay.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.dce(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x))[1])(gt.ones(2))))
     graph(%0: f32[2]) {
@@ -75,7 +73,6 @@ def fold(graph: Graph) -> Graph:
     `Op.uniform` operation. Folding runs the operation itself on 0-d tensors of the same dtype, so the results are the
     same.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.dce(ir.fold(gt.make_graph(lambda x: x * (gt.full(2, 1.0) / 4))(gt.ones(2)))))
     graph(%0: f32[2]) {
@@ -183,7 +180,6 @@ def join_parts(graph: Graph) -> Graph:
     A part keeps the signs of its zeros. Alternating parts, as in gradients of ``x[::2]`` and ``x[1::2]``, are
     concatenated along a new axis.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> b = ir.Builder()
     >>> x, y = b.input((2,), gt.float32), b.input((1,), gt.float32)
@@ -241,7 +237,6 @@ def merge_batches(graph: Graph) -> Graph:
     Layers with a broadcast weight contain such matmuls, and so do their gradients. Otherwise the gradient of the weight
     would be written for each batch and then summed.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> def summed(x, y):
     ...     return (x @ y).sum(0)
@@ -325,7 +320,6 @@ def move_transposes(graph: Graph) -> Graph:
     A weight that the forward pass transposes has such a gradient. Without the transposition, the gradient has the
     layout in which the update reads the weight.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(lambda x, y: (x.T @ y).T)(gt.ones((4, 2)), gt.ones((4, 3)))
     >>> print(ir.dce(ir.move_transposes(graph)))
@@ -387,7 +381,6 @@ def move_transposes(graph: Graph) -> Graph:
 def order_operands(graph: Graph) -> Graph:
     """Sort the operands of commutative operations by their avals, if these differ; sizes are compared last.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.order_operands(gt.make_graph(lambda x: 2 * x)(gt.ones(2))))
     graph(%0: f32[2]) {
@@ -414,7 +407,6 @@ def order_operands(graph: Graph) -> Graph:
 def cse(graph: Graph) -> Graph:
     """Merge nodes with equal instructions and operands; operands of commutative operations match in any order.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.cse(gt.make_graph(lambda x: gt.sin(x) * gt.sin(x))(gt.ones(2))))
     graph(%0: f32[2]) {

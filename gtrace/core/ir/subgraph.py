@@ -39,7 +39,6 @@ def subgraph(graph: Graph) -> Subgraph:
 
     A program with user-defined derivative rules is not interned: each call makes a new sub-graph.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> one, other = (ir.subgraph(gt.make_graph(f)(gt.ones(2))) for f in (gt.sin, lambda x: (x + 1, gt.sin(x))[1]))
     >>> one is other
@@ -81,7 +80,6 @@ def _plain(value: Any) -> Any:
 def select(sub: Subgraph, outputs: Iterable[int]) -> Subgraph:
     """Return `sub` with only the outputs at these indices.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> sub = ir.subgraph(gt.make_graph(lambda x: (gt.sin(x), gt.cos(x)))(gt.ones(2)))
     >>> ir.select(sub, [1])

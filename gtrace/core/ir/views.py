@@ -35,7 +35,6 @@ class View:
 def find_views(graph: Graph) -> dict[int, View]:
     """Return the views of other operations' results in a program, assuming the layouts of torch's kernels.
 
-    >>> import gtrace as gt
     >>> from gtrace.core.ir.views import find_views
     >>> find_views(gt.make_graph(lambda x: gt.exp(x).T)(gt.ones((2, 3))))
     {2: View(of=1, strides=(1, 3))}
@@ -74,7 +73,6 @@ def views_in_parts(graph: Graph, places: Sequence[int]) -> tuple[Graph, list[int
     Returns:
         The program, and its new cuts.
 
-    >>> import gtrace as gt
     >>> from gtrace.core.ir.views import views_in_parts
     >>> graph = gt.make_graph(lambda x: gt.tanh(gt.exp(x).T))(gt.ones((2, 3)))
     >>> cut, places = views_in_parts(graph, [2])

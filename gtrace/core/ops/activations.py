@@ -180,7 +180,6 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     Raises:
         ArgumentError: `approximate` is a string.
 
-    >>> import gtrace as gt
     >>> gt.gelu(gt.array([0., 1.]), approximate=False)
     Array([0.       , 0.8413447], dtype=float32)
     """

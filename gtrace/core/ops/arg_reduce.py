@@ -60,7 +60,6 @@ def _place(op: Any, x: Any, axis: int | None, keepdims: bool) -> Array:
 def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the int64 index of the largest element along `axis` (None: in the flattened array).
 
-    >>> import gtrace as gt
     >>> gt.argmax(gt.array([1., 3., 2.]))
     Array(1, dtype=int64)
     """
@@ -70,7 +69,6 @@ def argmax(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
 def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Array:
     """Return the int64 index of the smallest element along `axis` (None: in the flattened array).
 
-    >>> import gtrace as gt
     >>> gt.argmin(gt.array([2., 1., 3.]))
     Array(1, dtype=int64)
     """

@@ -57,7 +57,6 @@ def complex(re: Any, im: Any) -> Array:  # noqa: A001 - the name in JAX and torc
     Raises:
         DtypeError: a part is complex.
 
-    >>> import gtrace as gt
     >>> gt.complex(gt.array([1., 2.]), 3.0)
     Array([1.+3.j, 2.+3.j], dtype=complex64)
     """
@@ -70,7 +69,6 @@ def complex(re: Any, im: Any) -> Array:  # noqa: A001 - the name in JAX and torc
 def angle(z: Any, deg: bool = False) -> Array:
     """Return the angle of z in the complex plane, in (-pi, pi], or in degrees with `deg`.
 
-    >>> import gtrace as gt
     >>> gt.angle(gt.array([1 + 1j, -1.0, 2j]), deg=True)
     Array([ 45., 180.,  90.], dtype=float32)
     """
@@ -82,7 +80,6 @@ def angle(z: Any, deg: bool = False) -> Array:
 def isreal(x: Any) -> Array:
     """Return where the imaginary part of x is zero.
 
-    >>> import gtrace as gt
     >>> gt.isreal(gt.array([1 + 1j, 2.0]))
     Array([False,  True], dtype=bool)
     """
@@ -92,7 +89,6 @@ def isreal(x: Any) -> Array:
 def iscomplex(x: Any) -> Array:
     """Return where the imaginary part of x is not zero.
 
-    >>> import gtrace as gt
     >>> gt.iscomplex(gt.array([1 + 1j, 2.0]))
     Array([ True, False], dtype=bool)
     """
@@ -102,7 +98,6 @@ def iscomplex(x: Any) -> Array:
 def iscomplexobj(x: Any) -> bool:
     """Return whether the dtype of x, an array or a number, is complex, whatever its values.
 
-    >>> import gtrace as gt
     >>> gt.iscomplexobj(gt.array([1.0], dtype=gt.complex64)), gt.iscomplexobj(1.0)
     (True, False)
     """
@@ -114,7 +109,6 @@ def iscomplexobj(x: Any) -> bool:
 def isrealobj(x: Any) -> bool:
     """Return whether the dtype of x, an array or a number, is not complex.
 
-    >>> import gtrace as gt
     >>> gt.isrealobj(gt.ones(2)), gt.isrealobj(1j)
     (True, False)
     """

@@ -53,7 +53,6 @@ _conj = define(
 def real(x: Any) -> Array:
     """Return the real part of x, or x itself if it is real.
 
-    >>> import gtrace as gt
     >>> gt.real(gt.array([1 + 2j, 3.0]))
     Array([1., 3.], dtype=float32)
     """
@@ -64,7 +63,6 @@ def real(x: Any) -> Array:
 def imag(x: Any) -> Array:
     """Return the imaginary part of x, or zeros if x is real.
 
-    >>> import gtrace as gt
     >>> gt.imag(gt.array([1 + 2j, 3.0]))
     Array([2., 0.], dtype=float32)
     """
@@ -75,7 +73,6 @@ def imag(x: Any) -> Array:
 def conj(x: Any) -> Array:
     """Return the complex conjugate of x, or x itself if it is real.
 
-    >>> import gtrace as gt
     >>> gt.conj(gt.array([1 + 2j, 3.0]))
     Array([1.-2.j, 3.-0.j], dtype=complex64)
     """

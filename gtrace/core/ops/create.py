@@ -74,7 +74,6 @@ def array(obj: Any, dtype: Any = None, device: Any = None) -> Array:
         ShapeError: the lists are ragged.
         DtypeError: a value is not a number, its dtype is not supported, or an integer dtype cannot represent it.
 
-    >>> import gtrace as gt
     >>> gt.array([[1, 2], [3, 4]], dtype=gt.float32)
     Array([[1., 2.],
            [3., 4.]], dtype=float32)
@@ -110,7 +109,6 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
     Raises:
         ArgumentError: a copy is needed, and `copy` is False.
 
-    >>> import gtrace as gt
     >>> gt.asarray(2.5)
     Array(2.5, dtype=float32)
     """
@@ -207,7 +205,6 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
         copy: ignored; Arrays never change.
         device: the device of the result; None: that of x.
 
-    >>> import gtrace as gt
     >>> gt.astype(gt.array([1.5, -1.5]), gt.int32)
     Array([ 1, -1], dtype=int32)
     """
@@ -237,7 +234,6 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     Raises:
         DtypeError: the value does not fit the dtype.
 
-    >>> import gtrace as gt
     >>> gt.full((2,), 7)
     Array([7, 7], dtype=int64)
     """
@@ -260,7 +256,6 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of zeros, float32 by default.
 
-    >>> import gtrace as gt
     >>> gt.zeros(2)
     Array([0., 0.], dtype=float32)
     """
@@ -270,7 +265,6 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of ones, float32 by default.
 
-    >>> import gtrace as gt
     >>> gt.ones(2, dtype=gt.int32)
     Array([1, 1], dtype=int32)
     """
@@ -280,7 +274,6 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Array:
     """Return an array of unspecified values. They are zeros, so that results never depend on stray memory.
 
-    >>> import gtrace as gt
     >>> gt.empty((2, 3)).shape
     (2, 3)
     """
@@ -293,7 +286,6 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
     Args:
         x: an array, a number, or an object with a shape and a dtype, such as `gt.ShapeDtypeStruct`.
 
-    >>> import gtrace as gt
     >>> gt.full_like(gt.zeros(2), 7)
     Array([7., 7.], dtype=float32)
     """
@@ -310,7 +302,6 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, 
 def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
     """Return zeros, by default with the shape, dtype and device of x.
 
-    >>> import gtrace as gt
     >>> gt.zeros_like(gt.ones(2))
     Array([0., 0.], dtype=float32)
     """
@@ -320,7 +311,6 @@ def zeros_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = No
 def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
     """Return ones, by default with the shape, dtype and device of x.
 
-    >>> import gtrace as gt
     >>> gt.ones_like(gt.zeros(2))
     Array([1., 1.], dtype=float32)
     """
@@ -330,7 +320,6 @@ def ones_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = Non
 def empty_like(x: Any, dtype: Any = None, *, shape: Any = None, device: Any = None) -> Array:
     """Return an array of unspecified values, by default with the shape, dtype and device of x.
 
-    >>> import gtrace as gt
     >>> gt.empty_like(gt.ones((2, 3))).shape
     (2, 3)
     """
@@ -361,7 +350,6 @@ _arange = define(
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, device: Any = None) -> Array:
     """Return the numbers from `start` (0 if only one is given) up to, but excluding, `stop`.
 
-    >>> import gtrace as gt
     >>> gt.arange(1, 7, 2)
     Array([1, 3, 5], dtype=int64)
     """
@@ -430,7 +418,6 @@ def linspace(
         retstep: return (numbers, step).
         axis: for arrays, the axis of the result that holds the sequences.
 
-    >>> import gtrace as gt
     >>> gt.linspace(0, 1, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
@@ -466,7 +453,6 @@ def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: in
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
     """Return a matrix with ones on diagonal `k` and zeros elsewhere.
 
-    >>> import gtrace as gt
     >>> gt.eye(2)
     Array([[1., 0.],
            [0., 1.]], dtype=float32)

@@ -42,7 +42,6 @@ _cumsum = define(
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Return the running sums along `axis` (None: of the flattened array), in the dtype that `sum` has.
 
-    >>> import gtrace as gt
     >>> gt.cumsum(gt.array([1., 2., 3.]))
     Array([1., 3., 6.], dtype=float32)
     """
@@ -148,7 +147,6 @@ def _scan(op: Any, x: Any, axis: int | None, reverse: bool) -> Array:
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Array:
     """Return the running products along `axis` (None: of the flattened array), in the dtype that `prod` has.
 
-    >>> import gtrace as gt
     >>> gt.cumprod(gt.array([1., 2., 3.]))
     Array([1., 2., 6.], dtype=float32)
     """
@@ -161,7 +159,6 @@ def cummax(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
     Args:
         reverse: start at the end.
 
-    >>> import gtrace as gt
     >>> gt.cummax(gt.array([1., 3., 2.]))
     Array([1., 3., 3.], dtype=float32)
     """
@@ -174,7 +171,6 @@ def cummin(x: Any, axis: int | None = None, *, reverse: bool = False) -> Array:
     Args:
         reverse: start at the end.
 
-    >>> import gtrace as gt
     >>> gt.cummin(gt.array([3., 1., 2.]))
     Array([3., 1., 1.], dtype=float32)
     """
@@ -187,7 +183,6 @@ def cumlogsumexp(x: Any, axis: int | None = None, *, reverse: bool = False) -> A
     Args:
         reverse: start at the end.
 
-    >>> import gtrace as gt
     >>> gt.cumlogsumexp(gt.array([1000., 0.]))
     Array([1000., 1000.], dtype=float32)
     """
@@ -215,7 +210,6 @@ def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_i
     Raises:
         ArgumentError: there is no axis, and the array is not one-dimensional.
 
-    >>> import gtrace as gt
     >>> gt.cumulative_sum(gt.array([1., 2.]), include_initial=True)
     Array([0., 1., 3.], dtype=float32)
     """
@@ -232,7 +226,6 @@ def cumulative_prod(x: Any, axis: int | None = None, dtype: Any = None, include_
     Raises:
         ArgumentError: there is no axis, and the array is not one-dimensional.
 
-    >>> import gtrace as gt
     >>> gt.cumulative_prod(gt.array([2., 3.]), include_initial=True)
     Array([1., 2., 6.], dtype=float32)
     """
@@ -249,7 +242,6 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     Raises:
         ShapeError: n < 0, or x is 0-d.
 
-    >>> import gtrace as gt
     >>> gt.diff(gt.array([1, 4, 9]))
     Array([3, 5], dtype=int64)
     """

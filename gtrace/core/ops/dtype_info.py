@@ -78,7 +78,6 @@ def finfo(dtype: Any) -> FloatInfo:
     Raises:
         DtypeError: the dtype is neither floating nor complex.
 
-    >>> import gtrace as gt
     >>> gt.finfo(gt.float32).eps
     1.1920928955078125e-07
     """
@@ -99,7 +98,6 @@ def iinfo(dtype: Any) -> IntInfo:
     Raises:
         DtypeError: it is not an integer dtype.
 
-    >>> import gtrace as gt
     >>> gt.iinfo(gt.int8).max
     127
     """
@@ -117,7 +115,6 @@ def isdtype(dtype: Any, kind: Any) -> builtins.bool:
         kind: a dtype, ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
             ``"complex floating"``, ``"numeric"``, or a tuple of these.
 
-    >>> import gtrace as gt
     >>> gt.isdtype(gt.int8, "integral"), gt.isdtype(gt.int8, (gt.float32, "bool"))
     (True, False)
     """
@@ -134,7 +131,6 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     Raises:
         ArgumentError: no argument is given.
 
-    >>> import gtrace as gt
     >>> gt.result_type(gt.int32, gt.float16, 2.5)
     gtrace.float16
     """
@@ -159,7 +155,6 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
     Args:
         casting: NumPy's rules: ``"no"``, ``"equiv"``, ``"safe"``, ``"same_kind"`` or ``"unsafe"``.
 
-    >>> import gtrace as gt
     >>> gt.can_cast(gt.int32, gt.float64), gt.can_cast(gt.int64, gt.float32)
     (True, False)
     """

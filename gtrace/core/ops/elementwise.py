@@ -197,7 +197,6 @@ def _exponent_partial(x: Any, out: Array) -> Array:
 def power(x: Any, y: Any) -> Array:
     """Return x ** y. A Python integer exponent is part of the program, so x ** 2 is a square.
 
-    >>> import gtrace as gt
     >>> gt.power(gt.array([1., 2., 3.]), 2)
     Array([1., 4., 9.], dtype=float32)
     """
@@ -404,7 +403,6 @@ def squared_magnitude(x: Array) -> Array:
 def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the names of the array API
     """Return x limited to [min, max]; None means no limit. The derivative at a bound is one half.
 
-    >>> import gtrace as gt
     >>> gt.clip(gt.array([-2., 0.5, 2.]), -1, 1)
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
@@ -419,7 +417,6 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
 def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the array API
     """Return x rounded to `decimals` digits, halves to even.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.array([0.5, 1.5, 2.345]), 2)
     Array([0.5 , 1.5 , 2.34], dtype=float32)
     """
@@ -444,7 +441,6 @@ _stop_gradient = define(
 def stop_gradient(x: Any) -> Any:
     """Return x, an array or a pytree of arrays, as a constant for derivatives.
 
-    >>> import gtrace as gt
     >>> gt.grad(lambda x: x * gt.stop_gradient(x))(3.0)
     Array(3., dtype=float32)
     """
@@ -462,7 +458,6 @@ _marker = define(
 def identity(x: Any) -> Array:
     """Return x as another Array.
 
-    >>> import gtrace as gt
     >>> gt.nn.identity(gt.array(2.0))
     Array(2., dtype=float32)
     """

@@ -27,7 +27,6 @@ def positive(x: Any) -> Array:
     Raises:
         DtypeError: x is boolean, as in NumPy.
 
-    >>> import gtrace as gt
     >>> gt.positive(gt.array([1., -2.]))
     Array([ 1., -2.], dtype=float32)
     """
@@ -120,7 +119,6 @@ gcd = binary(
 def lcm(x: Any, y: Any) -> Array:
     """Return the least common multiple of integers, >= 0.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.lcm(gnp.array([4, 0]), 6)
     Array([12,  0], dtype=int64)
     """

@@ -392,7 +392,6 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
         BoundsError: the axis is empty but the indices are not, and no mode handles that.
         ExecutionError: (at the run) with mode ``"raise"``, an index is out of range.
 
-    >>> import gtrace as gt
     >>> gt.take(gt.array([10, 20, 30]), gt.array([2, 0, 7]))
     Array([30, 10, 30], dtype=int64)
     """
@@ -429,7 +428,6 @@ def take_along_axis(
         ShapeError: the number of axes differs, or the other axes do not broadcast.
         BoundsError: the axis is empty but the indices are not.
 
-    >>> import gtrace as gt
     >>> gt.take_along_axis(gt.array([[1, 2], [3, 4]]), gt.array([[1], [0]]), axis=1)
     Array([[2],
            [3]], dtype=int64)

@@ -34,7 +34,6 @@ from gtrace.core.trace.replayable import replayable_with_places
 class At:
     """``x.at[index]``: functional updates, which return new Arrays.
 
-    >>> import gtrace as gt
     >>> gt.zeros(3).at[1].set(5.0)
     Array([0., 5., 0.], dtype=float32)
     """
@@ -95,7 +94,6 @@ class AtIndex:
         Raises:
             ArgumentError: the mode is unknown.
 
-        >>> import gtrace as gt
         >>> gt.array([1., 2.]).at[gt.array([1, 5])].get(mode="fill")
         Array([ 2., nan], dtype=float32)
         """
@@ -127,7 +125,6 @@ class AtIndex:
         Raises:
             ShapeError: `func` returns another shape.
 
-        >>> import gtrace as gt
         >>> gt.array([1., 4., 9.]).at[1:].apply(gt.sqrt)
         Array([1., 2., 3.], dtype=float32)
         >>> gt.array([1., 2.]).at[[0, 0]].apply(lambda x: x * 10)

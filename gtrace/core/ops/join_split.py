@@ -170,7 +170,6 @@ def concat(arrays: Sequence[Any], axis: int | None = 0, *, dtype: Any = None) ->
     Raises:
         ShapeError: the arrays differ in another axis.
 
-    >>> import gtrace as gt
     >>> gt.concat([gt.zeros(2), gt.ones(1)])
     Array([0., 0., 1.], dtype=float32)
     """
@@ -198,7 +197,6 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: Any = None) -> Array:
     Raises:
         ShapeError: the shapes differ.
 
-    >>> import gtrace as gt
     >>> gt.stack([gt.zeros(2), gt.ones(2)], axis=1).shape
     (2, 2)
     """
@@ -217,7 +215,6 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     Raises:
         ShapeError: the axis does not divide into equal parts.
 
-    >>> import gtrace as gt
     >>> [part.shape for part in gt.split(gt.zeros((6, 2)), [1, 4])]
     [(1, 2), (3, 2), (2, 2)]
     """
@@ -239,7 +236,6 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
     """Return the slices of x along `axis`, without that axis.
 
-    >>> import gtrace as gt
     >>> gt.unstack(gt.array([[1, 2], [3, 4]]))
     (Array([1, 2], dtype=int64), Array([3, 4], dtype=int64))
     """
@@ -264,7 +260,6 @@ flip_op = define(
 def flip(x: Any, axis: Any = None) -> Array:
     """Return x with the order of elements reversed along `axis` (None: every axis).
 
-    >>> import gtrace as gt
     >>> gt.flip(gt.arange(3))
     Array([2, 1, 0], dtype=int64)
     """

@@ -185,7 +185,6 @@ def matmul(x: Any, y: Any) -> Array:
     Raises:
         ShapeError: the sizes do not agree.
 
-    >>> import gtrace as gt
     >>> gt.matmul(gt.ones((2, 3)), gt.ones(3))
     Array([3., 3.], dtype=float32)
     """
@@ -200,7 +199,6 @@ def dot(x: Any, y: Any) -> Array:
     """Return the dot product of vectors, or the matmul of matrices. In general it sums over the last axis of x and the
     second-to-last of y, as numpy.dot does.
 
-    >>> import gtrace as gt
     >>> gt.dot(gt.array([1., 2.]), gt.array([3., 4.]))
     Array(11., dtype=float32)
     """
@@ -215,7 +213,6 @@ def dot(x: Any, y: Any) -> Array:
 def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     """Return the dot products of the conjugate of x with y over `axis`; the other axes broadcast.
 
-    >>> import gtrace as gt
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
     Array([3., 3.], dtype=float32)
     """
@@ -227,7 +224,6 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
 def outer(x: Any, y: Any) -> Array:
     """Return the matrix of products of each element of x with each element of y.
 
-    >>> import gtrace as gt
     >>> gt.outer(gt.array([1., 2.]), gt.array([3., 4.]))
     Array([[3., 4.],
            [6., 8.]], dtype=float32)
@@ -246,7 +242,6 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Array:
     Raises:
         ShapeError: paired axes differ in size.
 
-    >>> import gtrace as gt
     >>> gt.tensordot(gt.ones((2, 3)), gt.ones((3, 4)), axes=1).shape
     (2, 4)
     """
@@ -369,7 +364,6 @@ def einsum(equation: str, *operands: Any) -> Array:
         ArgumentError: the equation is malformed.
         ShapeError: a label has two sizes.
 
-    >>> import gtrace as gt
     >>> gt.einsum("ij,j->i", gt.ones((2, 3)), gt.ones(3))
     Array([3., 3.], dtype=float32)
     """

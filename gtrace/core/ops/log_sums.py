@@ -44,7 +44,6 @@ def logsumexp(
     Raises:
         ShapeError: there is no such axis, or shapes do not broadcast.
 
-    >>> import gtrace as gt
     >>> gt.logsumexp(gt.array([1000., -1000.]))
     Array(1000., dtype=float32)
     """
@@ -72,7 +71,6 @@ def logsumexp(
 def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Array:
     """Return log(mean(exp(x))) over `axis`, without overflow, of the elements where the mask `where` holds.
 
-    >>> import gtrace as gt
     >>> gt.nn.logmeanexp(gt.array([1000., 1000.]))
     Array(1000., dtype=float32)
     """
@@ -87,7 +85,6 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
 def log1mexp(x: Any) -> Array:
     """Return log(1 - exp(-x)) for x > 0, without cancellation.
 
-    >>> import gtrace as gt
     >>> gt.nn.log1mexp(1e-10) < -23
     Array(True, dtype=bool)
     """

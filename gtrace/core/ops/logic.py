@@ -175,7 +175,6 @@ def where(condition: Any, x: Any, y: Any) -> Array:
     The cotangent of the unselected operand is zero. If its own derivative is infinite or NaN, the product is NaN, as
     usual in reverse mode. Guard the operand, as in ``where(x > 0, log(where(x > 0, x, 1)), 0)``.
 
-    >>> import gtrace as gt
     >>> gt.where(gt.array([True, False]), 1.0, gt.array([5., 6.]))
     Array([1., 6.], dtype=float32)
     """

@@ -35,7 +35,6 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     Raises:
         ShapeError: there are fewer than two dimensions, or the axes are equal.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.diagonal(gnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int64)
     """
@@ -55,7 +54,6 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
     """Return the sums of the diagonals over two axes; see `diagonal`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.trace(gnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int64)
     """
@@ -65,7 +63,6 @@ def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = 
 def ptp(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
     """Return the largest minus the smallest element over `axis`.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.ptp(gnp.array([3., 1., 2.]))
     Array(2., dtype=float32)
     """
@@ -84,7 +81,6 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
         ShapeError: the condition has another shape.
         ConcretizationError: there is no size while tracing.
 
-    >>> import gtrace.numpy as gnp
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
     Array([1, 3], dtype=int64)
     """

@@ -74,7 +74,6 @@ def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) ->
 def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:
     """Return a vector with a one at index x for each integer of x, and zeros for out-of-range integers.
 
-    >>> import gtrace as gt
     >>> gt.one_hot(gt.array([0, 2]), 3)
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)

@@ -350,5 +350,5 @@ def _published(op: Op, function: Callable[..., Array], doc: str, example: str) -
     call, _, result = example.partition(" => ")
     function.__name__ = function.__qualname__ = op.name
     PURE.add(function)
-    function.__doc__ = f"{doc}\n\n    >>> import gtrace as gt\n    >>> {call}\n    {result}\n    "
+    function.__doc__ = f"{doc}\n\n    >>> {call}\n    {result}\n    "
     return function

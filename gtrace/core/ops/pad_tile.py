@@ -58,7 +58,6 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     Args:
         shift: an integer or an array of integers, which may be traced; several for as many axes.
 
-    >>> import gtrace as gt
     >>> gt.roll(gt.arange(4), 1)
     Array([3, 0, 1, 2], dtype=int64)
     """
@@ -156,7 +155,6 @@ def pad(
     Raises:
         ShapeError: a width is negative, or the pairs do not match the axes.
 
-    >>> import gtrace as gt
     >>> gt.pad(gt.array([1., 2.]), (1, 2))
     Array([0., 1., 2., 0., 0.], dtype=float32)
     """
@@ -216,7 +214,6 @@ def _pad_by_side(x: Array, pairs: tuple[tuple[int, int], ...], values: Any) -> A
 def tile(x: Any, reps: Any) -> Array:
     """Return x repeated as a whole, `reps` times along each axis.
 
-    >>> import gtrace as gt
     >>> gt.tile(gt.array([1, 2]), 2)
     Array([1, 2, 1, 2], dtype=int64)
     """
@@ -241,7 +238,6 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
         total_repeat_length: the size of the axis in the result, so that `repeats` may be traced. The result is cut, or
             the last element repeated, to that size.
 
-    >>> import gtrace as gt
     >>> gt.repeat(gt.array([1, 2]), 2)
     Array([1, 1, 2, 2], dtype=int64)
     """
@@ -290,7 +286,6 @@ _tril, _triu = _triangle("tril", torch.tril, numpy.tril), _triangle("triu", torc
 def tril(x: Any, k: int = 0) -> Array:
     """Return x with zeros above diagonal `k` of its last two axes.
 
-    >>> import gtrace as gt
     >>> gt.tril(gt.ones((2, 2)))
     Array([[1., 0.],
            [1., 1.]], dtype=float32)
@@ -301,7 +296,6 @@ def tril(x: Any, k: int = 0) -> Array:
 def triu(x: Any, k: int = 0) -> Array:
     """Return x with zeros below diagonal `k` of its last two axes.
 
-    >>> import gtrace as gt
     >>> gt.triu(gt.ones((2, 2)))
     Array([[1., 1.],
            [0., 1.]], dtype=float32)

@@ -188,7 +188,6 @@ def sum(  # noqa: A001
         where: a mask that broadcasts to x; other elements are ignored.
         initial: a number to add.
 
-    >>> import gtrace as gt
     >>> gt.sum(gt.ones((2, 3)), axis=1)
     Array([3., 3.], dtype=float32)
     """
@@ -208,7 +207,6 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     Args:
         where: a mask that broadcasts to x; other elements are ignored.
 
-    >>> import gtrace as gt
     >>> gt.mean(gt.array([1., 3.]))
     Array(2., dtype=float32)
     """
@@ -252,7 +250,6 @@ def max(  # noqa: A001
         initial: a lower bound of the result, and the result over no elements.
         where: a mask that broadcasts to x; other elements are ignored. It needs `initial`.
 
-    >>> import gtrace as gt
     >>> gt.max(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([3., 5.], dtype=float32)
     """
@@ -270,7 +267,6 @@ def min(  # noqa: A001
         initial: an upper bound of the result, and the result over no elements.
         where: a mask that broadcasts to x; other elements are ignored. It needs `initial`.
 
-    >>> import gtrace as gt
     >>> gt.min(gt.array([[1., 5.], [3., 2.]]), axis=0)
     Array([1., 2.], dtype=float32)
     """
@@ -282,7 +278,6 @@ def min(  # noqa: A001
 def any(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:  # noqa: A001
     """Return whether any element over `axis` (and where the mask `where` holds) is nonzero.
 
-    >>> import gtrace as gt
     >>> gt.any(gt.array([[True, False], [False, False]]), axis=1)
     Array([ True, False], dtype=bool)
     """
@@ -293,7 +288,6 @@ def any(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) 
 def all(x: Any, axis: Any = None, keepdims: bool = False, *, where: Any = None) -> Array:  # noqa: A001
     """Return whether all elements over `axis` (and where the mask `where` holds) are nonzero.
 
-    >>> import gtrace as gt
     >>> gt.all(gt.array([[True, False], [True, True]]), axis=1)
     Array([False,  True], dtype=bool)
     """
@@ -370,7 +364,6 @@ def prod(
         where: a mask that broadcasts to x; other elements are ignored.
         initial: a factor of the result.
 
-    >>> import gtrace as gt
     >>> gt.prod(gt.array([2., 3., 4.]))
     Array(24., dtype=float32)
     """
@@ -396,7 +389,6 @@ def prod(
 def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Array:
     """Return the number of nonzero elements over `axis`, as int64.
 
-    >>> import gtrace as gt
     >>> gt.count_nonzero(gt.array([0., 1., 2.]))
     Array(2, dtype=int64)
     """

@@ -96,7 +96,6 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
         ShapeError: the number of elements differs.
         ArgumentError: `order` is unknown.
 
-    >>> import gtrace as gt
     >>> gt.reshape(gt.arange(6), (2, -1)).shape
     (2, 3)
     """
@@ -135,7 +134,6 @@ def _reshaping(x: Array, shape: Any) -> list[tuple[Op, Params]]:
 def ravel(x: Any, order: str = "C") -> Array:
     """Return the elements of x in one dimension; see `reshape`.
 
-    >>> import gtrace as gt
     >>> gt.ravel(gt.array([[1, 2], [3, 4]]))
     Array([1, 2, 3, 4], dtype=int64)
     """
@@ -148,7 +146,6 @@ def squeeze(x: Any, axis: Any = None) -> Array:
     Raises:
         ShapeError: a named axis has another size.
 
-    >>> import gtrace as gt
     >>> gt.squeeze(gt.zeros((1, 3, 1)), axis=0).shape
     (3, 1)
     """
@@ -165,7 +162,6 @@ def squeeze(x: Any, axis: Any = None) -> Array:
 def expand_dims(x: Any, axis: Any) -> Array:
     """Return x with new axes of size 1 at positions `axis` of the result.
 
-    >>> import gtrace as gt
     >>> gt.expand_dims(gt.zeros(3), 0).shape
     (1, 3)
     """
@@ -199,7 +195,6 @@ permute_op = define(
 def permute_dims(x: Any, axes: Any = None) -> Array:
     """Return x with its axes permuted; None reverses them.
 
-    >>> import gtrace as gt
     >>> gt.permute_dims(gt.zeros((2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
@@ -219,7 +214,6 @@ def _permuting(x: Array, axes: Any) -> list[tuple[Op, Params]]:
 def transpose(x: Any, *axes: Any) -> Array:
     """Return x with its axes permuted; without `axes`, reversed.
 
-    >>> import gtrace as gt
     >>> gt.transpose(gt.array([[1, 2], [3, 4]]))
     Array([[1, 3],
            [2, 4]], dtype=int64)
@@ -232,7 +226,6 @@ def transpose(x: Any, *axes: Any) -> Array:
 def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
     """Return x with two axes exchanged.
 
-    >>> import gtrace as gt
     >>> gt.swapaxes(gt.zeros((2, 3, 4)), 0, 1).shape
     (3, 2, 4)
     """
@@ -246,7 +239,6 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Array:
 def moveaxis(x: Any, source: Any, destination: Any) -> Array:
     """Return x with the axes `source` moved to positions `destination`; the others keep their order.
 
-    >>> import gtrace as gt
     >>> gt.moveaxis(gt.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
@@ -266,7 +258,6 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Array:
 def matrix_transpose(x: Any) -> Array:
     """Return x with its last two axes exchanged.
 
-    >>> import gtrace as gt
     >>> gt.matrix_transpose(gt.zeros((2, 3, 4))).shape
     (2, 4, 3)
     """
@@ -308,7 +299,6 @@ def broadcast_to(x: Any, shape: Any) -> Array:
     Raises:
         ShapeError: the shape of x does not broadcast to it.
 
-    >>> import gtrace as gt
     >>> gt.broadcast_to(gt.array([1., 2.]), (2, 2))
     Array([[1., 2.],
            [1., 2.]], dtype=float32)
@@ -328,7 +318,6 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     Raises:
         ShapeError: they do not broadcast.
 
-    >>> import gtrace as gt
     >>> gt.broadcast_shapes((2, 1), 3)
     (2, 3)
     """
@@ -343,7 +332,6 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 def broadcast_arrays(*arrays: Any) -> list[Array]:
     """Return the arrays broadcast against each other.
 
-    >>> import gtrace as gt
     >>> [x.shape for x in gt.broadcast_arrays(gt.zeros((2, 1)), gt.zeros(3))]
     [(2, 3), (2, 3)]
     """
@@ -365,7 +353,6 @@ def meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = 
         ArgumentError: `indexing` is unknown.
         ShapeError: a sequence has more than one dimension.
 
-    >>> import gtrace as gt
     >>> [x.shape for x in gt.meshgrid(gt.arange(3), gt.arange(2))]
     [(2, 3), (2, 3)]
     """

@@ -125,7 +125,6 @@ def softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Raises:
         ShapeError: there is no such axis, or `where` does not broadcast to x.
 
-    >>> import gtrace as gt
     >>> gt.softmax(gt.zeros(3), where=gt.array([True, True, False]))
     Array([0.5, 0.5, 0. ], dtype=float32)
     """
@@ -143,7 +142,6 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Array:
     Raises:
         ShapeError: there is no such axis, or `where` does not broadcast to x.
 
-    >>> import gtrace as gt
     >>> gt.round(gt.log_softmax(gt.zeros(2)), 4)
     Array([-0.6931, -0.6931], dtype=float32)
     """

@@ -83,7 +83,6 @@ def sort(
     Args:
         stable, kind: accepted as in NumPy; equal elements always keep their order.
 
-    >>> import gtrace as gt
     >>> gt.sort(gt.array([3., 1., 2.]))
     Array([1., 2., 3.], dtype=float32)
     """
@@ -101,7 +100,6 @@ def argsort(
     Args:
         stable, kind: accepted as in NumPy; equal elements always keep their order.
 
-    >>> import gtrace as gt
     >>> gt.argsort(gt.array([3., 1., 2.]))
     Array([1, 2, 0], dtype=int64)
     """
@@ -140,7 +138,6 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
         ShapeError: a is not one-dimensional.
         ArgumentError: `side` is unknown.
 
-    >>> import gtrace as gt
     >>> gt.searchsorted(gt.array([1, 2, 2, 3]), gt.array([2, 9]), side="right")
     Array([3, 4], dtype=int64)
     """

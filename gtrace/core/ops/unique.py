@@ -73,7 +73,6 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         ShapeError: x is 0-d.
         ConcretizationError: there is no size while tracing.
 
-    >>> import gtrace as gt
     >>> gt.nonzero(gt.array([0., 3., 0., 5.]))
     (Array([1, 3], dtype=int64),)
     """
@@ -193,7 +192,6 @@ def unique_all(x: Any) -> UniqueAllResult:
     Raises:
         ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
-    >>> import gtrace as gt
     >>> gt.unique_all(gt.array([3, 1, 3])).indices
     Array([1, 0], dtype=int64)
     """
@@ -207,7 +205,6 @@ def unique_counts(x: Any) -> UniqueCountsResult:
     Raises:
         ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
-    >>> import gtrace as gt
     >>> gt.unique_counts(gt.array([3, 1, 3])).counts
     Array([1, 2], dtype=int64)
     """
@@ -222,7 +219,6 @@ def unique_inverse(x: Any) -> UniqueInverseResult:
     Raises:
         ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
-    >>> import gtrace as gt
     >>> gt.unique_inverse(gt.array([3, 1, 3])).inverse_indices
     Array([1, 0, 1], dtype=int64)
     """
@@ -236,7 +232,6 @@ def unique_values(x: Any) -> Array:
     Raises:
         ConcretizationError: while tracing; use ``gtrace.numpy.unique`` with ``size=``.
 
-    >>> import gtrace as gt
     >>> gt.unique_values(gt.array([3, 1, 3]))
     Array([1, 3], dtype=int64)
     """

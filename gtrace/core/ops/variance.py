@@ -33,7 +33,6 @@ def var(
         where: a mask that broadcasts to x; only elements where it holds count.
         mean: what the deviations are from, with the reduced axes; None: the mean.
 
-    >>> import gtrace as gt
     >>> gt.var(gt.array([1., 2., 3.]), correction=1)
     Array(1., dtype=float32)
     """
@@ -66,7 +65,6 @@ def std(
 ) -> Array:  # fmt: skip
     """Return the standard deviation over `axis`, the square root of `var`, whose arguments it takes.
 
-    >>> import gtrace as gt
     >>> gt.std(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """

@@ -41,7 +41,6 @@ Powers = tuple[tuple[int, int], ...]
 def fuse_attention(graph: Graph) -> Graph:
     """Return a graph whose attention, and its gradient, are single operations.
 
-    >>> import gtrace as gt
     >>> def attention(q, k, v):
     ...     return gt.softmax(q @ gt.permute_dims(k, (0, 1, 3, 2)) * 0.25) @ v
     >>> x = gt.ones((2, 2, 64, 16))

@@ -65,7 +65,6 @@ class Canonical:
 def canonicalize(graph: Graph) -> Canonical:
     """Return the canonical form of `graph`. Its outputs are taken as a set; `Canonical.outputs` has their order.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> print(ir.canonicalize(gt.make_graph(lambda x, y: (gt.exp(x), gt.sin(y) * 2)[1])(gt.ones(2), gt.ones(3))).graph)
     graph(%0: f32[3]) {

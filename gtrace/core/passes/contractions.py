@@ -92,7 +92,6 @@ def multiply_matrices(graph: Graph) -> Graph:
 
     So it is computed by whatever computes such products fastest, and equal products are equal however they are written.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x, w: gt.einsum("btd,dhk->bthk", x, w))(gt.ones((2, 3, 4)), gt.ones((4, 5, 6)))
     >>> print(multiply_matrices(graph))
     graph(%0: f32[2,3,4], %1: f32[4,5,6]) {

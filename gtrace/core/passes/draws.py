@@ -37,7 +37,6 @@ def draws_apart(graph: Graph, compiles: Callable[[Node], bool]) -> list[Graph]:
         for the rest, if there is any. Only the program itself, if it has no draws whose keys follow from integers
         alone.
 
-    >>> import gtrace as gt
     >>> from gtrace.core.passes.draws import draws_apart
     >>> def dropout(key, x):
     ...     return gt.where(gt.random.bernoulli(key, 0.9, x.shape), gt.tanh(x), 0.0)

@@ -30,7 +30,6 @@ from gtrace.core.passes.rowwise import FLAT, FULL, ROW, Rows, equal
 def fuse_norms(graph: Graph) -> Graph:
     """Return a graph whose norms over the last axis, or over all axes but one, and their gradients, are operators.
 
-    >>> import gtrace as gt
     >>> def norm(x, scale, shift):
     ...     centred = x - x.mean(-1, keepdims=True)
     ...     return centred / gt.sqrt((centred ** 2).mean(-1, keepdims=True) + 1e-5) * scale + shift

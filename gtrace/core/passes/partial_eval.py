@@ -18,7 +18,6 @@ def partial_eval(graph: Graph, known: Sequence[int], again: bool = False) -> tup
         (first, second): `first` takes the `known` inputs and returns residuals, `second` takes the other inputs and
         then the residuals, and returns the outputs.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> graph = gt.make_graph(lambda x, y: gt.sin(x) * y)(gt.ones(2), gt.ones(2))
     >>> early, late = ir.partial_eval(graph, known=(0,))

@@ -80,7 +80,6 @@ def updates_beside_gradients(graph: Graph) -> Graph:
     Optimizers go over all parameters several times: for each moment, then for the new parameters. Ordered by parameter,
     these passes are one stretch that repeats with the layers, in which the passes over one parameter fuse.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> from gtrace.core.passes.repeats import updates_beside_gradients
     >>> def update(xs):
@@ -181,7 +180,6 @@ def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> ra
 def find_runs(graph: Graph, least: int) -> list[Run]:
     """Return disjoint runs of at least `least` saved operations, in order: chosen greedily, those that save most first.
 
-    >>> import gtrace as gt
     >>> from gtrace.core.passes.repeats import find_runs
     >>> def layers(x):
     ...     for _ in range(4):

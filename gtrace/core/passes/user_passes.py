@@ -94,7 +94,6 @@ def register_pass(rewrite: Pass | Callable[[Graph], Graph], name: str | None = N
         ArgumentError: no function, no name, or the name of another pass.
         GraphError: (when a program is recorded) the pass raised, or broke a rule.
 
-    >>> import gtrace as gt
     >>> from gtrace import ir
     >>> def square_by_product(graph):
     ...     nodes = []

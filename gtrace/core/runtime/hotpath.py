@@ -21,7 +21,6 @@ def enable_hot_path_detection(hot_threshold: int = 10) -> None:
     Raises:
         ArgumentError: `hot_threshold` is not a positive integer.
 
-    >>> import gtrace as gt
     >>> with gt.config():  # undoes it at the end of the block
     ...     gt.enable_hot_path_detection(hot_threshold=5)
     ...     gt.config.hot_threshold

@@ -137,7 +137,6 @@ def pure_callback(
         ArgumentError: there is no such method.
         ShapeError: the results have other shapes.
 
-    >>> import gtrace as gt
     >>> gt.pure_callback(numpy.sort, gt.ShapeDtypeStruct(3, "float32"), gt.array([3., 1., 2.]))
     Array([1., 2., 3.], dtype=float32)
     """
@@ -154,7 +153,6 @@ def io_callback(
     Args:
         ordered: it runs after the ordered calls that were traced before it.
 
-    >>> import gtrace as gt
     >>> gt.io_callback(lambda x: x + 1, gt.ShapeDtypeStruct((), "float32"), gt.array(1.0), ordered=True)
     Array(2., dtype=float32)
     """

@@ -33,7 +33,6 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
 
     JAX's names for finer choices map to the nearest of these. All choices give the same results.
 
-    >>> import gtrace as gt
     >>> f = gt.checkpoint(lambda x: gt.sin(gt.cos(x)), policy=gt.checkpoint_policies.dots_saveable)
     >>> gt.round(gt.grad(f)(gt.array(1.0)), 4)
     Array(-0.7216, dtype=float32)
@@ -160,7 +159,6 @@ def checkpoint(
             "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes.
         static_argnums: positional arguments that stay Python values.
 
-    >>> import gtrace as gt
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)
     Array(1., dtype=float32)
     """

@@ -23,7 +23,6 @@ def custom_gradient(fun: Callable[..., tuple[Any, Callable[[Any], Any]]]) -> Cal
         fun: returns (output, rule). The rule takes the output's cotangent. It returns a tuple of cotangents of the
             arguments, or the cotangent itself for one argument.
 
-    >>> import gtrace as gt
     >>> @gt.custom_gradient
     ... def clipped(x):
     ...     return x, lambda ct: gt.clip(ct, -1, 1)
@@ -61,7 +60,6 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     Args:
         example_args: example arguments of `fun`.
 
-    >>> import gtrace as gt
     >>> offset = gt.array(1.0)
     >>> def loss(scale):
     ...     converted, values = gt.closure_convert(lambda x: scale * x + offset, gt.array(1.0))

@@ -252,7 +252,6 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     non-differentiated arguments, the residuals and the output's cotangent. `bwd` returns a tuple with one cotangent
     for each other argument (None: zero). Forward mode transposes `bwd`.
 
-    >>> import gtrace as gt
     >>> @gt.custom_vjp
     ... def clipped(x):
     ...     return x
@@ -318,7 +317,6 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     The rule takes the non-differentiated arguments, a tuple of the other arguments, and a tuple of their tangents. It
     returns (output, tangent of the output), and is linear in the tangents.
 
-    >>> import gtrace as gt
     >>> @gt.custom_jvp
     ... def log1pexp(x):
     ...     return gt.log(1 + gt.exp(x))

@@ -116,7 +116,6 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> gt.eval_shape(lambda x, y: x @ y, gt.ShapeDtypeStruct((512, 1024), "float32"), gt.ones((1024, 8)))
     ShapeDtypeStruct(shape=(512, 8), dtype=float32)
     """
@@ -142,7 +141,6 @@ def make_graph(f: Callable[..., Any]) -> Callable[..., Graph]:
         ArgumentError: an argument is not an array.
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> print(gt.make_graph(lambda x: (x + 1).sum())(gt.ones(2)))
     graph(%0: f32[2]) {
       %1: f32[2] = add(%0, 1.0:f32[]~)
@@ -163,7 +161,6 @@ def from_graph(graph: Graph) -> Callable[..., Any]:
         GraphError: `graph` violates a rule.
         ArgumentError: (when called) the arguments do not match the inputs of the graph.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda x: gt.sin(x) * 2)(gt.ones(3))
     >>> gt.from_graph(graph)(gt.zeros(3))
     Array([0., 0., 0.], dtype=float32)

@@ -66,7 +66,6 @@ def jacrev(
     the output's, with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux). Outputs are real; with
     `holomorphic`, inputs and outputs are complex.
 
-    >>> import gtrace as gt
     >>> gt.jacrev(lambda x: x ** 2)(gt.array([1., 2.]))
     Array([[2., 0.],
            [0., 4.]], dtype=float32)
@@ -99,7 +98,6 @@ def jacfwd(
 
     Structure and shapes are those of `jacrev`. Inputs are real; with `holomorphic`, inputs and outputs are complex.
 
-    >>> import gtrace as gt
     >>> gt.jacfwd(lambda x: x ** 2)(gt.array([1., 2.]))
     Array([[2., 0.],
            [0., 4.]], dtype=float32)
@@ -141,7 +139,6 @@ def hessian(
 ) -> Callable[..., Any]:
     """Return a function that computes the Hessian of `f`: forward mode over its reverse-mode gradient.
 
-    >>> import gtrace as gt
     >>> gt.hessian(lambda x: (x ** 3).sum())(gt.array([1., 2.]))
     Array([[ 6.,  0.],
            [ 0., 12.]], dtype=float32)

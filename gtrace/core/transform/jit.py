@@ -270,7 +270,6 @@ class Jitted:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Capture and canonicalize the function for example arguments or `ShapeDtypeStruct`.
 
-        >>> import gtrace as gt
         >>> x = gt.ShapeDtypeStruct((2,), "float32")
         >>> gt.jit(lambda x: x * 2).lower(x).compile()(gt.ones(2))
         Array([2., 2.], dtype=float32)
@@ -421,7 +420,6 @@ def jit(
         DonatedError: (at its use) an Array was donated.
         ConcretizationError: (when called) the function reads the value of a placeholder.
 
-    >>> import gtrace as gt
     >>> @gt.jit
     ... def f(x):
     ...     return {"double": x * 2, "sum": x.sum()}
@@ -456,7 +454,6 @@ def jit(
 def eval(*trees: Any) -> Any:  # noqa: A001 - the name of the operation in the public surface
     """Compute the arrays of the given pytrees now; return the pytree, or a tuple of several.
 
-    >>> import gtrace as gt
     >>> gt.eval(gt.ones(2) + 1)
     Array([2., 2.], dtype=float32)
     """

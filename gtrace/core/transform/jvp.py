@@ -141,7 +141,6 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     Raises:
         ArgumentError: the tangents do not match the primals; names the key path.
 
-    >>> import gtrace as gt
     >>> gt.jvp(lambda x: x ** 3, (2.0,), (1.0,))
     (Array(8., dtype=float32), Array(12., dtype=float32))
     """
@@ -157,7 +156,6 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
 
     The part that does not depend on the tangents runs once, here; the linear function reuses it.
 
-    >>> import gtrace as gt
     >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)
     >>> push(1.0), push(10.0)
     (Array(12., dtype=float32), Array(120., dtype=float32))

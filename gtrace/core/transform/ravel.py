@@ -27,7 +27,6 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     Raises (the function):
         ShapeError: the vector has another size.
 
-    >>> import gtrace as gt
     >>> vector, unravel = gt.ravel_pytree({"a": gt.ones(2), "b": gt.zeros((1, 2))})
     >>> vector
     Array([1., 1., 0., 0.], dtype=float32)

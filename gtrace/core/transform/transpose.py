@@ -39,7 +39,6 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], An
             raises it if a cotangent's structure, shape or dtype is not the output's.)
         DtypeError: an argument or an output is not floating.
 
-    >>> import gtrace as gt
     >>> transposed = gt.linear_transpose(lambda x: 3 * x[:2], gt.ShapeDtypeStruct(3, "float32"))
     >>> transposed(gt.array([1., 10.]))
     (Array([ 3., 30.,  0.], dtype=float32),)

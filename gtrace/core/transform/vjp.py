@@ -34,7 +34,6 @@ def value_and_grad(
         ShapeError: the output is not a scalar.
         DtypeError: an input or output is not floating, or the output is complex without `holomorphic`.
 
-    >>> import gtrace as gt
     >>> gt.value_and_grad(lambda w: (w["a"] ** 2).sum())({"a": gt.array([1., 2.])})
     (Array(5., dtype=float32), {'a': Array([2., 4.], dtype=float32)})
     """
@@ -81,7 +80,6 @@ def grad(
 ) -> Callable[..., Any]:
     """Return a function that computes the gradient of `f`; see `value_and_grad`. With `has_aux`: (gradient, aux).
 
-    >>> import gtrace as gt
     >>> gt.grad(lambda x: x ** 3)(2.0)
     Array(12., dtype=float32)
     >>> gt.grad(lambda z: z ** 2, holomorphic=True)(1 + 1j)
@@ -111,7 +109,6 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     Raises:
         ArgumentError: (pullback) the cotangent's structure, shape or dtype is not the output's.
 
-    >>> import gtrace as gt
     >>> y, pullback = gt.vjp(lambda a, b: a * b, 2.0, 3.0)
     >>> pullback(1.0)
     (Array(3., dtype=float32), Array(2., dtype=float32))

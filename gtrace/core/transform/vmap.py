@@ -63,7 +63,6 @@ def vmap(
         ShapeError: an axis does not exist, or batch sizes differ.
         ConcretizationError: `f` reads a value.
 
-    >>> import gtrace as gt
     >>> gt.vmap(lambda x, y: x @ y, in_axes=(0, None))(gt.array([[1., 2.], [3., 4.]]), gt.array([1., 10.]))
     Array([21., 43.], dtype=float32)
     """

@@ -25,7 +25,6 @@ def carried_strides(graph: Graph, strides: Sequence[Strides]) -> tuple[tuple[int
         graph: a program.
         strides: of each input.
 
-    >>> import gtrace as gt
     >>> graph = gt.make_graph(lambda m, g: (0.9 * m + g.T, g.T, m.sum()))(gt.ones((2, 3)), gt.ones((3, 2)))
     >>> carried_strides(graph, [(3, 1), (2, 1)])
     ((0, 0),)

@@ -107,7 +107,6 @@ def flatten_with_path(tree: Any, is_leaf: Leaf = None) -> tuple[list[tuple[KeyPa
 def leaves_with_path(tree: Any, is_leaf: Leaf = None) -> list[tuple[KeyPath, Any]]:
     """Return the leaves of `tree` as pairs of key path and leaf.
 
-    >>> import gtrace as gt
     >>> [(gt.tree.keystr(path), x) for path, x in gt.tree.leaves_with_path({"a": [1, 2]})]
     [("['a'][0]", 1), ("['a'][1]", 2)]
     """

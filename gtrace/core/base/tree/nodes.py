@@ -100,7 +100,6 @@ def register_immutable(cls: type) -> None:
     Static fields are read once from an instance, and kept beside its fields as ``_static``.
 
     >>> import attrs
-    >>> import gtrace as gt
     >>> @attrs.frozen(slots=False)
     ... class Point:
     ...     x: float
@@ -148,7 +147,6 @@ def register(cls: T) -> T:
     ... class Layer:
     ...     w: float
     ...     name: str = attrs.field(default="dense", metadata={"static": True})
-    >>> import gtrace as gt
     >>> gt.tree.map(lambda leaf: leaf * 2, Layer(1.5))
     Layer(w=3.0, name='dense')
     """
@@ -240,7 +238,6 @@ def register_pytree_with_keys(
 ) -> None:
     """Register a class as a pytree node whose children have keys: see `register_pytree_node`.
 
-    >>> import gtrace as gt
     >>> class Pair:
     ...     def __init__(self, first, second):
     ...         self.both = first, second
@@ -260,7 +257,6 @@ def register_pytree_node_class(cls: T) -> T:
     Returns:
         The class, so it works as a decorator.
 
-    >>> import gtrace as gt
     >>> @gt.tree.register_pytree_node_class
     ... class Pair:
     ...     def __init__(self, first, second):
@@ -281,7 +277,6 @@ def register_pytree_node_class(cls: T) -> T:
 def register_pytree_with_keys_class(cls: T) -> T:
     """Register a class that has ``tree_flatten_with_keys(self)`` and ``tree_unflatten(aux, children)``; returns it.
 
-    >>> import gtrace as gt
     >>> @gt.tree.register_pytree_with_keys_class
     ... class Pair:
     ...     def __init__(self, first, second):
@@ -348,7 +343,6 @@ def static(**kwargs: Any) -> Any:
     """Return a dataclass field that is part of the structure; takes the arguments of ``dataclasses.field``.
 
     >>> import dataclasses
-    >>> import gtrace as gt
     >>> @gt.tree.register_dataclass
     ... @dataclasses.dataclass
     ... class Scaled:
@@ -366,7 +360,6 @@ def register_static(cls: T) -> T:
     Returns:
         The class, so it works as a decorator.
 
-    >>> import gtrace as gt
     >>> @gt.tree.register_static
     ... class Mode(str):
     ...     pass
@@ -380,7 +373,6 @@ def register_static(cls: T) -> T:
 class Partial(functools.partial[Any]):
     """``functools.partial`` as a pytree: its arguments are children, its function is part of the structure.
 
-    >>> import gtrace as gt
     >>> add = gt.tree.Partial(max, 1)
     >>> gt.tree.leaves(add), add(5)
     ([1], 5)

@@ -205,7 +205,6 @@ def flatten(tree: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeDef]:
 def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
     """Return the leaves of `tree` from left to right.
 
-    >>> import gtrace as gt
     >>> gt.tree.leaves({"b": 3, "a": [1, 2]})
     [1, 2, 3]
     """
@@ -222,7 +221,6 @@ def leaves(tree: Any, is_leaf: Leaf = None) -> list[Any]:
 def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
     """Return the structure of `tree`.
 
-    >>> import gtrace as gt
     >>> gt.tree.structure([1, (2, 3)]) == gt.tree.structure([4, (5, 6)])
     True
     """
@@ -236,7 +234,6 @@ def structure(tree: Any, is_leaf: Leaf = None) -> TreeDef:
 def children(treedef: TreeDef) -> list[TreeDef]:
     """Return the child structures of a structure's root.
 
-    >>> import gtrace as gt
     >>> [below.num_leaves for below in gt.tree.children(gt.tree.structure([1, (2, 3)]))]
     [1, 2]
     """
@@ -246,7 +243,6 @@ def children(treedef: TreeDef) -> list[TreeDef]:
 def is_tuple(treedef: TreeDef) -> bool:
     """Whether the root of a structure is a plain tuple.
 
-    >>> import gtrace as gt
     >>> gt.tree.is_tuple(gt.tree.structure((1, 2))), gt.tree.is_tuple(gt.tree.structure([1, 2]))
     (True, False)
     """
@@ -256,7 +252,6 @@ def is_tuple(treedef: TreeDef) -> bool:
 def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
     """Return the structure of a tuple of trees of these structures.
 
-    >>> import gtrace as gt
     >>> gt.tree.tuple_of([gt.tree.structure(1), gt.tree.structure([2])]) == gt.tree.structure((1, [2]))
     True
     """
@@ -266,7 +261,6 @@ def tuple_of(treedefs: Iterable[TreeDef]) -> TreeDef:
 def unflatten(treedef: TreeDef, values: Iterable[Any]) -> Any:
     """Rebuild a tree from its structure and leaves.
 
-    >>> import gtrace as gt
     >>> leaves, structure = gt.tree.flatten({"a": 1, "b": [2, 3]})
     >>> gt.tree.unflatten(structure, [x * 10 for x in leaves])
     {'a': 10, 'b': [20, 30]}
@@ -390,7 +384,6 @@ def number_keys(treedef: TreeDef) -> tuple[Any, ...]:
 def is_leaf(treedef: TreeDef) -> bool:
     """Whether a structure is one leaf.
 
-    >>> import gtrace as gt
     >>> gt.tree.is_leaf(gt.tree.structure(1)), gt.tree.is_leaf(gt.tree.structure([1]))
     (True, False)
     """

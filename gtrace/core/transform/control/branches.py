@@ -152,7 +152,6 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, o
     Raises:
         ArgumentError: branches disagree; names both, and the leaf.
 
-    >>> import gtrace as gt
     >>> gt.switch(gt.array(1), [gt.sin, lambda x: x * 10], gt.array(2.0))
     Array(20., dtype=float32)
     """
@@ -173,7 +172,6 @@ def cond(
     Raises:
         ArgumentError: the functions disagree; names both, and the leaf.
 
-    >>> import gtrace as gt
     >>> gt.cond(gt.array(True), lambda x: x + 1, lambda x: x - 1, gt.array(5.0))
     Array(6., dtype=float32)
     """

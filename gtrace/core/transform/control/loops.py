@@ -153,7 +153,6 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Raises:
         ArgumentError: `cond_fun` does not return a boolean scalar, or `body_fun` changes structure or types.
 
-    >>> import gtrace as gt
     >>> gt.while_loop(lambda x: x < 100, lambda x: x * 2, 1.0)
     Array(128., dtype=float32)
     """
@@ -201,7 +200,6 @@ def fori_loop(
     Args:
         unroll: accepted as in JAX, and ignored; see `scan`.
 
-    >>> import gtrace as gt
     >>> gt.fori_loop(0, 5, lambda i, total: total + i, gt.array(0))
     Array(10, dtype=int64)
     """
@@ -245,7 +243,6 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
     Slices are mapped one after the other, or all at once if that takes little memory. With `batch_size`, `vmap` maps
     that many at a time.
 
-    >>> import gtrace as gt
     >>> gt.map(lambda x: x * 2, gt.array([1., 2.]))
     Array([2., 4.], dtype=float32)
     """
@@ -283,7 +280,6 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
         fn: an associative function of two pytrees like `elems`, elementwise along `axis`, whose length varies.
         elems: pytree of arrays with one length along `axis`.
 
-    >>> import gtrace as gt
     >>> gt.associative_scan(gt.add, gt.array([1., 2., 3., 4.]))
     Array([ 1.,  3.,  6., 10.], dtype=float32)
     """

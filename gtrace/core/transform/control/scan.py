@@ -297,7 +297,6 @@ def scan(
         ArgumentError: `f` does not return a pair, or its carry differs from `init`; names the leaf.
         ShapeError: inputs have different lengths, or neither inputs nor `length` are given.
 
-    >>> import gtrace as gt
     >>> gt.scan(lambda total, x: (total + x, total + x), 0.0, gt.array([1., 2., 3.]))
     (Array(6., dtype=float32), Array([1., 3., 6.], dtype=float32))
     """
