@@ -1,4 +1,7 @@
-"""Random samples as functions of a key: threefry-2x32, with the same bits as jax.random for the same key."""
+"""Random samples as functions of a key: threefry-2x32, with the same bits as jax.random for the same key.
+
+A function that draws takes a key, which must not be used again, and the shape of its result.
+"""
 
 from gtrace.core.base.suggestions import suggesting as _suggesting
 from gtrace.random.continuous import *

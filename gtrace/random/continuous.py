@@ -93,8 +93,6 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     """Return numbers uniformly distributed over [minval, maxval).
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         dtype: floating; float32 by default.
         minval: number, or array that broadcasts to `shape`; the result is differentiable in it.
         maxval: likewise.
@@ -127,8 +125,6 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return samples of the standard normal distribution.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         dtype: floating or complex; float32 by default. The two parts of a complex number are independent, each of
             variance 1/2.
 
@@ -152,7 +148,6 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     """Return samples of the standard normal distribution, restricted to the open interval (lower, upper).
 
     Args:
-        key: a key, which must not be used again.
         lower: number (may be infinite) or array; the result is differentiable in it.
         upper: likewise.
         shape: the shape of the result; None: that of lower and upper, broadcast.
@@ -258,8 +253,6 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> A
     """Return samples of the standard Gumbel distribution.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         dtype: floating; float32 by default.
         mode: ``"high"`` draws twice the bits: the largest float32 number is then about 32 instead of 16.
 

@@ -49,8 +49,6 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     """Return signs, 1 or -1, each with probability 1/2.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         dtype: signed or floating; int64 by default.
 
     Raises:
@@ -77,7 +75,6 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return the number of trials up to the first success, 1, 2, ..., for trials with success probability p.
 
     Args:
-        key: a key, which must not be used again.
         p: number in [0, 1], or array.
         shape: the shape of the result; None: that of p.
         dtype: of numbers; int64 by default.
@@ -140,7 +137,6 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
     accepted proposal (Hoermann, "The transformed rejection method for generating Poisson random variables", 1993).
 
     Args:
-        key: a key, which must not be used again.
         lam: number >= 0, or array.
         shape: the shape of the result; None: that of lam.
         dtype: of numbers; int64 by default.
@@ -217,7 +213,6 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     an accepted proposal (Hoermann, "The generation of binomial random variates", 1993).
 
     Args:
-        key: a key, which must not be used again.
         n: integer >= 0, or array, of any dtype.
         p: number in [0, 1], or array.
         shape: the shape of the result; None: that of n and p, broadcast.
@@ -315,7 +310,6 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     Outcomes are sampled one after the other, from binomial distributions over the remaining trials.
 
     Args:
-        key: a key, which must not be used again.
         n: integer >= 0, or array, which broadcasts to the shape of p without its last axis.
         p: array of numbers >= 0, proportional to the probabilities of the outcomes along its last axis.
         shape: the shape of the result without its last axis; None: that of n and of p without its last axis, broadcast.

@@ -29,7 +29,6 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     """Return booleans that are true with probability p.
 
     Args:
-        key: a key, which must not be used again.
         p: floating number in [0, 1], or array, whose dtype the sample uses.
         shape: the shape of the result; None: that of p.
         mode: ``"high"`` uses twice the bits, for p below 1e-7.
@@ -65,7 +64,6 @@ def categorical(
     """Return indices along `axis`, sampled with probability ``softmax(logits, axis)``.
 
     Args:
-        key: a key, which must not be used again.
         logits: floating array of log probabilities, up to a constant.
         shape: of the result: axes for independent samples, then the shape of the logits without `axis`; None: only the
             latter.
@@ -135,7 +133,6 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     """Return x in a random order.
 
     Args:
-        key: a key, which must not be used again.
         x: an array, or an integer n, which means ``gt.arange(n)``.
         axis: the axis along which the elements move.
         independent: shuffle each vector along `axis` independently.
@@ -177,7 +174,6 @@ def choice(
     """Return randomly chosen elements of a.
 
     Args:
-        key: a key, which must not be used again.
         a: an array, or an integer n, which means ``gt.arange(n)``.
         shape: the shape of the sample, which replaces `axis` in the shape of a.
         replace: False: no element is chosen twice.

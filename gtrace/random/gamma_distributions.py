@@ -158,7 +158,6 @@ def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     It is rejection sampling in a loop, until all elements have an accepted proposal.
 
     Args:
-        key: a key, which must not be used again.
         a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
         shape: the shape of the result; None: that of a.
         dtype: floating; float32 by default.
@@ -180,7 +179,6 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return logarithms of samples of the gamma distribution, which for small a would be rounded to 0.
 
     Args:
-        key: a key, which must not be used again.
         a: positive number or array; the result is differentiable in it, by the derivative of the quantile.
         shape: the shape of the result; None: that of a.
         dtype: floating; float32 by default.
@@ -201,7 +199,6 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
     """Return samples of the beta distribution: X / (X + Y) for samples X and Y of gamma distributions.
 
     Args:
-        key: a key, which must not be used again.
         a, b: positive numbers or arrays; the result is differentiable in them.
         shape: the shape of the result; None: that of a and b, broadcast.
         dtype: floating; float32 by default.
@@ -226,7 +223,6 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return samples of the chi-square distribution with df degrees of freedom.
 
     Args:
-        key: a key, which must not be used again.
         df: positive number or array; the result is differentiable in it.
         shape: the shape of the result; None: that of df.
         dtype: floating; float32 by default.
@@ -251,7 +247,6 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     """Return samples of the F distribution: a quotient of two chi-square samples, each over its degrees of freedom.
 
     Args:
-        key: a key, which must not be used again.
         dfnum, dfden: positive numbers or arrays, of the numerator and the denominator; the result is differentiable in
             them.
         shape: the shape of the result; None: that of dfnum and dfden, broadcast.
@@ -276,7 +271,6 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers from Student's t distribution with df degrees of freedom.
 
     Args:
-        key: a key, which must not be used again.
         df: positive number or array; the result is differentiable in it.
         shape: the shape of the result; None: that of df.
         dtype: floating; float32 by default.
@@ -300,7 +294,6 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     """Return vectors from the Dirichlet distribution: positive numbers that sum to 1.
 
     Args:
-        key: a key, which must not be used again.
         alpha: array of positive numbers; its last axis is that of the vectors; the result is differentiable in it.
         shape: the shape of the result without its last axis; None: that of alpha without its last axis.
         dtype: floating; float32 by default.
@@ -325,7 +318,6 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -
     """Return numbers whose density is proportional to exp(-|x| ** p).
 
     Args:
-        key: a key, which must not be used again.
         p: positive number or array; the result is differentiable in it.
         shape: the shape of the result; None: that of p.
         dtype: floating; float32 by default.
@@ -356,7 +348,6 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     ball", 2005).
 
     Args:
-        key: a key, which must not be used again.
         d: number of dimensions, a Python integer.
         p: positive number, the exponent of the norm.
         shape: the shape of the result without its last axis, which has d elements.

@@ -32,8 +32,6 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     """Return integers uniformly distributed over [minval, maxval), up to a bias of about (maxval - minval) / 2**64.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         minval: integer, or integer array that broadcasts to `shape`.
         maxval: likewise. If arrays give an empty range, the result is minval. Bounds are clipped to the dtype.
         dtype: integer. None gives int64, sampled like int32 if the bounds are numbers or narrow arrays that fit int32.

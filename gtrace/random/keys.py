@@ -333,8 +333,6 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
     """Return random bits as integers.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         width: 8, 16, 32 or 64.
 
     Returns:

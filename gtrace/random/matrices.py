@@ -37,7 +37,6 @@ def multivariate_normal(
     Samples are differentiable in both, for positive definite covariances.
 
     Args:
-        key: a key, which must not be used again.
         mean: (..., n).
         cov: (..., n, n); only its symmetric part counts.
         shape: the shape of the result without its last axis; None: the broadcast leading axes of `mean` and `cov`.
@@ -113,7 +112,6 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     """Return orthogonal matrices, uniformly distributed (Mezzadri, 2007).
 
     Args:
-        key: a key, which must not be used again.
         n: the number of rows.
         shape: of the stack of matrices.
         dtype: floating; float32 by default.

@@ -45,8 +45,6 @@ def _without_parameters(
     sample.__doc__ = f"""Return numbers from the {distribution}.
 
     Args:
-        key: a key, which must not be used again.
-        shape: the shape of the result.
         dtype: floating; float32 by default.
 
     Raises:
@@ -91,7 +89,6 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     """Return exponentials of normal samples with standard deviation sigma.
 
     Args:
-        key: a key, which must not be used again.
         sigma: number or array; the result is differentiable in it.
         shape: the shape of the result; None: that of sigma.
         dtype: floating; float32 by default.
@@ -111,7 +108,6 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     """Return samples of the Maxwell distribution with a random sign, times scale, plus loc.
 
     Args:
-        key: a key, which must not be used again.
         loc, scale: numbers or arrays; the result is differentiable in them.
         shape: of the samples for each parameter; the result has this shape, then that of loc and scale, broadcast.
         dtype: floating; float32 by default.
@@ -140,7 +136,6 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Array:
     """Return numbers of at least 1 from the Pareto distribution of exponent b: density b / x ** (b + 1).
 
     Args:
-        key: a key, which must not be used again.
         b: positive number or array; the result is differentiable in it.
         shape: the shape of the result; None: that of b.
         dtype: floating; float32 by default.
@@ -161,7 +156,6 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     """Return samples of the Rayleigh distribution: lengths of vectors of two normal numbers.
 
     Args:
-        key: a key, which must not be used again.
         scale: positive number or array, the standard deviation of these; the result is differentiable in it.
         shape: the shape of the result; None: that of scale.
         dtype: floating; float32 by default.
@@ -185,7 +179,6 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     """Return samples over [left, right], whose density rises linearly up to the mode and falls linearly after it.
 
     Args:
-        key: a key, which must not be used again.
         left, mode, right: numbers or arrays; the result is differentiable in them.
         shape: the shape of the result; None: that of the parameters, broadcast.
         dtype: floating; float32 by default.
@@ -220,7 +213,6 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     roots", 1976).
 
     Args:
-        key: a key, which must not be used again.
         mean: positive number or array. The choice between two roots is constant for derivatives.
         shape: the shape of the result; None: that of mean.
         dtype: floating; float32 by default.
@@ -247,7 +239,6 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
     """Return samples of the Weibull distribution.
 
     Args:
-        key: a key, which must not be used again.
         scale: positive number or array; the result is differentiable in it.
         concentration: likewise, the shape parameter.
         shape: the shape of the result; None: that of scale and concentration, broadcast.
