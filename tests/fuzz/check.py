@@ -2,13 +2,15 @@
 
 A result of gtrace may be a few times as far from torch's in float64 as torch's own result in the program's dtypes is,
 and a few roundings of its largest value more. So rounding raises no alarm, and a lost term does. One rounding may be a
-lucky one: torch's own error is the largest of those with the inputs and with inputs beside them. In float64, a result
-that has no digit left in float32 is left out: steps that amplify roundings do not tell how many digits are due.
+lucky one: torch's own error is the largest of those with the inputs, and with inputs beside them and roundings by
+chance. In float64, a result that has no digit left in float32 is left out: steps that amplify roundings do not tell how
+many digits are due. So is an integer or boolean that a rounding decides.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import math
 import warnings
@@ -21,6 +23,7 @@ from torch._inductor import metrics
 
 import gtrace as gt
 from fuzz.programs import LOWER, Program
+from fuzz.roundings import ByChance
 from fuzz.vocabulary import GTRACE, TORCH
 from gtrace.core.base.events import CompileFinished, Event, Loaded, bus
 from gtrace.core.runtime.engine import engine
@@ -38,7 +41,7 @@ COUNTS = collections.Counter[str]()
 ROUNDINGS = 64
 TIMES = 16
 BESIDE = 2
-"""Inputs beside the program's, for which torch's own error is found too, where the first is not enough."""
+"""Inputs beside the program's, with roundings by chance, for which torch's own error is found too, if need be."""
 
 LEAST_ROUNDED, MOST_ROUNDED = 4, 0.5
 """Elements of 16 bits that differ by a rounding: so many at least, and this part of all, are no chance."""
@@ -62,6 +65,12 @@ def _total(m: Any, values: Sequence[Any], dtype: str, weighted: bool) -> Any:
 
 
 def _by_torch(program: Program, wide: bool, beside: int = 0) -> list[torch.Tensor]:
+    """Return torch's results; `beside` is the number of a run with inputs beside the program's, or 0."""
+    with ByChance(beside) if beside and not wide else contextlib.nullcontext():
+        return _computed(program, wide, beside)
+
+
+def _computed(program: Program, wide: bool, beside: int) -> list[torch.Tensor]:
     function = program.function()
     tensors: list[torch.Tensor] = [x.tensor(wide) for x in program.inputs]
     if beside:
@@ -220,7 +229,12 @@ class Reference:
     def _beyond(self, errors: Sequence[float], form: str, found: Sequence[torch.Tensor]) -> str | None:
         for k, (got, exact, own) in enumerate(zip(found, self.exact, self.own, strict=True)):
             unit, error = self.unit, errors[k]
-            if form == "float64":
+            if not exact.dtype.is_floating_point:
+                # where torch's own results differ, a rounding decides
+                if got.dtype is not own.dtype or got.shape != own.shape or not (error or torch.equal(got, own)):
+                    return f"result {k}: expected {_first(own)}, got {_first(got)}"
+                continue
+            if form == "float64" and exact.dtype is torch.float64:  # integers and numbers give float32
                 if unit and error * TIMES >= _largest(exact):
                     continue
                 own, error, unit = exact, (error / unit if unit else 0.0) * 2.0**-52 + self.between * 2.0**-40, 2.0**-52
@@ -251,11 +265,11 @@ def _error(exact: torch.Tensor, own: torch.Tensor) -> float:
     return float(np.abs(a[settled] - b[settled]).max()) if settled.any() else 0.0
 
 
+def _first(x: torch.Tensor) -> str:
+    return f"{x.dtype} of shape {tuple(x.shape)}, {x.flatten()[:6].tolist()}"
+
+
 def _apart(got: torch.Tensor, exact: torch.Tensor, own: torch.Tensor, unit: float, own_error: float) -> str | None:
-    if not exact.dtype.is_floating_point:
-        if torch.equal(got, own) or not torch.equal(own, exact.to(own.dtype)):  # a rounding decides
-            return None
-        return f"expected {own.flatten()[:6].tolist()}, got {got.flatten()[:6].tolist()}"
     a, b, c = (np.asarray(x.double()) for x in (got, exact, own))
     settled = np.isfinite(b) & np.isfinite(c)
     broken = (np.isnan(b) & np.isnan(c)) | (np.isinf(b) & np.isinf(c) & (b == c))

@@ -20,6 +20,12 @@ def elementwise(r: Random) -> Program:
             names.append(lines(e))
     if values == "large":
         names.append(lines(f"m.{r.choice(['sinh', 'cosh', 'exp', 'tanh', 'expm1', 'softplus'])}({r.choice('xy')})"))
+    if values == "small":  # where a difference of large terms has no digits
+        names.append(
+            lines(f"m.{r.choice(['sinh', 'expm1', 'log1p', 'tanh', 'erf', 'atanh', 'asinh'])}({r.choice('xy')})")
+        )
+    if values == "special" and r.random() < 0.5:
+        names.append(lines(f"m.lift(torch.{r.choice(['remainder', 'floor_divide', 'fmod'])})(x, y)"))
     if not lines.lines:
         names.append(lines("x + y"))
     outputs = tuple(dict.fromkeys([names[-1], r.choice(names[2:])]))
@@ -43,6 +49,7 @@ def reductions(r: Random) -> Program:
             f"m.{r.choice(['softmax', 'log_softmax', 'cumsum'])}({x}, {r.choice(['-1', '0'])})",
             f"m.sum({x} * {x}, {axis}, True)", f"m.log(m.sum(m.exp({x}), {axis}, True))",
             f"m.{r.choice(['max', 'min'])}({r.choice(COMPUTED).format(x=x)}, {r.choice(['-1', '0'])}, True)",
+            f"m.var({x} + 1e3, {axis}, True)",
         ])  # fmt: skip
         y = lines(kept)
         names.append(y)
@@ -52,7 +59,11 @@ def reductions(r: Random) -> Program:
             )
     if r.random() < 0.5:
         names.append(lines(f"m.{r.choice(['sum', 'mean', 'max'])}({names[-1]})"))
-    return Program("reductions", tuple(inputs), tuple(lines.lines), (names[-1], r.choice(names[1:])), way(r),
+    outputs = [names[-1], r.choice(names[1:])]
+    if r.random() < 0.3:  # places among all elements, which compilers read in other orders
+        x = r.choice(["x", "m.swap(x)", "m.swap(x) * 1.5", "m.sin(m.swap(x))", f"{names[-1]} * x"])
+        outputs.append(lines(f"m.argmin({x}, None)"))
+    return Program("reductions", tuple(inputs), tuple(lines.lines), tuple(outputs), way(r),
                    weighted=r.random() < 0.5)  # fmt: skip
 
 
@@ -139,7 +150,8 @@ def writes(r: Random) -> Program:
     inputs = [Input("x", (4, 6), floats(r), seed=1, layout=r.choice(["dense", "swapped"])), Input("y", (4, 6), seed=2)]
     # memory that is read by strides: as gtrace has no layouts, of a dense copy
     body, dense = [r.choice(["z = x.clone()", "z = x.clone(memory_format=torch.contiguous_format)"])], []
-    if "contiguous" in body[0]:
+    looks = r.random() < 0.2  # then torch traces it with its values, and refuses writes to such memory
+    if "contiguous" in body[0] and not looks:
         dense = ["z[1:].as_strided((2, 2), (6, 1), 7)", "z.as_strided((3, 2), (1, 6))",
                  "z.t().as_strided((4, 3), (6, 1))", "z[1:].as_strided((3, 2), (6, 2))",
                  "z[:, 2:].as_strided((2, 3), (12, 1))"]  # fmt: skip
@@ -151,12 +163,16 @@ def writes(r: Random) -> Program:
         body.append(f"u{k} = {view}" if k % 2 else f"u{k} = {view}; q = u{k} * 1.0")
         body.append(r.choice([f"u{k}.add_({value})", f"u{k}.mul_({value})", f"u{k}.copy_(u{k}.sin() + {value})",
                               f"u{k}.clamp_(-1.0, 1.5)", f"u{k}.sub_(u{k} * 0.25)"]))  # fmt: skip
-    if r.random() < 0.3:
-        body.append(r.choice(["with torch.no_grad(): z.mul_(0.5)", "with torch.no_grad(): z[0].copy_(y[1])"]))
+    if r.random() < 0.5:
+        body.append(r.choice(["with torch.no_grad(): z.mul_(0.5)", "with torch.no_grad(): z[0].copy_(y[1])",
+                              "with torch.no_grad(): u0.add_(1.0)", "z.detach().mul_(0.5)", "z.detach()[1:].add_(y[0])",
+                              "with torch.no_grad(): z.t().clamp_(-0.5, 0.5)"]))  # fmt: skip
+    if looks:
+        body.insert(1, "if looks and float(x.detach().sum()) > 1e9: return z")
     body.append(r.choice(["return z + y", "return z * y, u0.sum()", "return z, z.clone() + u0.mean()"]))
     indented = "\n".join(f"        {line}" for line in body)
-    text = f"def inner(x, y):\n{indented}"
-    lines = "out = m.lift(inner)(x, y)", "v0 = out[0] if isinstance(out, tuple) else out"
+    text = f"def inner(x, y{', looks' if looks else ''}):\n{indented}"
+    lines = f"out = m.{'looking' if looks else 'lift'}(inner)(x, y)", "v0 = out[0] if isinstance(out, tuple) else out"
     return Program("writes", tuple(inputs), lines, ("v0",), r.choice(["value", "grad"]), definitions=(text,))
 
 
@@ -181,17 +197,36 @@ def integers(r: Random) -> Program:
     return Program("integers", tuple(inputs), tuple(lines.lines), tuple(out))
 
 
+OF_A_NUMBER = [
+    "{a} * {n}", "{a} + {n}", "{n} - {a}", "m.where({a} > 1, {a}, {n})", "1.0 / (x * 0.0 * {n})", "m.put(x, 0, {n})",
+    "m.lift(lambda t: torch.full_like(t, {n}))(x)", "m.lift(lambda t: torch.copysign(t, {n}))({a})",
+    "m.lift(lambda t: torch.where(t > 1, t, {n}))({a})", "m.lift(lambda t: t.masked_fill(t > 1, {n}))(x)",
+    "m.lift(lambda t: torch.pow(t, {n}))({a})", "m.lift(lambda t: torch.pow({n}, t))({a})",
+    "m.lift(lambda t: torch.add(t, t, alpha={n}))({a})", "m.lift(lambda t: torch.addcmul(t, t, t, value={n}))(x)",
+    "m.lift(lambda t: torch.clamp(t, max={n}))({a})", "m.lift(lambda t: torch.fmod(t, {n}))({a})",
+    "m.lift(lambda t: torch.remainder(t, {n}))({a})", "m.lift(lambda t: m.F.leaky_relu(t, {n}))(x)",
+    "m.lift(lambda t: m.F.threshold(t, 0.5, {n}))(x)", "m.lift(lambda t: m.F.pad(t, (1, 1), value={n}))(x)",
+]  # fmt: skip
+"""Functions of an array `a` and a number `n`, which is an operand in some and an attribute in others."""
+
+HANDED = ["closed over", "static", "argument", "lifted"]
+
+
 @generator
 def constants(r: Random) -> Program:
     """Numbers that are equal and differ by type or sign, each in the same operations."""
     lines, pairs = Lines(), [("2", "2.0"), ("1", "True"), ("0.0", "-0.0"), ("0", "-0.0"), ("1.0", "True"), ("3", "3.0")]
     inputs = [Input("x", (4,), r.choice(["normal", "zeros", "special"]), seed=1), Input("i", (4,), "below 9", seed=2)]
+    apart = "m.now({})" if r.random() < 0.4 else "{}"  # programs that differ by numbers alone
     outputs = []
     for _ in range(r.randrange(1, 4)):
         pair, a = r.choice(pairs), r.choice(["x", "i"])
-        form = r.choice(["{a} * {n}", "{a} + {n}", "{n} - {a}", "m.where({a} > 1, {a}, {n})", "1.0 / (x * 0.0 * {n})",
-                         "m.put(x, 0, {n})"])  # fmt: skip
-        outputs += [lines(form.format(a=a, n=number)) for number in r.sample(pair, 2)]
+        form = r.choice(OF_A_NUMBER) if r.random() < 0.6 else f"m.chosen({{a}}, {{n}}, '{r.choice(HANDED)}')"
+        if r.random() < 0.3:  # which shows the sign of a zero
+            form = f"1.0 / ({form})"
+        if r.random() < 0.1:
+            pair, form = ("2j", "complex(-0.0, 2.0)"), "1.0 / m.lift(lambda t: torch.view_as_real(t * {n}))(x)"
+        outputs += [lines(apart.format(form).format(a=a, n=number)) for number in r.sample(pair, 2)]
     return Program("constants", tuple(inputs), tuple(lines.lines), tuple(outputs), "value")
 
 

@@ -83,9 +83,13 @@ def norms(r: Random) -> Program:
 
 @generator
 def attention(r: Random) -> Program:
-    lines, n, wide = Lines(), r.choice([1, 3, 6, 20, 32, 32]), r.choice([2, 4, 8])
-    many = n if r.random() < 0.7 else r.choice([2, 5])
-    lead = r.choice([(), (2,), (2, 3), (2, 2), (1, 2)])
+    lines, wide, large = Lines(), r.choice([2, 4, 8]), r.random() < 0.5
+    if large:  # what becomes torch's kernel
+        n = many = r.choice([32, 33])
+        lead: tuple[int, ...] = r.choice([(4,), (2, 2), (1, 4), (2, 3)])
+    else:
+        n, lead = r.choice([1, 3, 6, 20]), r.choice([(), (2,), (2, 3), (2, 2), (1, 2)])
+        many = n if r.random() < 0.7 else r.choice([2, 5])
     q = Input("q", (*lead, n, wide), seed=1)
     k, v = Input("k", (*lead, many, wide), seed=2), Input("v", (*lead, many, wide), seed=3)
     inputs = [q, k, v]

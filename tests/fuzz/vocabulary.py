@@ -17,7 +17,7 @@ from gtrace.jax import dtypes, lax
 gt.config.update(x64=True, jax_results=False)  # importing gtrace.jax changes these
 
 SAME = (
-    "exp log sin cos sinh cosh tanh atan2 sqrt rsqrt abs sign erf log1p expm1 sigmoid relu".split()
+    "exp log sin cos sinh cosh tanh asinh acosh atanh atan2 sqrt rsqrt abs sign erf log1p expm1 sigmoid relu".split()
     + "where einsum tril triu".split()
 )
 """Functions with one name and one meaning in both, for arrays alone."""
@@ -140,6 +140,39 @@ def _through_numpy(x: Any) -> Any:
         return x
 
 
+def _looking(f: Any) -> Any:
+    """Return a function of torch that reads values, if it may: a jitted one has none."""
+
+    def call(*arrays: Any) -> Any:
+        try:
+            return gt.lift(lambda *xs: f(*xs, True))(*arrays)
+        except gt.ConcretizationError:
+            return gt.lift(lambda *xs: f(*xs, False))(*arrays)
+
+    return call
+
+
+def _now(x: Any) -> Any:
+    """Return a value that is computed before what follows is recorded; in a jitted function it is not."""
+    try:
+        return gt.eval(x)
+    except gt.ConcretizationError:
+        return x
+
+
+def _chosen(library: Any) -> Any:
+    return lambda x, number: library.where(x > 1, x, number)
+
+
+_OF_NUMBERS = {
+    "closed over": lambda x, number: gt.jit(lambda x: _chosen(gt)(x, number))(x),
+    "static": gt.jit(_chosen(gt), static_argnums=1),
+    "argument": gt.jit(_chosen(gt)),
+    "lifted": gt.lift(_chosen(torch)),
+}
+"""Ways of handing a number to a function of an array and a number."""
+
+
 _GIVEN_AWAY: Any = gt.jit(lambda x: x + 1.0, donate_argnums=0)
 _COPIES: dict[str, Any] = {
     "array": gt.array,
@@ -176,7 +209,8 @@ TORCH = SimpleNamespace(
     ramp=lambda x: _ramp(torch, x), lift=lambda f: f, F=functional, ones=torch.ones, apply=_torch_apply,
     pullback=_torch_pullback, pushforward=_torch_pushforward, linear=_torch_pushforward,
     solve=lambda a, b: torch.linalg.solve(_damped(torch, a), b), through_numpy=lambda x: x,
-    survivor=lambda x, how: (x + 1.0) * x,
+    survivor=lambda x, how: (x + 1.0) * x, looking=lambda f: lambda *xs: f(*xs, True),
+    chosen=lambda x, number, how: _chosen(torch)(x, number), now=lambda x: x,
 )  # fmt: skip
 """The functions of torch. An axis of a reduction may be a tuple."""
 
@@ -196,6 +230,7 @@ GTRACE = SimpleNamespace(
     apply=lambda x, index, f: x.at[index].apply(f), pullback=_gtrace_pullback,
     pushforward=lambda f, x, *rest: gt.jvp(f, (x, *rest), _tangents(x, rest))[1],
     linear=lambda f, x, *rest: gt.linearize(f, x, *rest)[1](*_tangents(x, rest)),
-    solve=_gtrace_solve, through_numpy=_through_numpy, survivor=_survivor,
+    solve=_gtrace_solve, through_numpy=_through_numpy, survivor=_survivor, looking=_looking,
+    chosen=lambda x, number, how: _OF_NUMBERS[how](x, number), now=_now,
 )  # fmt: skip
 """The functions of gtrace."""

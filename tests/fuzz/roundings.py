@@ -1,0 +1,51 @@
+"""Roundings by chance, which show how far torch's own roundings may be off.
+
+One run of a program may be lucky: of equal elements the sum over their number may be the element to the last bit, and a
+difference of the two is then 0. Where each result is rounded up or down by chance (Parker, Monte Carlo arithmetic,
+1997), the difference is as large as the roundings in between make it. Exact results stay, so constant rows keep
+a variance of 0, and what a program does with those is compared.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+
+
+class ByChance(TorchDispatchMode):
+    """Rounds each float32 that torch computes up or down, unless it is exact."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        found = function(*args, **kwargs)
+        moves = any(a.alias_info is not None for a in function._schema.arguments)  # a view, or a write
+        leaves, structure = tree_flatten(found)
+        if moves or not any(map(_is_single, leaves)):
+            return found
+        exact = tree_leaves(function(*tree_map(_wide, args), **tree_map(_wide, kwargs)))
+        return tree_unflatten(list(map(self._rounded, leaves, exact)), structure)
+
+    def _rounded(self, x: Any, exact: Any) -> Any:
+        if not _is_single(x):
+            return x
+        other = torch.nextafter(x, torch.where(exact > x, math.inf, -math.inf).to(x.dtype))
+        inexact = (exact != x) & exact.isfinite() & x.isfinite()
+        return torch.where(inexact & (torch.rand(x.shape, generator=self._generator) < 0.5), other, x)
+
+
+def _is_single(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.dtype is torch.float32
+
+
+def _wide(x: Any) -> Any:
+    if _is_single(x):
+        return x.double()
+    return torch.float64 if x is torch.float32 else x
