@@ -3,7 +3,7 @@
 One run of a program may be lucky: of equal elements the sum over their number may be the element to the last bit, and a
 difference of the two is then 0. Where each result is rounded up or down by chance (Parker, Monte Carlo arithmetic,
 1997), the difference is as large as the roundings in between make it. Exact results stay, so constant rows keep
-a variance of 0, and what a program does with those is compared.
+a variance of 0, and what a program does with those is compared. Quotients do not: x / 7 may be computed as x * (1 / 7).
 """
 
 from __future__ import annotations
@@ -31,14 +31,21 @@ class ByChance(TorchDispatchMode):
         if moves or not any(map(_is_single, leaves)):
             return found
         exact = tree_leaves(function(*tree_map(_wide, args), **tree_map(_wide, kwargs)))
-        return tree_unflatten(list(map(self._rounded, leaves, exact)), structure)
+        every = function in _QUOTIENTS
+        return tree_unflatten([self._rounded(x, y, every) for x, y in zip(leaves, exact, strict=True)], structure)
 
-    def _rounded(self, x: Any, exact: Any) -> Any:
+    def _rounded(self, x: Any, exact: Any, every: bool) -> Any:
+        """Round a result up or down; exact ones too, if `every` is set."""
         if not _is_single(x):
             return x
-        other = torch.nextafter(x, torch.where(exact > x, math.inf, -math.inf).to(x.dtype))
-        inexact = (exact != x) & exact.isfinite() & x.isfinite()
-        return torch.where(inexact & (torch.rand(x.shape, generator=self._generator) < 0.5), other, x)
+        up, moved = (torch.rand(x.shape, generator=self._generator) < 0.5 for _ in range(2))
+        up = torch.where(exact == x, up, exact > x)
+        other = torch.nextafter(x, torch.where(up, math.inf, -math.inf).to(x.dtype))
+        moved &= ((exact != x) | every) & exact.isfinite() & x.isfinite() & (x != 0)
+        return torch.where(moved, other, x)
+
+
+_QUOTIENTS = (torch.ops.aten.div.Tensor, torch.ops.aten.div.Scalar)
 
 
 def _is_single(x: Any) -> bool:
