@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+import math
 import operator
 import pickle
 
@@ -16,6 +17,7 @@ import gtrace as gt
 import gtrace.numpy
 from gtrace import ir, testing
 from gtrace.core.ops.samples import complex_uniform
+from gtrace.testing import assert_close
 
 COMPLEX = [gt.complex64, gt.complex128]
 UNSIGNED = [gt.uint16, gt.uint32, gt.uint64]
@@ -141,6 +143,45 @@ PRODUCTS = [
 @pytest.mark.parametrize("call", PRODUCTS)
 def test_products_and_moves(call):
     close(call(gt, gt.array(Z), gt.array(W)), call(np, Z, W))
+
+
+PARTS = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan]
+INFINITIES = np.array([complex(a, b) for a in PARTS for b in PARTS])
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+def test_sums_and_signs_at_infinity_are_numpys(dtype):
+    z = INFINITIES.astype(dtype)
+    x, y = (v.ravel() for v in np.meshgrid(z, z))
+    with np.errstate(all="ignore"):
+        for ours, theirs in (
+            (gt.array(x) + gt.array(y), x + y), (gt.array(x) - gt.array(y), x - y), (gt.array(z) + np.inf, z + np.inf),
+            (1j - gt.array(z), 1j - z), (gt.array(x) + gt.array(y) - gt.array(x) + 1, x + y - x + 1),
+            (gt.jit(lambda a, b: a + b - 2j * b)(gt.array(z), gt.array(z)), z + z - 2j * z),
+        ):  # fmt: skip
+            np.testing.assert_array_equal(ours.numpy().view(dtype(0).real.dtype), theirs.view(dtype(0).real.dtype))
+        np.testing.assert_allclose(gt.sign(gt.array(z)).numpy(), np.sign(z), rtol=1e-6)
+    far = dtype(np.finfo(dtype).max * (0.8 - 0.8j))
+    np.testing.assert_allclose(gt.sign(gt.array(far)).numpy(), (1 - 1j) / math.sqrt(2), rtol=1e-6)  # NumPy: 1j
+
+
+def test_powers_of_and_with_zero():
+    zeros, z = np.zeros(9, np.complex64), np.full(9, 2 - 1j, np.complex64)
+    for x, y in ((zeros, zeros), (z, zeros), (zeros, z), (zeros, 0), (0, zeros), (0j, zeros), (zeros, 0j)):
+        given = [gt.array(v) if isinstance(v, np.ndarray) else v for v in (x, y)]
+        np.testing.assert_allclose(gt.power(*given).numpy(), np.power(x, y), rtol=1e-6)
+        np.testing.assert_allclose(gt.jit(gt.power)(*given).numpy(), np.power(x, y), rtol=1e-6)
+
+
+def test_slopes_of_signs_and_moduli():
+    def turned(re, im):
+        unit = gt.sign(gt.complex(re, im))
+        return gt.real(unit) + 2 * gt.imag(unit) + gt.real(gt.round(unit))
+
+    testing.check_grads(turned, [gt.array(Z.real), gt.array(Z.imag)])
+    at = gt.array([complex(np.inf, 1), complex(0, -np.inf), 0, 3 + 4j])
+    assert_close(gt.grad(lambda z: gt.abs(z).sum())(at), np.array([1, 1j, 0, 0.6 - 0.8j], np.complex64))
+    assert gt.grad(lambda z: gt.real(gt.sign(z)).sum())(at)[:3].tolist() == [0, 0, 0]
 
 
 def test_parts_and_updates():

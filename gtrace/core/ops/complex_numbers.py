@@ -10,10 +10,12 @@ import torch
 from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.aval import Aval, aval, broadcast
+from gtrace.core.ops.checks import complex_only
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
-from gtrace.core.ops.elementwise import arctan2, multiply
-from gtrace.core.ops.logic import equal, not_equal
+from gtrace.core.ops.elementwise import absolute, arctan2, multiply, reciprocal, sign, subtract
+from gtrace.core.ops.exact_arithmetic import complex_sign
+from gtrace.core.ops.logic import equal, not_equal, where
 from gtrace.core.ops.operands import promote
 from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
 from gtrace.core.trace.convert import lift, python_scalar
@@ -45,6 +47,22 @@ _complex = define(
                      Sample((uniform(-2, 2), uniform(-2, 2, 2, seed=1)))],
     errors=lambda: [*shapes_differ(), BadSample((complex_uniform(3), numpy.ones(3)), {}, DtypeError, "real parts")],
     reference=_joined, user=lambda re, im: complex(re, im),
+)  # fmt: skip
+
+
+def _turned(t: Array, x: Array, along: Array) -> Array:
+    """Return (t - along * Re(conj(along) * t)) / abs(x), 0 where x is 0: what is across the direction `along`."""
+    size = absolute(x)
+    zero = equal(size, 0.0)
+    across = subtract(t, multiply(along, real(multiply(conj(along), t))))
+    return where(zero, 0.0, multiply(across, reciprocal(where(zero, 1.0, size))))
+
+
+_complex_sign = define(
+    "complex_sign", complex_sign, elementwise=True, complex=True, check=complex_only,
+    jvp=lambda ts, x, out: _turned(ts[0], x, out), vjp=lambda ct, needed, x, out: (_turned(ct, x, conj(out)),),
+    samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
+    reference=numpy.sign, user=lambda x: sign(x),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir import wide_unsigned
 from gtrace.core.ir.op import REGISTRY, define
+from gtrace.core.ops import exact_arithmetic
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
@@ -55,14 +56,18 @@ neg = unary(
     algebraic=True, floating=False, check=no_booleans, partials=(lambda x, out: -1,), reference=numpy.negative,
 )  # fmt: skip
 add = binary(
-    "add", torch.add, "Return x + y.", "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
+    "add", exact_arithmetic.by_parts(torch.add), "Return x + y.",
+    "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
     algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_,
+    direct=exact_arithmetic.unless_complex(torch.add),
     partials=(lambda x, y, out: 1, lambda x, y, out: 1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.add,
 )  # fmt: skip
 subtract = binary(
-    "sub", torch.sub, "Return x - y.", "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
+    "sub", exact_arithmetic.by_parts(torch.sub), "Return x - y.",
+    "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
     algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans,
+    direct=exact_arithmetic.unless_complex(torch.sub),
     partials=(lambda x, y, out: 1, lambda x, y, out: -1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.subtract,
 )  # fmt: skip
@@ -96,8 +101,9 @@ floor_divide = binary(
     unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
-    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
+    "remainder", exact_arithmetic.remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans,
+    direct=exact_arithmetic.unless_nan(torch.remainder, exact_arithmetic.remainder),
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.remainder,
     unsigned=wide_unsigned.remainder,
@@ -170,9 +176,10 @@ _integer_pow = define(
     reference=numpy.power, user=lambda x, y: power(x, y),
 )  # fmt: skip
 _pow = binary(
-    "pow", torch.pow, "Return x ** y for arrays x and y.",
+    "pow", exact_arithmetic.power, "Return x ** y for arrays x and y.",
     "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)", algebraic=True,
-    check=no_booleans, partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
+    direct=exact_arithmetic.unless_complex(torch.pow), check=no_booleans,
+    partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), reference=numpy.power, unsigned=wide_unsigned.raised,
 )  # fmt: skip
 
@@ -249,8 +256,7 @@ _modulus = define(
 
 
 def _direction(x: Array) -> Array:
-    zero = equal(x, 0.0)
-    return where(zero, 0.0, divide(x, absolute(where(zero, 1.0, x))))
+    return bind(REGISTRY["complex_sign"], (x,))
 
 
 floor = unary(

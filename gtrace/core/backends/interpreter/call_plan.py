@@ -84,7 +84,7 @@ def reusable(graph: Graph, order: Sequence[Node], donated: Collection[int] = ())
     found: dict[int, int] = {}
     for node in order:
         a = node.instr.aval
-        if node.op.rules.in_place is not None and not is_wide(a):
+        if node.op.rules.in_place is not None and not is_wide(a) and not a.complex:
             for place, operand in enumerate(node.ins):
                 if is_free(operand, node, a) and (place == 0 or a.nbytes >= LEAST_REUSED):
                     found[node.out] = place
