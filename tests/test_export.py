@@ -82,6 +82,23 @@ def test_results_are_those_of_the_function_at_every_size(exported, loaded, n):
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-5)
 
 
+DERIVATIVES = {
+    "grad": lambda f, x: gt.grad(f)(x),
+    "jvp": lambda f, x: gt.jvp(f, (x,), (x,)),
+    "linearize": lambda f, x: gt.linearize(f, x),
+}
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+def test_a_call_in_a_derivative_raises(loaded, derivative):
+    def loss(x):
+        return sum(leaf.sum() for leaf in gt.tree.leaves(loaded(PARAMS, x * 1)) if leaf.dtype == gt.float32)
+
+    with pytest.raises(gt.ArrayConcretizationError, match=r"not being differentiated.*Export the gradient"):
+        DERIVATIVES[derivative](loss, rows(6))
+    assert gt.grad(lambda x: loss(gt.stop_gradient(x)) * x.sum())(rows(6)).shape == rows(6).shape
+
+
 def test_results_share_no_memory_with_inputs_or_each_other(loaded):
     x = rows(6)
     # views of the arrays' own memory

@@ -290,6 +290,9 @@ def test_stages():
     assert_close(compiled(gt.zeros(3), gt.ones(3)), np.ones(3), check_dtype=False)
     with pytest.raises(gt.ArgumentError, match="Trace and compile"):
         compiled(gt.zeros(4), gt.ones(4))
+    for derivative in (gt.grad, lambda f: lambda x: gt.jvp(f, (x,), (x,)), lambda f: lambda x: gt.linearize(f, x)):
+        with pytest.raises(gt.ArrayConcretizationError, match=r"not being differentiated.*Call the jitted function"):
+            derivative(lambda x: compiled(x * 2, gt.ones(3)).sum())(gt.ones(3))
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Options before SCRIPT are gtrace's; everything after it goes to the script.",
     )
     command.add_argument("-s", "--seconds", type=_positive, metavar="SECONDS",
-                         help="trace this long only, and write the files then; the script runs on")  # fmt: skip
+                         help="end the trace after so long and write the files; the script runs on")  # fmt: skip
     command.add_argument("--dir", default=".", metavar="DIR", help="folder of the files (default: the current one)")
     command.add_argument("--workers", type=_at_least_one, default=1, metavar="N",
                          help="run it in N processes of this machine that share the work (default: 1)")  # fmt: skip
@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--pid", type=_process, metavar="PID", help="the process (default: the one started last)")
     command.add_argument("--interval", type=_positive, default=0.5, metavar="SECONDS",
-                         help="between two looks (default: 0.5)")  # fmt: skip
+                         help="time between two updates (default: 0.5)")  # fmt: skip
     command.add_argument("--once", action="store_true", help="print what it is doing now, and end")
 
     command = commands.add_parser(
@@ -141,13 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "bisect",
         help="find the mechanism of gtrace that a wrong result comes from",
-        description="Run SCRIPT with everything on and with everything off. Where what it prints, or its exit code,"
+        description="Run SCRIPT with all mechanisms on and with all of them off. If the output or the exit code"
         " differs, switch off halves of the mechanisms until one is left; print its name and write a report.",
-        epilog="Options before SCRIPT are gtrace's; everything after it goes to the script. It runs"
-        " interpreted, with every program compiled at its first call, and by itself, until one way differs.",
+        epilog="Options before SCRIPT are gtrace's; everything after it goes to the script. The script runs"
+        " interpreted, then with every program compiled at its first call, then as usual, until one way differs.",
     )
     command.add_argument("--rtol", type=_positive, default=1e-3, metavar="R",
-                         help="relative difference of printed numbers that is none (default: 0.001)")  # fmt: skip
+                         help="relative difference up to which printed numbers are equal (default: 0.001)")  # fmt: skip
     command.add_argument("--timeout", type=_positive, metavar="SECONDS", help="of a single run (default: none)")
     command.add_argument("--report", default="gtrace-bisect.md", metavar="FILE",
                          help="where the report goes (default: gtrace-bisect.md)")  # fmt: skip
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
         "plan",
         help="what a script would send and hold on many processes, or what a signals file means",
         description="Run SCRIPT as the first of many processes that do not exist, and print what each of its programs"
-        " sends and holds. Values that others would send are made up. Or only check a signals file.",
+        " sends and holds. Values that others would send are made up. With --check, only read a signals file.",
     )
     either = command.add_mutually_exclusive_group(required=True)
     either.add_argument("--mesh", metavar="AXES", help="sizes of the mesh, such as data=64,model=16")

@@ -57,7 +57,7 @@ from gtrace.core.passes.user_passes import registered, rewritten
 from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import whole
+from gtrace.core.trace.force import refuse_followed, whole
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
 from gtrace.interop.lstm import layers_as_loops
 from gtrace.saving.export_manifest import CaseManifest, ExportManifest, InputSpec
@@ -123,6 +123,7 @@ class Exported:
         Raises:
             ArgumentError: the arguments have another structure.
             ShapeError, DtypeError: an array does not fit its specification.
+            ArrayConcretizationError: an array is being differentiated: the file has no derivative.
         """
         given = _encode(_numbered((args, kwargs))[0], self.name)
         if given != self._in_tree:
@@ -130,6 +131,8 @@ class Exported:
             fix = "Pass what it was exported with."
             raise ArgumentError(message(self.name, f"arguments of structure {expected}", json.dumps(given), fix))
         arrays = [lift(self.name, x, share=True) for x in tree.leaves((args, kwargs))]
+        for x in arrays:
+            refuse_followed(x, self.name, "Export the gradient, as of gt.grad(f), or pass gt.stop_gradient(x).")
         named = self._check(arrays)
         ones = frozenset(name for name, n in named.items() if n == 1)
         sizes = [n for x in arrays for n in x.shape]

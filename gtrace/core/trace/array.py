@@ -11,7 +11,6 @@ import torch
 
 from gtrace.core.base.dtypes import BIT_DTYPES, BY_TORCH, LONG, DType
 from gtrace.core.base.errors import (
-    ArrayConcretizationError,
     DtypeError,
     ImmutableError,
     ShapeError,
@@ -26,8 +25,8 @@ from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.partitioner import processes
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.array_text import array_text, elements_text
-from gtrace.core.trace.force import layout, materialize, whole
-from gtrace.core.trace.record import Donation, followed, followers
+from gtrace.core.trace.force import layout, materialize, refuse_followed, whole
+from gtrace.core.trace.record import Donation
 
 __all__ = ["Array"]
 
@@ -177,14 +176,11 @@ class Array(ArrayBase):
         return _to_item(whole(self, cause))
 
     def _refuse_followed(self, cause: str) -> None:
-        if followers and self.aval.floating and followed(self):
-            fix = (
-                "Derivatives do not pass through NumPy and torch: use gt's function, such as gt.sin for np.sin; for the"
-                " value alone convert gt.stop_gradient(x)."
-            )
-            raise ArrayConcretizationError(
-                message(cause, "a value that is not being differentiated", repr(self.aval), fix)
-            )
+        fix = (
+            "Derivatives do not pass through NumPy and torch: use gt's function, such as gt.sin for np.sin; for the"
+            " value alone convert gt.stop_gradient(x)."
+        )
+        refuse_followed(self, cause, fix)
 
     def _numpy(self, cause: str) -> np.ndarray:
         self._refuse_followed(cause)

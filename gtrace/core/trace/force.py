@@ -10,7 +10,7 @@ import torch
 
 from gtrace.core.backends.interpreter.result_strides import in_one_form
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import user_location
+from gtrace.core.base.errors import ArrayConcretizationError, message, user_location
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
@@ -41,6 +41,16 @@ def unfollowed_value(x: ArrayBase) -> torch.Tensor | None:
 def is_followed(x: ArrayBase) -> bool:
     """Whether `x` is an input of a running gradient."""
     return x._number < -1
+
+
+def refuse_followed(x: ArrayBase, op: str, fix: str) -> None:
+    """Refuse an array that a gradient of this thread follows, for a function that has no derivative.
+
+    Raises:
+        ArrayConcretizationError: a gradient follows it.
+    """
+    if followers and x.aval.floating and followed(x):
+        raise ArrayConcretizationError(message(op, "a value that is not being differentiated", repr(x.aval), fix))
 
 
 def captured_by(x: ArrayBase) -> str | None:

@@ -21,7 +21,7 @@ from gtrace.core.runtime.routes import Parts, Route, Target
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.capture import NoOutputs
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import materialize
+from gtrace.core.trace.force import materialize, refuse_followed
 
 
 @attrs.frozen(eq=False)
@@ -92,7 +92,7 @@ class Lowered:
 
 @attrs.frozen(eq=False)
 class Compiled:
-    """The last stage, callable with arguments of the traced kind."""
+    """The last stage, callable with arguments of the traced kind. A call computes at once and has no derivative."""
 
     lowered: Lowered
 
@@ -113,7 +113,10 @@ class Compiled:
             raise ArgumentError(
                 message("jit", f"arguments {expected}", str(got), "Trace and compile for these arguments.")
             )
-        tensors = [materialize(x, "jit").contiguous() for x in (*leaves, *traced.constants)]
+        arrays = (*leaves, *traced.constants)
+        for x in arrays:
+            refuse_followed(x, "jit", "Call the jitted function itself, or pass gt.stop_gradient(x).")
+        tensors = [materialize(x, "jit").contiguous() for x in arrays]
         results = engine.call(self.lowered.route, tensors)
         avals = self.lowered.route.avals or traced.graph.out_avals
         return traced.out_structure.unflatten([wrap_as(t, a) for t, a in zip(results, avals, strict=True)])
