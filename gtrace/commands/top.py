@@ -42,7 +42,7 @@ def top(pid: int | None, *, interval: float, once: bool) -> int:
 
     Args:
         pid: the process; None: the one of this user that was started last.
-        once: print once; so it is also where the output is no terminal.
+        once: print once, as for an output that is no terminal.
     """
     try:
         running = _running()
@@ -105,7 +105,7 @@ def _got(pid: int | None) -> str:
 
 
 def _running() -> dict[int, tuple[float, Path]]:
-    """Return the programs that can be watched: when each was started, and its socket. Those without one are removed."""
+    """Return the programs that can be watched: when each was started, and its socket. Sockets of ended ones go."""
     found = {}
     for path in (path for place in folders() if is_private(place) for path in place.glob("*.sock")):
         if not path.stem.isdecimal():

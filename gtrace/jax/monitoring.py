@@ -1,6 +1,6 @@
 """The names of ``jax.monitoring``: libraries report events, and listeners hear of them. gtrace reports none.
 
-``gt.on_event`` tells what gtrace does.
+`gt.stats` and the logs of gtrace tell what it does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The names of ``jax.ref``: cells that hold an Array and can be assigned to.
 
-Arrays never change: an assignment puts a new Array into the cell. A cell belongs to the function that made it.
+Arrays never change: an assignment puts a new Array into the cell. A cell belongs to the traced function that made it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze",
 class Ref:
     """A cell with an Array. ``ref[...]`` reads, and ``ref[...] = x`` assigns, by any index.
 
-    A function under `jit`, a loop's body and a function that is differentiated may read a cell from outside. Assigning
-    to one, or taking one as an argument, is an error: return the new value, or carry it.
+    A function under `jit` and a loop's body may read a cell from outside. Assigning to it there is an error: return the
+    new value, or carry it. No transform takes a cell as an argument.
 
     >>> import gtrace.jax as jax
     >>> ref = jax.new_ref(jax.numpy.zeros(2))

@@ -1,6 +1,6 @@
 """Random integers in a range.
 
-Two samples with as many bits as the dtype form a number of twice the bits. The result is its remainder modulo the size
+Two samples of 32 bits, or of 64 for int64, form a number of twice the bits. The result is its remainder modulo the size
 of the range. The bits are those of jax. All arithmetic is on integers and never overflows.
 """
 
@@ -34,7 +34,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     Args:
         minval: integer, or integer array that broadcasts to `shape`.
         maxval: likewise. If arrays give an empty range, the result is minval. Bounds are clipped to the dtype.
-        dtype: integer. None gives int64, sampled like int32 if the bounds are numbers or narrow arrays that fit int32.
+        dtype: integer. None: int64, or int32 with `x64` off; then bounds that fit int32 are sampled as int32.
 
     Raises:
         ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.

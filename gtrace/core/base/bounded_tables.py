@@ -45,7 +45,8 @@ class BoundedTable(dict[K, V]):
 
     Args:
         limit: the number of entries.
-        weigh: the approximate bytes of an entry, or a function of its value. A value in several tables counts once.
+        weigh: the approximate bytes of an entry, or a function of its value. If several tables hold a value, one of
+            them counts it.
         stale: tells whether a value refers to an entry that another table has dropped. Such entries are dropped too.
 
     >>> table = BoundedTable(8)

@@ -1,7 +1,7 @@
 """The operation record and the registry.
 
-`define` declares an operation once: its torch function and traits (`Declaration`), its derivatives (`Rules`), and its
-test samples (`Cases`). The type of a result is inferred once per (operation, params, avals).
+`define` declares an operation once: its torch function and traits (`Declaration`), its type, derivatives and batching
+(`Rules`), and its test samples (`Cases`). The type of a result is inferred once per (operation, params, avals).
 """
 
 from __future__ import annotations
@@ -157,7 +157,12 @@ _CASES = frozenset(field.name for field in attrs.fields(Cases))
 
 
 def define(name: str, impl: Callable[..., Any] = no_impl, **fields: Any) -> Op:
-    """Declare an operation and add it to the registry. The fields are those of `Op`, `Rules` and `Cases`."""
+    """Declare an operation and add it to the registry. The fields are those of `Op`, `Rules` and `Cases`.
+
+    Raises:
+        ValueError: the name is taken, or not exactly one of `partials`, `vjp` and `nondiff` is stated.
+        TypeError: there is no such field.
+    """
     if name in REGISTRY:
         raise ValueError(f"operation {name!r} is already defined")
     rules = Rules(**{key: value for key, value in fields.items() if key in _RULES})

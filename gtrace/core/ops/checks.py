@@ -47,7 +47,11 @@ counts_only = together(integers_only, no_booleans)
 
 
 def as_flag(op: str, name: str, value: Any) -> bool:
-    """Return an argument that must be true or false; another value, such as a dtype by mistake, is an ArgumentError."""
+    """Return the truth of a flag: a bool, an integer or None. Another value, such as a dtype passed by mistake, raises.
+
+    Raises:
+        ArgumentError: it is none of these.
+    """
     if value is None or isinstance(value, (int, numpy.bool_)):
         return bool(value)
     raise ArgumentError(message(op, f"{name} to be True or False", repr(value), "Pass it by name."))
@@ -69,7 +73,7 @@ def of_operand(avals: tuple[Aval, ...], spans: list[tuple[int, int] | None], **_
 
 
 def same_kind(avals: tuple[Aval, ...], **_: Any) -> Aval:
-    """Return the aval of the first operand, for operations that permute its elements or replace some."""
+    """Return the first operand's aval, not weak, for operations that permute its elements or replace some."""
     return reshaped(avals[0], avals[0].shape)
 
 

@@ -272,7 +272,7 @@ def unary(
     """Declare an elementwise operation of one array; return its user function.
 
     Args:
-        example: a call and its output, as ``"gt.neg(gt.array(1)) => Array(-1, dtype=int64)"``.
+        example: a call and its output, as ``"gt.negative(gt.array(1)) => Array(-1, dtype=int64)"``.
         floating: convert integer and boolean operands to float32 first.
         fields: those of `define`; by default, samples are floats in [-2, 2).
         of_complex: a function for complex operands, if their derivative has another form.

@@ -154,6 +154,7 @@ def pad(
 
     Raises:
         ShapeError: a width is negative, or the pairs do not match the axes.
+        ArgumentError: `mode` or `reflect_type` is unknown.
 
     >>> gt.pad(gt.array([1., 2.]), (1, 2))
     Array([0., 1., 2., 0., 0.], dtype=float32)

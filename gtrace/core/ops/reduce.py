@@ -1,4 +1,4 @@
-"""Reductions along axes, and running sums."""
+"""Reductions along axes."""
 
 from __future__ import annotations
 

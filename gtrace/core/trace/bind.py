@@ -121,7 +121,10 @@ def follows(a: Aval) -> bool:
 
 
 def joint_device(avals: Sequence[Aval]) -> torch.device | None:
-    """Return the common device of operands if only numbers and indices are elsewhere; None if all share one device."""
+    """Return the device where operands on the CPU and on one GPU meet; None if there is no GPU, or several.
+
+    It is the GPU, unless only numbers are on the GPU.
+    """
     fixed = {a.device for a in avals if not follows(a)}
     others = {a.device for a in avals if a.device.type != "cpu"}
     if len(others) != 1:

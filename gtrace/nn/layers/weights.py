@@ -34,10 +34,10 @@ def load_state_dict(model: T, state: Mapping[str, Any], *, strict: bool = True) 
 
     Args:
         state: arrays of any library by name.
-        strict: raise for names that the module does not have. For a part of a state, pass False.
+        strict: raise for names that the module does not have. With False, they are ignored. Missing names always raise.
 
     Raises:
-        ArgumentError: a name is missing or unknown.
+        ArgumentError: a name is missing, or, if `strict`, unknown.
         ShapeError: an array has another shape.
 
     >>> import torch, gtrace as gt

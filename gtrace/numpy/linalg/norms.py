@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 LONG = 1 << 15
-"""Numbers from which on norms are computed with float64: torch adds the powers one by one, in the operand's dtype."""
+"""Norms of more elements are computed in float64: torch adds the powers one by one, in the operand's dtype."""
 
 
 def det(x: Any, /) -> Array:
@@ -153,7 +153,10 @@ def cond(x: Any, p: Any = None) -> Array:
     """Return the condition number: the norm of matrices times that of their inverses; infinity if they have none.
 
     Args:
-        p: as for `matrix_norm`; None: 2.
+        p: as `ord` of `matrix_norm`; None: 2.
+
+    Raises:
+        ShapeError: the matrices have no elements, or are not square where `p` is not 2 or -2.
 
     >>> gt.linalg.cond(gt.array([[4., 0.], [0., 2.]]))
     Array(2., dtype=float32)

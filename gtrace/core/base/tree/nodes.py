@@ -139,7 +139,7 @@ def register(cls: T) -> T:
     ``tree_unflatten(aux, children)`` rebuilds the instance. Returns the class, so it works as a decorator.
 
     Raises:
-        ArgumentError: the class is of neither kind.
+        ArgumentError: the class is of none of these kinds.
 
     >>> import attrs
     >>> @register
