@@ -1,6 +1,8 @@
 """A convolutional network on the 1,797 handwritten digits of scikit-learn, with batch normalization and dropout.
 
-python examples/cnn_digits.py [--quick]
+    python examples/cnn_digits.py [--quick]
+
+The running statistics of the batch norms are passed in and returned. Dropout takes a key for each step.
 """
 
 from __future__ import annotations
