@@ -38,11 +38,11 @@ class Declaration:
             such operations that agree at random points agree everywhere.
         commutative: the two operands may be exchanged.
         identity: the result is the first operand, unchanged; the canonicalizer removes it.
-        uniform: if all elements of the operand have one value, so have those of the result; the canonicalizer folds it.
+        uniform: if all elements of the operand are equal, so are those of the result; the canonicalizer folds it.
         free: the result costs nothing to recompute, and its operands are no larger: derivatives keep those instead.
-        moves: the elements of its result are those of its operands, in another place or dtype.
-        keeps: which operands decide whether the result is weak: it is if all of them are. None: all operands of an
-            elementwise operation; the result of another one is strong.
+        moves: the elements of its result are those of its operands, at other indices or in another dtype.
+        keeps: the operands that decide whether the result is weak: it is weak if all of them are. None: all operands
+            of an elementwise operation; results of other operations are strong.
         fresh: whether the result has memory of its own, or a function of (operands' avals, result's aval) that says so.
         product: it is x * y, element by element.
         sum: it is x + y or x - y, element by element.
@@ -51,19 +51,19 @@ class Declaration:
             avals, result's aval, **attributes) that returns how many products it adds up.
         view: torch's result is a view of the operand, where strides allow that; or a function of (**attributes) that
             says so. Each element of the operand is in it at most once.
-        indices: int64 operands after the first are places in the first.
-        one_device: torch's kernel takes no number of the CPU beside arrays of a GPU.
-        loop: it runs a program again and again, `length` times if it has that attribute.
+        indices: int64 operands after the first are indices of the first.
+        one_device: torch's kernel takes no 0-d tensor on the CPU beside tensors on a GPU.
+        loop: it runs a sub-graph repeatedly, `length` times if it has that attribute.
         branch: it runs one of its programs.
         cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
         complex: its operand or its result is complex, whatever the other dtypes are.
         placement: it says how its operand, which it returns, is laid out over processes.
-        collective: for an operation that communicates: a function of the number of processes that returns how many
-            times its operand each of them sends, at least.
-        effect: it calls Python, or depends on such a call: it is interpreted, and stays in its step of a loop.
+        collective: for an operation that communicates: a function of the number of processes. It returns the least
+            that each process sends, as a multiple of the operand.
+        effect: it calls Python, or depends on such a call. It is interpreted, and stays in its step of a loop.
         unsigned: how uint64 is computed where torch cannot: None, `gtrace.core.ir.wide_unsigned.ORDER` or a function
             of the bits.
-        numbers: its attributes hold numbers of the user's: those of other types or signs are others, even if ``==``.
+        numbers: its attributes hold the user's numbers, which are compared by type and sign too, not by ``==`` alone.
         projection: it selects one result, by its index, of an operation with several.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.

@@ -22,16 +22,17 @@ class Rules:
         check: (name of the operation, avals, **params) -> None, or raises the user's error in place of torch's.
         partials: for an elementwise op, d out / d operand as functions of (operands..., out). Each returns an Array, or
             the numbers 1 and -1.
-        vjp: (cotangent, needed, operands, out, **params) -> one cotangent or None per operand; `needed` flags the
+        vjp: (cotangent, needed, *operands, out, **params) -> one cotangent or None per operand; `needed` flags the
             operands whose cotangent is used. The transpose of a linear op has this form too. For an operation with
             several results, `cotangent` is a list, with None for results without a cotangent.
         nondiff: in place of a rule, why the derivative is zero everywhere or does not exist.
         linear: the operands in which the operation is jointly linear; True: all of them. The jvp follows from it.
         multilinear: whether it is linear in each operand separately, like a product. The jvp follows from it.
-        jvp: (tangents, operands, out, **params) -> tangent of the result; the tangent of an operand may be None.
+        jvp: (tangents, *operands, out, **params) -> tangent of the result; the tangent of an operand may be None.
             Without `linear`, `multilinear` and `jvp`, the jvp is the transposed vjp.
-        batch: (size, batched, operands, **params) -> result. The batch is axis 0 of the result and of the operands that
-            `batched` flags. An elementwise operation needs no such rule.
+        batch: (op, size, batched, operands, **params) -> result. The batch is axis 0 of the result and of the operands
+            that `batched` flags. For several results: a list of (result, whether it is batched). An elementwise
+            operation needs no such rule.
         direct: (avals, **params) -> `Op.impl` specialized to these avals and attributes, as a function of the operands;
             or None. The interpreter calls it in place of `Op.impl`.
         in_place: torch function that computes the same and overwrites the first operand with the result.
