@@ -83,7 +83,6 @@ PLACES = {
     "matmul_library": "core/backends/interpreter/matmul",
     "channels_last": "core/passes/channels_last",
     "lstm_kernel": "core/backends/interpreter/lstm interop/lstm",
-    "small_matmuls": "core/backends/inductor/matmul core/backends/native/product.h",
     "row_kernels": "core/backends/inductor/row_kernels core/backends/native/rows.h",
     "pooling_kernel": "core/backends/inductor/pooling core/backends/native/pooling.h",
     "shared_bodies": "core/backends/inductor/loop_bodies",

@@ -10,11 +10,10 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.core.backends.inductor import launcher
 from gtrace.core.backends.interpreter import matmul as products
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.runtime.engine import engine
-from gtrace.testing import assert_close, check_jit
+from gtrace.testing import check_jit
 
 LIBRARIES = [
     "torch",
@@ -194,42 +193,3 @@ def test_small_batches_are_part_of_the_program(library):
     want = program(*[gt.array(a.astype(np.float64)) for a in args])
     for got, right in zip(gt.jit(program, wait=True)(*map(gt.array, args)), want, strict=True):
         np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.inductor
-def test_threads_share_what_takes_longer_than_to_start_them(monkeypatch):
-    """Products of half a million multiplications, and kernels of 8,192 elements. Sums of whole numbers are exact."""
-    sources = []
-    build = launcher.build
-
-    def keep(kernels, text, folder):
-        sources.append((kernels, text))
-        return build(kernels, text, folder)
-
-    monkeypatch.setattr(launcher, "build", keep)
-    monkeypatch.setattr("gtrace.core.backends.inductor.matmul.preferred", lambda: True)
-    monkeypatch.setattr("gtrace.core.backends.inductor.matmul.is_small", lambda *sizes: True)
-
-    def program(x, y, z):
-        return x @ y, x @ y.T, x[:32] @ y, gt.sinh(z), gt.cosh(z[:4000]) * 2
-
-    rng = np.random.default_rng(0)
-    args = [gt.array(rng.integers(-9, 9, shape).astype(np.float32)) for shape in ((98, 96), (96, 96), (9000,))]
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        function = gt.jit(program, wait=True)
-        got = function(*args)
-        assert {p.tier for p in function.programs()} == {"compiled"}
-    finally:
-        torch.set_num_threads(before)
-    with gt.config(auto_compile=False):
-        for one, want in zip(got, program(*args), strict=True):
-            assert_close(one, want)
-        np.testing.assert_array_equal(got[0].numpy(), program(*args)[0].numpy())
-    ((kernels, text),) = sources
-    assert kernels.count("#pragma omp parallel num_threads(2)") == 1
-    assert kernels.count("cpp_fused") == 2
-    assert text.count("#pragma omp parallel for num_threads(2)") == 2
-    assert "product<T, 49, 96, 96" in text and "product<T, 32, 96, 96" in text

@@ -117,7 +117,6 @@ LSTM_KERNEL = _mechanism("lstm_kernel", _INTERPRETER, "a layer of torch.nn.LSTM 
 
 # Inductor
 _INDUCTOR = "Inductor"
-SMALL_MATMULS = _mechanism("small_matmuls", _INDUCTOR, "small matmuls of known sizes are C++ of ours")
 ROW_KERNELS = _mechanism(
     "row_kernels", _INDUCTOR, "rows at integer places, and reductions of a matrix, are C++ of ours"
 )

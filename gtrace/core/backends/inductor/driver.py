@@ -127,7 +127,7 @@ def _compile(
     lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
     if request.device.type == "cpu":
         compute_as_torch(lowered.module, lowered.mode)
-    choose_libraries(lowered.module, own=folder is not None)
+    choose_libraries(lowered.module)
     shims |= {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         choose_rows(lowered.module, lowered.mode, shims)
@@ -160,7 +160,7 @@ def _compile(
         without_common_subexpressions(),
         mended(),
         compilers_limited(),
-        products_lowered(shims, request.threads),
+        products_lowered(),
         strides_ensured(),
         _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.backends.inductor.matmul import LARGE, PRODUCT
+from gtrace.core.backends.inductor.matmul import LARGE
 from gtrace.core.backends.inductor.operators import C_TYPES, NATIVE, POINTER, OwnOperator, code, define, empty
 from gtrace.core.backends.inductor.tuned import LEAST_MOVED, LEAST_REDUCED_ROWS, LEAST_ROW_BYTES, MOST_COLUMNS
 from gtrace.core.base.mechanisms import ROW_KERNELS
@@ -127,7 +127,7 @@ def reduce_matrix(dtype: torch.dtype, reductions: tuple[Reduction, ...]) -> OwnO
 _aten = torch.ops.aten
 
 _OPAQUE = frozenset({
-    LARGE, PRODUCT, _aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default,
+    LARGE, _aten.mm.default, _aten.bmm.default, _aten.addmm.default, _aten.baddbmm.default,
     _aten.convolution.default, _aten.index_put.default,
 })  # fmt: skip
 """What Inductor does not compute together with what reads or makes its operands."""

@@ -39,11 +39,3 @@ Chosen: windows of up to 4 x 4."""
 LEAST_POOLED_CHANNELS = 8
 """Channels from which on the loop over them is worth vectors.
 Chosen: a vector of AVX2."""
-
-LEAST_DIVIDED_PRODUCT = 1 << 19
-"""Multiplications of a product that is divided among threads, at least.
-Chosen: they take 5 to 10 times as long as to start threads and to wait for them."""
-
-LEAST_PART_ROWS = 16
-"""Rows and columns of a divided product's parts, at least.
-Chosen: such a part is computed in the way of the whole, so that the bits do not depend on the number of threads."""

@@ -87,11 +87,6 @@ def is_large(rows: int, terms: int, columns: int) -> bool:
     return min(rows, terms, columns) >= LEAST_SIZE and rows * terms * columns >= LEAST_WORK
 
 
-def is_small(rows: int, terms: int, columns: int) -> bool:
-    """Whether compiled programs have C++ of their own for a product of matrices of these sizes."""
-    return 0 < rows * terms * columns < (LEAST_WORK if preferred() else LEAST_CALL)
-
-
 def takes_library(instr: Instr) -> bool:
     """Whether an operation takes as long in compiled programs, because they call the library that is called for it."""
     if instr.op.name == "aten":
@@ -101,7 +96,8 @@ def takes_library(instr: Instr) -> bool:
     x, y = instr.ins if instr.op.name == "matmul" else (None, None)
     if x is None or y is None or len(x.shape) < 2 or len(y.shape) != 2 or x.dtype not in (torch.float32, torch.float64):
         return True
-    return not is_small(math.prod(x.shape[:-1]), *y.shape)
+    # native programs have C++ of their own for small ones
+    return not 0 < math.prod((*x.shape[:-1], *y.shape)) < (LEAST_WORK if preferred() else LEAST_CALL)
 
 
 def is_copied(x: torch.Tensor, columns: int) -> bool:
