@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import torch
 
-from gtrace.core.backends.executable import Compiled, Executable
-from gtrace.core.backends.fx import lower
-from gtrace.core.backends.inductor.driver import compile_request, compile_with
+from gtrace.core.backends.executable import Compiled
+from gtrace.core.backends.inductor.driver import compile_by, compile_request, compile_with
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import missing_for_packages
@@ -72,16 +71,6 @@ def _lacking() -> str:
     return lacking
 
 
-def _compile_by(
-    function: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]], request: CompileRequest
-) -> Compiled:
-    """Compile by a function of a graph module and example inputs, as `torch.compile` takes them."""
-    with compiler_errors():
-        lowered = lower(request.graph, request.strides)
-        compiled = function(lowered.module, lowered.fakes)
-        return Compiled(Executable(lambda tensors: list(compiled(*tensors)), "process", request.device))
-
-
 _registered = {"inductor": Known("inductor", compile_request, True, _inductor_ahead_of_time)}
 
 
@@ -104,7 +93,7 @@ def register_backend(backend: Backend | Callable[..., Any], name: str | None = N
         made = Known(backend.name, compiler_errors()(backend.compile), backend.open_sizes)
     elif callable(backend):
         own = name or str(getattr(backend, "__name__", type(backend).__name__))
-        made = Known(own, functools.partial(_compile_by, backend))
+        made = Known(own, functools.partial(compile_by, backend))
     else:
         fix = "Pass a function of a graph module and example inputs."
         raise ArgumentError(message("register_backend", "a Backend or a function", type(backend).__name__, fix))

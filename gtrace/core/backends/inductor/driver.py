@@ -7,7 +7,7 @@ forward and the backward pass.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,17 +63,20 @@ def compile_request(request: CompileRequest) -> Compiled:
         return Compiled(Executable(run, "process", request.device, overwrites=volatile), lowered.guards())
 
 
-def compile_with(backend: str, request: CompileRequest) -> Compiled:
-    """Compile a request with another of torch's backends, which gets the undecomposed graph and example inputs."""
+def compile_by(
+    function: Callable[[torch.fx.GraphModule, Sequence[torch.Tensor]], Callable[..., Any]], request: CompileRequest
+) -> Compiled:
+    """Compile by a function of an undecomposed graph and example inputs, as `torch.compile` takes them."""
     with compiler_errors():
         lowered = lower(request.graph, request.strides)
         with private_folders():
-            compiled = internals.LOOKUP_BACKEND.get()(backend)(lowered.module, lowered.fakes)
+            compiled = function(lowered.module, lowered.fakes)
+        return Compiled(Executable(lambda tensors: list(compiled(*tensors)), "process", request.device))
 
-        def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            return list(compiled(*tensors))
 
-        return Compiled(Executable(run, "process", request.device))
+def compile_with(backend: str, request: CompileRequest) -> Compiled:
+    """Compile a request with another of torch's backends."""
+    return compile_by(lambda *given: internals.LOOKUP_BACKEND.get()(backend)(*given), request)
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
