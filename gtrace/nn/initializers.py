@@ -12,13 +12,12 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.call_errors import constructor
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.shape import normalize_axis
+from gtrace.core.ops.shape import as_sizes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.nn.common import check_number
 from gtrace.random import continuous as draws
 from gtrace.random.continuous import float_dtype
-from gtrace.random.keys import draw_shape
 from gtrace.random.matrices import orthogonal as draw_orthogonal
 
 __all__ = [
@@ -153,7 +152,7 @@ def variance_scaling(
     own = dtype
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        sizes = draw_shape("variance_scaling", shape)
+        sizes = as_sizes("variance_scaling", shape)
         kind = float_dtype("variance_scaling", own if dtype is None else dtype)
         inputs, outputs = _fans(sizes, in_axis, out_axis, batch_axis)
         count = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
@@ -228,7 +227,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     own = dtype
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        sizes = draw_shape("orthogonal", shape)
+        sizes = as_sizes("orthogonal", shape)
         if len(sizes) < 2:
             raise ShapeError(
                 message("orthogonal", "a shape of at least two axes", str(sizes), "Use initializers.normal.")
@@ -259,7 +258,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
     inner = orthogonal(scale, column_axis, dtype)
 
     def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        sizes = draw_shape("delta_orthogonal", shape)
+        sizes = as_sizes("delta_orthogonal", shape)
         if not 3 <= len(sizes) <= 5 or sizes[-1] < sizes[-2]:
             expected = "a shape (*window, in, out) with one to three axes of a window, and in <= out"
             raise ShapeError(message("delta_orthogonal", expected, str(sizes), "Use initializers.orthogonal."))

@@ -13,7 +13,7 @@ from gtrace.core.ops.gather import take_constant
 from gtrace.core.ops.join_split import slice_axis, slice_update
 from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
+from gtrace.core.ops.shape import as_int, as_sizes, normalize_axis
 from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -386,9 +386,7 @@ def resize(x: Any, new_shape: Any) -> Array:
     >>> gnp.resize(gnp.array([1, 2]), (3,))
     Array([1, 2, 1], dtype=int64)
     """
-    x, sizes = ops.ravel(ops.array(x)), as_shape("resize", new_shape)
-    if min(sizes, default=0) < 0:
-        raise ShapeError(message("resize", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    x, sizes = ops.ravel(ops.array(x)), as_sizes("resize", new_shape)
     total = int(numpy.prod(sizes, dtype=numpy.int64))
     if not x.size:
         return ops.full(sizes, 0, x.aval.dtype, device=x.device)

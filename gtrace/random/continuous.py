@@ -15,12 +15,12 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ops.draw_functions import erfinv, fma, nextafter
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.ops.shape import as_sizes, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
-from gtrace.random.keys import as_key, draw_bits, draw_shape, fill, fresh_key, two_keys
+from gtrace.random.keys import as_key, draw_bits, fill, fresh_key, two_keys
 from gtrace.random.reuse import consume
 
 __all__ = ["uniform", "normal", "truncated_normal", "gumbel"]
@@ -104,7 +104,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     >>> gt.random.uniform(gt.random.key(0), (2,))
     Array([0.947667 , 0.9785799], dtype=float32)
     """
-    sizes, kind = draw_shape("uniform", shape), float_dtype("uniform", dtype)
+    sizes, kind = as_sizes("uniform", shape), float_dtype("uniform", dtype)
     low, high = bound("uniform", minval, kind, sizes), bound("uniform", maxval, kind, sizes)
     if type(low) is float and type(high) is float and not -math.inf < low < high < math.inf:
         raise ArgumentError(message("uniform", "minval < maxval, both finite", f"{low} and {high}", "Fix the range."))
@@ -134,7 +134,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> gt.round(gt.random.normal(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
-    sizes = draw_shape("normal", shape)
+    sizes = as_sizes("normal", shape)
     if dtype is not None and as_dtype(dtype) in COMPLEX:
         kind = as_dtype(dtype).to_real()
         real_key, imag_key = two_keys(fresh_key("normal", key))
@@ -188,7 +188,7 @@ def common_shape(name: str, shape: Any, *parameters: Array) -> tuple[int, ...]:
         except ValueError:
             got = " and ".join(repr(x.aval) for x in parameters)
             raise ShapeError(message(name, "parameters that broadcast", got, "Sizes must be equal or 1.")) from None
-    sizes = draw_shape(name, shape)
+    sizes = as_sizes(name, shape)
     for x in parameters:
         fill(name, x, sizes)
     return sizes
@@ -262,6 +262,6 @@ def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str = "low") -> A
     >>> gt.round(gt.random.gumbel(gt.random.key(0), (2,)), 4)
     Array([2.9234, 3.8326], dtype=float32)
     """
-    sizes, kind = draw_shape("gumbel", shape), float_dtype("gumbel", dtype)
+    sizes, kind = as_sizes("gumbel", shape), float_dtype("gumbel", dtype)
     check_mode("gumbel", mode)
     return draw_gumbel(fresh_key("gumbel", key), sizes, kind, mode)

@@ -16,7 +16,7 @@ from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast, counting
-from gtrace.core.ops.shape import full_like_scalar
+from gtrace.core.ops.shape import as_sizes, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, real_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -24,7 +24,7 @@ from gtrace.core.trace.replayable import replayable
 from gtrace.core.transform.control.loops import while_loop
 from gtrace.core.transform.control.scan import scan
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
-from gtrace.random.keys import as_key, draw_shape, fresh_key, single_keys, subkeys, two_keys
+from gtrace.random.keys import as_key, fresh_key, single_keys, subkeys, two_keys
 from gtrace.random.reuse import consume
 from gtrace.special.gamma_functions import gammaln
 
@@ -57,7 +57,7 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Array:
     >>> gt.random.rademacher(gt.random.key(0), (4,))
     Array([-1, -1,  1,  1], dtype=int64)
     """
-    sizes, kind = draw_shape("rademacher", shape), _count_dtype("rademacher", dtype, torch.int64)
+    sizes, kind = as_sizes("rademacher", shape), _count_dtype("rademacher", dtype, torch.int64)
     if kind is torch.uint8:
         raise DtypeError(message("rademacher", "a signed dtype", LONG[kind], "Use gt.int8."))
     return draw_signs(fresh_key("rademacher", key), sizes, kind)

@@ -10,16 +10,17 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.checks import floats_only
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast, counting, require_float
-from gtrace.core.ops.shape import as_int, full_like_scalar, normalize_axis
+from gtrace.core.ops.operands import cast, counting
+from gtrace.core.ops.shape import as_int, as_sizes, full_like_scalar, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import check_mode, common_shape, draw_gumbel, draw_unit
 from gtrace.random.integers import draw_below
-from gtrace.random.keys import draw_bits, draw_shape, fresh_key, two_keys
+from gtrace.random.keys import draw_bits, fresh_key, two_keys
 
 __all__ = ["bernoulli", "categorical", "choice", "permutation"]
 
@@ -42,9 +43,9 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     """
     check_mode("bernoulli", mode)
     chance = lift("bernoulli", p)
-    require_float("bernoulli", chance)
+    floats_only("bernoulli", (chance.aval,))
     value = None if type(p) is Array else python_scalar(p)
-    if value is not None and not 0 <= value <= 1:  # type: ignore[operator]  # real: require_float
+    if value is not None and not 0 <= value <= 1:  # type: ignore[operator]  # real: floats_only
         raise ArgumentError(message("bernoulli", "a probability in [0, 1]", repr(p), "Clip it."))
     sizes = common_shape("bernoulli", shape, chance)
     found = fresh_key("bernoulli", key)
@@ -82,12 +83,12 @@ def categorical(
     """
     check_mode("categorical", mode)
     x = lift("categorical", logits)
-    require_float("categorical", x)
+    floats_only("categorical", (x.aval,))
     place = normalize_axis("categorical", axis, x.ndim)
     if not x.shape[place]:
         raise ShapeError(message("categorical", "at least one category", repr(x.aval), "Check the axis."))
     batch = x.shape[:place] + x.shape[place + 1 :]
-    sizes = batch if shape is None else draw_shape("categorical", shape)
+    sizes = batch if shape is None else as_sizes("categorical", shape)
     prefix = sizes[: len(sizes) - len(batch)]
     if sizes[len(prefix) :] != batch:
         fix = "Draws of their own come in front."
@@ -189,7 +190,7 @@ def choice(
     >>> gt.random.choice(gt.random.key(0), gt.array([10, 20, 30]), (4,))
     Array([20, 10, 30, 20], dtype=int64)
     """
-    sizes = draw_shape("choice", shape)
+    sizes = as_sizes("choice", shape)
     check_mode("choice", mode)
     population, axis = _population("choice", a, axis)
     count = population if isinstance(population, int) else population.shape[axis]

@@ -15,7 +15,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, full_like_scalar
+from gtrace.core.ops.shape import as_int, as_sizes, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
@@ -32,7 +32,7 @@ from gtrace.random.continuous import (
     parameters,
 )
 from gtrace.random.counts import draw_signs
-from gtrace.random.keys import draw_shape, fresh_key, single_keys, subkeys, two_keys
+from gtrace.random.keys import fresh_key, single_keys, subkeys, two_keys
 from gtrace.special.gamma_functions import log_sample_slope
 
 __all__ = [
@@ -308,7 +308,7 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Arr
     values = cast(lift("dirichlet", alpha), kind)
     if not values.ndim:
         raise ShapeError(message("dirichlet", "alpha with an axis", repr(values.aval), "Pass a vector."))
-    sizes = values.shape if shape is None else (*draw_shape("dirichlet", shape), values.shape[-1])
+    sizes = values.shape if shape is None else (*as_sizes("dirichlet", shape), values.shape[-1])
     sizes = common_shape("dirichlet", sizes, values)
     return ops.softmax(_gamma(fresh_key("dirichlet", key), values, sizes, True), -1)
 
@@ -361,7 +361,7 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     >>> x.shape, bool((gt.sum(x * x, -1) <= 1).all())
     ((100, 3), True)
     """
-    count, sizes = as_int("ball", "number of dimensions", d), draw_shape("ball", shape)
+    count, sizes = as_int("ball", "number of dimensions", d), as_sizes("ball", shape)
     if count < 0:
         raise ArgumentError(message("ball", "a number of dimensions >= 0", str(count), "Pass a non-negative integer."))
     found, (exponent,), whole = parameters("ball", key, (*sizes, count), dtype, positive={"p": p})

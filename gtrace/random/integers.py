@@ -14,13 +14,13 @@ from gtrace.core import ops
 from gtrace.core.base.dtypes import INEXACT, LONG, WIDE_UNSIGNED
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, full_like_scalar
+from gtrace.core.ops.shape import as_int, as_sizes, full_like_scalar
 from gtrace.core.ops.threefry import MASK
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
-from gtrace.random.keys import draw_bits, draw_shape, fill, fresh_key, two_keys
+from gtrace.random.keys import draw_bits, fill, fresh_key, two_keys
 
 __all__ = ["randint"]
 
@@ -43,7 +43,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     >>> gt.random.randint(gt.random.key(0), (5,), 0, 10)
     Array([9, 0, 2, 3, 1], dtype=int64)
     """
-    sizes = draw_shape("randint", shape)
+    sizes = as_sizes("randint", shape)
     low, high = _bound(minval, sizes), _bound(maxval, sizes)
     kind = _drawn_as(dtype, low, high)
     info = torch.iinfo(kind)

@@ -17,7 +17,7 @@ from gtrace.core.ops.create import to_device
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, as_shape
+from gtrace.core.ops.shape import as_int, as_sizes
 from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, new_tensor, python_scalar
@@ -81,19 +81,6 @@ def fresh_key(name: str, key: Any) -> Array:
     found = as_key(name, key)
     consume(name, key if isinstance(key, Array) else found)
     return found
-
-
-def draw_shape(name: str, shape: Any) -> tuple[int, ...]:
-    """Return a shape argument as a tuple.
-
-    Raises:
-        ShapeError: a size is negative.
-        ArgumentError: a size is not an integer.
-    """
-    sizes = as_shape(name, shape)
-    if any(n < 0 for n in sizes):
-        raise ShapeError(message(name, "sizes >= 0", str(sizes), "Pass non-negative integers."))
-    return sizes
 
 
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
@@ -293,7 +280,7 @@ def split(key: Any, num: Any = 2) -> Array:
     >>> gt.random.split(gt.random.key(0), 3).shape
     (3, 2)
     """
-    found, shape = fresh_key("split", key), draw_shape("split", num)
+    found, shape = fresh_key("split", key), as_sizes("split", num)
     return keys_of(cipher(found, shape, PAIR)) if type(key) is PRNGKeyArray else subkeys(found, shape)
 
 
@@ -344,7 +331,7 @@ def bits(key: Any, shape: Any = (), width: int = 32) -> Array:
     >>> gt.random.bits(gt.random.key(0), (2,))
     Array([4070199207, 4202968722], dtype=int64)
     """
-    sizes = draw_shape("bits", shape)
+    sizes = as_sizes("bits", shape)
     if width not in (8, 16, 32, 64):
         raise ArgumentError(message("bits", "8, 16, 32 or 64 as width", repr(width), "Pass one of them."))
     return draw_bits(fresh_key("bits", key), sizes, width)

@@ -11,14 +11,14 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int
+from gtrace.core.ops.shape import as_int, as_sizes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
 from gtrace.interop.aten import factorizations
 from gtrace.interop.torch_functions import call_torch
 from gtrace.random.continuous import draw_normal, float_dtype
-from gtrace.random.keys import draw_shape, fresh_key
+from gtrace.random.keys import fresh_key
 
 __all__ = ["multivariate_normal", "orthogonal"]
 
@@ -66,7 +66,7 @@ def multivariate_normal(
         raise ShapeError(
             message("multivariate_normal", "a mean (..., n) and a covariance (..., n, n)", got, "Fix one.")
         )
-    given = None if shape is None else draw_shape("multivariate_normal", shape)
+    given = None if shape is None else as_sizes("multivariate_normal", shape)
     try:
         common = numpy.broadcast_shapes(center.shape[:-1], matrix.shape[:-2])
         sizes = common if given is None else given
@@ -127,7 +127,7 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     >>> bool((abs(q @ q.T - gt.eye(3)) < 1e-5).all())
     True
     """
-    sizes, kind = draw_shape("orthogonal", shape), float_dtype("orthogonal", dtype)
+    sizes, kind = as_sizes("orthogonal", shape), float_dtype("orthogonal", dtype)
     rows = as_int("orthogonal", "n", n)
     columns = rows if m is None else as_int("orthogonal", "m", m)
     if rows < 0 or columns < 0:

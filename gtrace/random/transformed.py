@@ -12,6 +12,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.elementwise import neg
+from gtrace.core.ops.shape import as_sizes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.continuous import (
@@ -24,7 +25,7 @@ from gtrace.random.continuous import (
     parameters,
 )
 from gtrace.random.counts import draw_signs
-from gtrace.random.keys import draw_shape, fresh_key, two_keys
+from gtrace.random.keys import fresh_key, two_keys
 
 __all__ = [
     "cauchy", "double_sided_maxwell", "exponential", "laplace", "logistic", "lognormal", "maxwell", "pareto",
@@ -38,7 +39,7 @@ def _without_parameters(
     """Return the function that draws from a distribution without parameters."""
 
     def sample(key: Any, shape: Any = (), dtype: Any = None) -> Array:
-        sizes, kind = draw_shape(name, shape), float_dtype(name, dtype)
+        sizes, kind = as_sizes(name, shape), float_dtype(name, dtype)
         return draw(fresh_key(name, key), sizes, kind)
 
     sample.__name__ = sample.__qualname__ = name
@@ -119,7 +120,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     (2, 3)
     """
     name = "double_sided_maxwell"
-    prefix, kind = draw_shape(name, shape), float_dtype(name, dtype)
+    prefix, kind = as_sizes(name, shape), float_dtype(name, dtype)
     both = [bound(name, x, kind, None) for x in (loc, scale)]
     try:
         sizes = (*prefix, *numpy.broadcast_shapes(*[x.shape for x in both if isinstance(x, Array)]))

@@ -20,7 +20,8 @@ from gtrace.core.ops.logic import equal
 from gtrace.core.ops.operands import cast, on_device_op, promote_arrays
 from gtrace.core.ops.shape import (
     as_int,
-    as_shape,
+    as_size,
+    as_sizes,
     broadcast_arrays,
     broadcast_to,
     expand_dims,
@@ -238,9 +239,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     Array([7, 7], dtype=int64)
     """
     value = python_scalar(fill_value)
-    sizes = as_shape("full", shape)
-    if any(n < 0 for n in sizes):
-        raise ShapeError(message("full", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    sizes = as_sizes("full", shape)
     if value is None or type(fill_value) is Array:
         from_array = lift("full", fill_value)
         out = from_array if dtype is None else cast(from_array, as_dtype(dtype))
@@ -421,9 +420,7 @@ def linspace(
     >>> gt.linspace(0, 1, 3)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
-    count = as_int("linspace", "num", num)
-    if count < 0:
-        raise ShapeError(message("linspace", "num >= 0", str(count), "Pass a non-negative integer."))
+    count = as_size("linspace", "num", num)
     parts = count - bool(endpoint)
     if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) for x in (start, stop)):
         out = _between(start, stop, count, parts, dtype, axis)
@@ -457,9 +454,7 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    sizes = as_shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
-    if min(sizes) < 0:
-        raise ShapeError(message("eye", "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    sizes = as_sizes("eye", (n_rows, n_rows if n_cols is None else n_cols))
     rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
     offset = as_int("eye", "k", k)
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)

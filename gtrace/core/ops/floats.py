@@ -7,7 +7,6 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir import wide_unsigned
 from gtrace.core.ops import exact_arithmetic
 from gtrace.core.ops.checks import counts_only, no_booleans, real_only
@@ -32,8 +31,7 @@ def positive(x: Any) -> Array:
     Array([ 1., -2.], dtype=float32)
     """
     x = lift("positive", x)
-    if x.aval.dtype is torch.bool:
-        raise DtypeError(message("positive", "numbers, not booleans", repr(x.aval), "Use x.astype(gt.int64)."))
+    no_booleans("positive", (x.aval,))
     return x
 
 

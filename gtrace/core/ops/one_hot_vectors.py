@@ -11,10 +11,10 @@ import torch
 
 from gtrace.core.backends.interpreter.tuned import LEAST_ONE_HOT
 from gtrace.core.base.dtypes import DTYPES, LONG, SHORT
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.declare import Array, Aval, Op, Params, Sample, aval, define, lift
-from gtrace.core.ops.shape import as_int, normalize_axis
+from gtrace.core.ops.shape import as_size, normalize_axis
 from gtrace.core.ops.sharding_rules import placed_codes
 from gtrace.core.trace.fast import bind_met
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -64,11 +64,8 @@ def _resolve_one_hot(op: Op, x: Any, num_classes: int, dtype: Any, axis: int) ->
     x = lift("one_hot", x)
     if x.aval.floating:
         raise ArgumentError(message("one_hot", "integers", f"{LONG[x.aval.dtype]}", "Use x.astype(gt.int64)."))
-    count = as_int("one_hot", "num_classes", num_classes)
-    if count < 0:
-        raise ShapeError(message("one_hot", "num_classes >= 0", str(count), "Pass a non-negative integer."))
-    kind = as_dtype(dtype)
-    return x, (count, normalize_axis("one_hot", axis, x.ndim + 1), SHORT[kind])
+    count = as_size("one_hot", "num_classes", num_classes)
+    return x, (count, normalize_axis("one_hot", axis, x.ndim + 1), SHORT[as_dtype(dtype)])
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = None, axis: int = -1) -> Array:

@@ -214,12 +214,6 @@ def as_arrays(op: str, *operands: Any) -> list[Array]:
     return [x if isinstance(x, Array) else constant(x.value, x.aval) for x in found]
 
 
-def require_float(op: str, x: Array) -> None:
-    """Raise for an array that is not real and floating."""
-    if x.aval.dtype not in FLOATS:
-        raise DtypeError(message(op, "a floating dtype", repr(x.aval), "Use x.astype(gt.float32)."))
-
-
 def doubled(x: torch.Tensor) -> torch.Tensor:
     """Return a real tensor in float64.
 

@@ -36,6 +36,14 @@ def as_int(op: str, what: str, value: Any) -> int:
         raise ArgumentError(message(op, f"an integer as {what}", repr(value), "Pass an int.")) from None
 
 
+def as_size(op: str, what: str, value: Any) -> int:
+    """Return `value` as a Python int that is not negative."""
+    size = as_int(op, what, value)
+    if size < 0:
+        raise ShapeError(message(op, f"{what} >= 0", str(size), "Pass a non-negative integer."))
+    return size
+
+
 def normalize_axis(op: str, axis: Any, ndim: int) -> int:
     """Return `axis` counted from the front."""
     number = as_int(op, "axis", axis)
@@ -68,6 +76,14 @@ def as_shape(op: str, shape: Any) -> tuple[int, ...]:
     if shape.__class__ is tuple or (sized and not isinstance(shape, (str, Array))):
         return tuple([n if n.__class__ is int else as_int(op, "size", n) for n in shape])
     return (as_int(op, "size", shape),)
+
+
+def as_sizes(op: str, shape: Any) -> tuple[int, ...]:
+    """Return a shape argument as a tuple of sizes that are not negative."""
+    sizes = as_shape(op, shape)
+    if any(n < 0 for n in sizes):
+        raise ShapeError(message(op, "sizes >= 0", str(sizes), "Pass non-negative integers."))
+    return sizes
 
 
 # -- reshape

@@ -22,7 +22,7 @@ from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import concat, slice_axis
 from gtrace.core.ops.logic import isnan, less, logical_and, logical_not, not_equal, where
 from gtrace.core.ops.operands import cast, counting
-from gtrace.core.ops.shape import as_int, moveaxis, ravel, reshape
+from gtrace.core.ops.shape import as_size, moveaxis, ravel, reshape
 from gtrace.core.ops.sorting import argsort
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
@@ -44,9 +44,7 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
     """
     if size is None:
         return wrap(_places_of(whole(mask, "size")))
-    count = as_int(op, "size", size)
-    if count < 0:
-        raise ShapeError(message(op, "size >= 0", str(count), "Pass a non-negative integer."))
+    count = as_size(op, "size", size)
     # each index is written at its rank; false elements, and those beyond the size, go to one extra slot
     number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
     out = full((count + 1,), fill, torch.int64, device=mask.device)
