@@ -407,7 +407,7 @@ ERRORS = [
     (lambda: lax.dot_general(ONES, ONES, (((0,), (0,)), ((0,), (0,)))), gt.ShapeError, "each axis once"),
     (lambda: lax.batch_matmul(gt.ones((2, 3, 4)), gt.ones((4, 5))), gt.ShapeError, "equal leading axes"),
     (lambda: lax.reduce_sum(ONES > 0, (0,)), gt.DtypeError, "not booleans"),
-    (lambda: lax.reduce_and(THREE, (0,)), gt.DtypeError, "booleans"),
+    (lambda: lax.reduce_and(ONES, (0,)), gt.DtypeError, "integers or booleans"),
     (lambda: lax.top_k(ONES, 4), gt.ShapeError, "a k of at most"),
     (lambda: lax.sort((ONES, ONES), num_keys=3), gt.ArgumentError, "at least one key"),
     (lambda: lax.sort((ONES, THREE)), gt.ShapeError, "one shape"),

@@ -66,7 +66,7 @@ def triangular(a, b, **keywords):
 def residual_free(a, b, rcond=None):
     """NumPy's least squares, with the sums of squares always there."""
     x, _, rank, s = NL.lstsq(a, b, rcond=rcond)
-    return x, np.sum((a @ x - b) ** 2, axis=0), np.int64(rank), s
+    return x, np.atleast_1d(np.sum((a @ x - b) ** 2, axis=0)), np.int64(rank), s
 
 
 def each(function):

@@ -344,6 +344,22 @@ def test_the_beta_function_of_large_arguments_keeps_its_digits():
     np.testing.assert_allclose(np.asarray(gt.special.betaln(a, b)), expected, rtol=1e-12)  # SciPy has 11 digits there
 
 
+@pytest.mark.parametrize(("name", "shapes"), [("gamma", (2.5,)), ("beta", (2.0, 3.0)), ("poisson", (4.0,))])
+def test_quantiles_that_are_searched_for_with_32_bits(name, shapes):
+    with gt.config(x64=False, jax_results=True):
+        found = getattr(stats, name).ppf(gt.array([0.1, 0.7]), *shapes)
+        assert found.dtype == gt.float32
+        close(found, getattr(scipy.stats, name).ppf([0.1, 0.7], *shapes))
+
+
+@pytest.mark.parametrize("method", ["average", "min", "max", "dense", "ordinal"])
+def test_ranks_beside_nan_are_nan(method):
+    x = np.array([[3.0, np.nan, 1.0], [2.0, 1.0, 2.0]])
+    for axis in (None, 0, 1):
+        close(stats.rankdata(gt.array(x), method, axis=axis), scipy.stats.rankdata(x, method, axis=axis))
+    assert stats.rankdata(gt.array([2, 1]), "min").dtype == gt.int64
+
+
 def test_statistics_of_long_samples_need_no_tables_of_pairs():
     x = np.random.default_rng(0).integers(0, 1000, 30_000).astype(np.float32)
     values, counts = np.unique(x, return_counts=True)

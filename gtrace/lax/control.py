@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_shape, normalize_axis
 from gtrace.lax.reductions import top_k
 
 __all__ = [
     "approx_max_k", "broadcast_shapes", "broadcast_to_rank", "empty", "optimization_barrier", "platform_dependent",
-    "reduce", "split", "stack", "tile", "unstack",
+    "reduce", "reduce_and", "reduce_or", "reduce_xor", "split", "stack", "tile", "unstack",
 ]  # fmt: skip
 
 broadcast_shapes, empty, stack = ops.broadcast_shapes, ops.empty, ops.stack
@@ -107,3 +110,52 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     if not count:
         return tree.map(lambda v: ops.full(kept, v), init_values)
     return computation(init_values, structure.unflatten([ops.reshape(x, kept) for x in flat]))
+
+
+def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the bitwise and of integers over `axes`; of booleans, whether all hold.
+
+    Raises:
+        DtypeError: floats or complex numbers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
+    Array(False, dtype=bool)
+    """
+    return _bitwise("reduce_and", ops.bitwise_and, -1, operand, axes)
+
+
+def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the bitwise or of integers over `axes`; of booleans, whether any holds.
+
+    Raises:
+        DtypeError: floats or complex numbers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
+    Array(True, dtype=bool)
+    """
+    return _bitwise("reduce_or", ops.bitwise_or, 0, operand, axes)
+
+
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
+    """Return the exclusive or of integers or booleans over `axes`.
+
+    Raises:
+        DtypeError: floats or complex numbers.
+
+    >>> import gtrace as gt
+    >>> gt.lax.reduce_xor(gt.array([1, 3, 4]), (0,))
+    Array(6, dtype=int64)
+    """
+    return _bitwise("reduce_xor", ops.bitwise_xor, 0, operand, axes)
+
+
+def _bitwise(name: str, combine: Callable[[Any, Any], Array], empty: int, operand: Any, axes: Sequence[int]) -> Array:
+    x, places = lift(name, operand), as_shape(name, axes)
+    if x.aval.floating or x.aval.complex:
+        raise DtypeError(message(name, "integers or booleans", repr(x.aval), "Compare them with 0."))
+    if x.aval.dtype is torch.bool and name != "reduce_xor":
+        return ops.all(x, places) if name == "reduce_and" else ops.any(x, places)
+    start = cast(lift(name, empty), x.aval.dtype)  # modulo the range: -1 has all bits
+    return reduce(x, start, combine, places)

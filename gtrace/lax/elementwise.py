@@ -27,7 +27,7 @@ __all__ = [
     "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "clamp", "convert_element_type", "cos", "cosh", "div", "eq",
     "erf", "exp", "exp2", "expm1", "floor", "ge", "gt", "integer_pow", "is_finite", "le", "log", "log1p", "logistic",
     "lt", "max", "min", "mul", "ne", "neg", "nextafter", "pow", "reciprocal", "rem", "round", "rsqrt", "select",
-    "select_n", "shift_left", "shift_right_arithmetic", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub",
+    "select_n", "shift_left", "sign", "sin", "sinh", "sqrt", "square", "stop_gradient", "sub",
     "tan", "tanh",
 ]  # fmt: skip
 
@@ -47,7 +47,7 @@ eq, ne, lt, le, gt, ge = (
 )  # fmt: skip
 bitwise_and, bitwise_or, bitwise_xor = ops.bitwise_and, ops.bitwise_or, ops.bitwise_xor
 bitwise_not, is_finite = ops.bitwise_invert, ops.isfinite
-shift_left, shift_right_arithmetic = ops.bitwise_left_shift, ops.bitwise_right_shift
+shift_left = ops.bitwise_left_shift
 logistic = ops.sigmoid
 rem = fmod
 convert_element_type = ops.astype

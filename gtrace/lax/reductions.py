@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [
-    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_and", "reduce_max",
-    "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "sort", "sort_key_val", "top_k",
+    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce_max",
+    "reduce_min", "reduce_prod", "reduce_sum",  "sort", "sort_key_val", "top_k",
 ]  # fmt: skip
 
 # -- reductions
@@ -56,7 +57,7 @@ def reduce_max(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_max(gt.array([[1, 5], [3, 2]]), (0,))
     Array([3, 5], dtype=int64)
     """
-    return ops.max(operand, as_shape("reduce_max", axes))
+    return _extreme("reduce_max", ops.max, operand, axes)
 
 
 def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
@@ -65,38 +66,21 @@ def reduce_min(operand: Any, axes: Sequence[int]) -> Array:
     >>> gt.lax.reduce_min(gt.array([[1, 5], [3, 2]]), (0,))
     Array([1, 2], dtype=int64)
     """
-    return ops.min(operand, as_shape("reduce_min", axes))
+    return _extreme("reduce_min", ops.min, operand, axes)
 
 
-def reduce_and(operand: Any, axes: Sequence[int]) -> Array:
-    """Return whether all booleans over `axes` hold.
-
-    Raises:
-        DtypeError: the operand is not boolean.
-
-    >>> gt.lax.reduce_and(gt.array([True, False]), (0,))
-    Array(False, dtype=bool)
-    """
-    return ops.all(_boolean("reduce_and", operand), as_shape("reduce_and", axes))
-
-
-def reduce_or(operand: Any, axes: Sequence[int]) -> Array:
-    """Return whether any boolean over `axes` holds.
-
-    Raises:
-        DtypeError: the operand is not boolean.
-
-    >>> gt.lax.reduce_or(gt.array([True, False]), (0,))
-    Array(True, dtype=bool)
-    """
-    return ops.any(_boolean("reduce_or", operand), as_shape("reduce_or", axes))
-
-
-def _boolean(name: str, operand: Any) -> Array:
-    x = lift(name, operand)
-    if x.aval.dtype is not torch.bool:
-        raise DtypeError(message(name, "booleans", repr(x.aval), "Compare them with 0."))
-    return x
+def _extreme(name: str, function: Callable[..., Array], operand: Any, axes: Sequence[int]) -> Array:
+    x, places = lift(name, operand), as_shape(name, axes)
+    if all(x.shape[k] for k in places):
+        return function(x, places)
+    kind = x.aval.dtype
+    if kind is torch.bool:
+        return ops.any(x, places) if function is ops.max else ops.all(x, places)
+    if x.aval.floating:
+        ends = -math.inf, math.inf
+    else:
+        ends = torch.iinfo(kind).min, torch.iinfo(kind).max
+    return function(x, places, initial=ends[0] if function is ops.max else ends[1])
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = torch.int64) -> Array:

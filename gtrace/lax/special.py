@@ -20,7 +20,7 @@ from gtrace.numpy import arithmetic
 __all__ = [
     "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type", "cbrt", "clz", "complex", "conj", "digamma",
     "erf_inv", "erfc", "igamma", "igammac", "imag", "lgamma", "mulhi", "polygamma", "population_count", "real",
-    "reduce_precision", "shift_right_logical", "zeta",
+    "reduce_precision", "shift_right_arithmetic", "shift_right_logical", "zeta",
 ]  # fmt: skip
 
 bessel_i0e, bessel_i1e, betainc = special.i0e, special.i1e, special.betainc
@@ -51,6 +51,24 @@ def _bits(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.contiguous().view(dtype)
 
 
+def shift_right_arithmetic(x: Any, y: Any) -> Array:
+    """Return integers shifted right by `y` bits, with copies of the first bit from the left, also where x is unsigned.
+
+    >>> import gtrace as gt
+    >>> gt.lax.shift_right_arithmetic(gt.array([-8, 8], dtype=gt.int8), gt.array(1, dtype=gt.int8))
+    Array([-4,  4], dtype=int8)
+    """
+    a, b = promote_arrays("shift_right_arithmetic", x, y)
+    kind = a.aval.dtype
+    if kind.is_signed or kind is torch.bool:
+        return ops.bitwise_right_shift(a, b)
+    signed = _SIGNED[kind.itemsize]
+    return cast(ops.bitwise_right_shift(cast(a, signed), cast(b, signed)), kind)
+
+
+_SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
 def shift_right_logical(x: Any, y: Any) -> Array:
     """Return integers shifted right by `y` bits, with zeros from the left.
 
@@ -61,11 +79,12 @@ def shift_right_logical(x: Any, y: Any) -> Array:
     bits = 8 * a.aval.dtype.itemsize
     if not a.aval.dtype.is_signed:
         return ops.bitwise_right_shift(a, b)
-    # the bits that the arithmetic shift fills in are cleared
+    # the bits that the arithmetic shift fills in are cleared; all go by a shift that is too far, or negative
     ones = cast(lift("shift_right_logical", -1), a.aval.dtype)
     filled = ops.bitwise_left_shift(ones, ops.where(b == 0, 0, bits - b))
     cleared = ops.bitwise_and(ops.bitwise_right_shift(a, b), ops.bitwise_xor(filled, ones))
-    return ops.where(b == 0, a, ops.where(b >= bits, 0, cleared))
+    beyond = ops.logical_or(b < 0, b >= bits)
+    return ops.where(b == 0, a, ops.where(beyond, 0, cleared))
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:

@@ -177,7 +177,10 @@ def logaddexp2(x: Any, y: Any) -> Array:
     Array([4.], dtype=float32)
     """
     x, y = promote_arrays("logaddexp2", x, y, floating=True)
-    return ops.divide(ops.logaddexp(ops.multiply(x, math.log(2.0)), ops.multiply(y, math.log(2.0))), math.log(2.0))
+    if x.aval.complex:
+        return ops.divide(ops.logaddexp(ops.multiply(x, math.log(2.0)), ops.multiply(y, math.log(2.0))), math.log(2.0))
+    gap = ops.where(ops.equal(x, y), 0.0, ops.absolute(ops.subtract(x, y)))  # of equal infinities it would be NaN
+    return ops.add(ops.maximum(x, y), ops.divide(ops.log1p(exp2(neg(gap))), math.log(2.0)))
 
 
 def deg2rad(x: Any) -> Array:

@@ -122,7 +122,7 @@ def polyfit(
         y: (m,), or (m, k) for k polynomials.
         rcond: singular values up to this times the largest count as zero; by default the machine epsilon times m.
         full: return (coefficients, residuals, rank, singular values, rcond), as NumPy; the residuals always have the
-            shape () or (k,).
+            shape (1,) or (k,).
         w: a weight for each point, (m,).
         cov: return (coefficients, their covariance); "unscaled": for weights that are inverse deviations.
 

@@ -10,7 +10,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.trace.array import Array
-from gtrace.numpy import linalg
+from gtrace.numpy import atleast_1d, linalg
 from gtrace.numpy.linalg.solving import permuted
 
 __all__ = [
@@ -174,11 +174,13 @@ def block_diag(*arrs: Any) -> Array:
 
 
 def _from_diagonals(column: Array, row: Array, places: numpy.ndarray) -> Array:
-    return ops.take(ops.concat([column, row[1:]]), ops.array(places), 0)
+    return ops.take(ops.concat([column, row[..., 1:]], -1), ops.array(places), -1)
 
 
 def toeplitz(c: Any, r: Any = None) -> Array:
-    """Return the matrix with constant diagonals whose first column is `c` and whose first row is `r`, by default `c`.
+    """Return the matrix with constant diagonals whose first column is `c` and whose first row is `r`.
+
+    Of arrays with more axes it is a matrix for each vector along the last one. By default `r` is the conjugate of `c`.
 
     >>> from gtrace.scipy.linalg import toeplitz
     >>> toeplitz(gt.array([1., 2., 3.]))
@@ -186,11 +188,14 @@ def toeplitz(c: Any, r: Any = None) -> Array:
            [2., 1., 2.],
            [3., 2., 1.]], dtype=float32)
     """
-    column = ops.ravel(ops.array(c))
-    row = (ops.conj(column) if column.aval.complex else column) if r is None else ops.ravel(ops.array(r))
+    column = atleast_1d(ops.array(c))
+    row = (ops.conj(column) if column.aval.complex else column) if r is None else atleast_1d(ops.array(r))
     column, row = promote_arrays("toeplitz", column, row)
-    i, j = numpy.ogrid[: column.size, : row.size]
-    return _from_diagonals(column, row, numpy.where(i >= j, i - j, column.size - 1 + j - i))
+    batch = ops.broadcast_shapes(column.shape[:-1], row.shape[:-1])
+    column, row = (ops.broadcast_to(v, (*batch, v.shape[-1])) for v in (column, row))
+    count = column.shape[-1]
+    i, j = numpy.ogrid[:count, : row.shape[-1]]
+    return _from_diagonals(column, row, numpy.where(i >= j, i - j, count - 1 + j - i))
 
 
 def hankel(c: Any, r: Any = None) -> Array:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.control.loops import fori_loop
@@ -56,7 +57,7 @@ def inverse(
             enough = reached(ops.clip(_number(middle), start, end))
             return ops.where(enough, low, middle), ops.where(enough, middle, high)
 
-        place = constant(_INFINITY, ops.zeros_like(p, dtype="int64").aval)
+        place = constant(_INFINITY, cast(ops.zeros_like(p), torch.int64).aval)
         found = ops.clip(_number(fori_loop(0, 64, halve, (-place, place))[1]), start, end)
         # near 0 are many numbers of one probability: 0 itself, for one that is symmetric
         zero = ops.clip(ops.zeros_like(p), start, end)

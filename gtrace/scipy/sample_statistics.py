@@ -76,6 +76,8 @@ def _ends(x: Array) -> Array:
 def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Array:
     """Return the ranks of the elements, from 1. Equal ones share the average, least or most of theirs.
 
+    Beside a NaN all ranks are NaN, as in SciPy; so floats have floating ranks.
+
     Args:
         method: "average", "min", "max", "dense" (ranks without gaps) or "ordinal" (in the order of their places).
 
@@ -93,6 +95,13 @@ def rankdata(a: Any, method: str = "average", *, axis: int | None = None) -> Arr
 
 
 def _ranks(row: Array, method: str) -> Array:
+    ranks = _ranks_by(row, method)
+    if not row.aval.floating:
+        return ranks
+    return ops.where(ops.any(ops.isnan(row)), math.nan, ranks.astype("float32"))
+
+
+def _ranks_by(row: Array, method: str) -> Array:
     order = row.argsort()
     place = order.argsort()
     if method == "ordinal":

@@ -15,10 +15,20 @@ from gtrace.special.gamma_functions import betaln, gammaln, whole_below
 
 __all__ = ["bernoulli", "boxcox", "boxcox1p", "comb", "gammasgn", "loggamma", "poch"]
 
-loggamma = gammaln
 
 _FAR = 10.0
 """Beyond it the difference of two logarithms is taken from the beta function, which has no large terms."""
+
+
+def loggamma(x: Any) -> Array:
+    """Return the logarithm of the gamma function; NaN for negative numbers, where it is complex.
+
+    >>> import gtrace as gt
+    >>> gt.special.loggamma(gt.array([-0.5, 1.0]))
+    Array([nan,  0.], dtype=float32)
+    """
+    (x,) = as_arrays("loggamma", x)
+    return ops.where(ops.less(x, 0.0), numpy.nan, gammaln(x))
 
 
 def gammasgn(x: Any) -> Array:

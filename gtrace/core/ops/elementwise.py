@@ -277,7 +277,7 @@ trunc = unary(
 rint = unary(
     "round", torch.round, "Return the nearest integer, halves to even.",
     "gt.round(gt.array([0.5, 1.5, 2.4])) => Array([0., 2., 2.], dtype=float32)", floating=False,
-    of_complex=lambda x: bind(REGISTRY["complex"], (rint(real(x)), rint(imag(x)))), check=no_booleans, nondiff=_STEP,
+    of_complex=lambda x: round(x), check=no_booleans, nondiff=_STEP,
     reference=numpy.round,
 )  # fmt: skip
 
@@ -427,13 +427,15 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
     Array([0.5 , 1.5 , 2.34], dtype=float32)
     """
     x, places = lift("round", x), as_int("round", "decimals", decimals)
+    if x.aval.complex:
+        return bind(REGISTRY["complex"], (round(real(x), places), round(imag(x), places)))
     if places == 0 or (places > 0 and not x.aval.floating):
         return rint(x)
     scale = 10.0 ** builtins.abs(places)  # powers of ten above 1 are exact, those below are not
-    if places > 0:
-        return divide(rint(multiply(x, scale)), scale)
     wide = x if x.aval.floating else cast(x, torch.float64)
-    return cast(multiply(rint(divide(wide, scale)), scale), x.aval.dtype)
+    near = divide(rint(multiply(x, scale)), scale) if places > 0 else multiply(rint(divide(wide, scale)), scale)
+    # where the scaled number overflows, x has no more digits
+    return cast(where(less(absolute(near), math.inf), near, stop_gradient(wide)), x.aval.dtype)
 
 
 # -- gradient markers

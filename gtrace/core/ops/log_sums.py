@@ -21,7 +21,7 @@ from gtrace.core.ops.elementwise import (
     subtract,
 )
 from gtrace.core.ops.logic import isfinite, less, not_equal
-from gtrace.core.ops.operands import promote
+from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
 from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
 from gtrace.core.trace.fast import bind_met
@@ -79,7 +79,8 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     total = logsumexp(x, axes, keepdims, where=where)
     if where is None:
         return subtract(total, math.log(math.prod(x.shape[k] for k in axes)))
-    return subtract(total, log(count_nonzero(broadcast_to(where, x.shape), axes, keepdims=keepdims)))
+    count = count_nonzero(broadcast_to(where, x.shape), axes, keepdims=keepdims)
+    return subtract(total, cast(log(count), total.aval.dtype))
 
 
 def log1mexp(x: Any) -> Array:

@@ -15,7 +15,7 @@ from gtrace.core.ops.declare import ORDER, Array, Aval, BadSample, Sample, aval,
 from gtrace.core.ops.elementwise import minimum, subtract
 from gtrace.core.ops.index import take_along_axis
 from gtrace.core.ops.logic import not_equal, where
-from gtrace.core.ops.operands import counting, promote_arrays
+from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.reduce import bad_axis, count_nonzero
 from gtrace.core.ops.samples import rng, uniform
 from gtrace.core.ops.shape import ravel, reshape, with_axis
@@ -149,6 +149,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Arra
     if sorter is not None:
         a = take_along_axis(a, sorter, 0)
     sequence, values = promote_arrays("searchsorted", a, v)
+    if sequence.aval.dtype is torch.bool:
+        sequence, values = cast(sequence, torch.int8), cast(values, torch.int8)
     if sequence.aval.floating:
         return _search_with_nan(sequence, values, side)
     return _search(sequence, values, side)

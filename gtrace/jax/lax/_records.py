@@ -10,7 +10,6 @@ import attrs
 
 import gtrace as gt
 from gtrace import lax as ours
-from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
@@ -119,23 +118,6 @@ def random_gamma_grad(a: Any, x: Any, *, dtype: Any = None) -> Array:
     first, second = gt.numpy.broadcast_arrays(lift("random_gamma_grad", a), lift("random_gamma_grad", x))
     log_density = (first - 1) * gt.log(second) - second - gt.special.gammaln(first)
     return -igamma_grad_a(first, second) / gt.exp(log_density)
-
-
-def reduce_xor(operand: Any, axes: Sequence[int]) -> Array:
-    """Return the exclusive or of integers or booleans over `axes`.
-
-    Raises:
-        DtypeError: other elements.
-
-    >>> import gtrace.jax as jax
-    >>> reduce_xor(jax.numpy.array([1, 3, 4]), (0,)).item()
-    6
-    """
-    x = lift("reduce_xor", operand)
-    if x.aval.dtype.is_floating_point or x.aval.complex:
-        raise DtypeError(message("reduce_xor", "integers or booleans", repr(x.aval), "Use x.astype(jnp.int32)."))
-    out: Array = ours.reduce(x, gt.zeros((), x.dtype), gt.bitwise_xor, tuple(axes))
-    return out
 
 
 def shape_as_value(shape: Sequence[int]) -> Array:

@@ -23,8 +23,8 @@ from gtrace.jax.device_functions import each_with_layout
 from gtrace.numpy import fft as transforms
 
 __all__ = [
-    "FftType", "approx_max_k", "approx_min_k", "broadcast_like", "cond", "custom_linear_solve", "custom_root", "dtype",
-    "fft", "index_take", "log2", "one_minus_square", "optimization_barrier", "polynomial", "top_k",
+    "FftType", "approx_max_k", "approx_min_k", "broadcast_like", "cond", "conj", "custom_linear_solve", "custom_root",
+    "dtype", "fft", "index_take", "log2", "one_minus_square", "optimization_barrier", "polynomial", "top_k",
     "with_sharding_constraint",
 ]  # fmt: skip
 
@@ -151,8 +151,21 @@ def approx_min_k(
     reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
 ) -> list[Array]:  # fmt: skip
     """Return the k smallest elements along an axis, exactly, and their places."""
-    values, places = top_k(-lift("approx_min_k", operand), k, axis=reduction_dimension)
-    return [-values, places]
+    x = lift("approx_min_k", operand)
+    order = ops.argsort(x, reduction_dimension)  # NaN is last, and no integer overflows
+    places = ops.take(order, ops.arange(k), reduction_dimension)
+    return [ops.take_along_axis(x, places, reduction_dimension), places.astype("int32")]
+
+
+def conj(x: Any) -> Array:
+    """``gt.conj``, which makes real numbers complex.
+
+    >>> import gtrace.jax as jax
+    >>> jax.lax.conj(1.0)
+    Array(1.-0.j, dtype=complex64)
+    """
+    x = lift("conj", x)
+    return ops.conj(x if x.aval.complex else ops.complex(x, 0.0))
 
 
 def approx_max_k(

@@ -24,13 +24,14 @@ from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
 
 __all__ = [
-    "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str", "asarray",
-    "atleast_1d", "atleast_2d", "atleast_3d", "corrcoef", "cov", "cumprod", "cumsum", "digitize", "einsum_path",
-    "finfo", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring", "full", "get_printoptions", "histogram",
-    "iinfo", "iterable", "load", "max", "maximum", "min", "minimum", "minmax", "nancumprod", "nancumsum", "nanstd",
-    "nanvar", "place", "positive", "printoptions", "ravel_multi_index", "save", "savez", "searchsorted",
-    "set_printoptions", "square", "std", "take", "take_along_axis", "top_k", "transpose", "unique_all", "unique_counts",
-    "unique_inverse", "unique_values", "var", "where",
+    "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
+    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "bincount", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
+    "digitize", "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
+    "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
+    "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
+    "ravel_multi_index", "save", "savez", "searchsorted", "set_printoptions", "square", "std", "take",
+    "take_along_axis", "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
+    "unique_values", "var", "where",
 ]  # fmt: skip
 
 _WEAK = (int, float, complex)
@@ -274,6 +275,11 @@ def searchsorted(
     return ours.searchsorted(a, v, side, sorter).astype("int32")
 
 
+def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:
+    """``gt.numpy.bincount``; negative numbers count as 0."""
+    return ours.bincount(ops.maximum(lift("bincount", x), 0), weights, minlength, length=length)
+
+
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
     """``gt.numpy.digitize``, with the places as int32."""
     return ours.digitize(x, bins, right).astype("int32")
@@ -292,6 +298,7 @@ def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], 
 
 
 absolute, positive = _of_booleans("abs", lambda x: x), _of_booleans("positive", lambda x: x)
+ceil, floor, trunc = (_of_booleans(name, lambda x: x) for name in ("ceil", "floor", "trunc"))
 square = _of_booleans("square", lambda x: x.astype("int32"))
 
 

@@ -109,7 +109,8 @@ def _named(function: Any, name: str, doc: str) -> Any:
 
 
 def _operand(name: str, x: Any) -> Array:
-    return promote_arrays(name, x, floating=True)[0]
+    (x,) = promote_arrays(name, x, floating=True)
+    return cast(x, torch.float32) if x.aval.dtype in (torch.float16, torch.bfloat16) else x  # torch has none of 16 bits
 
 
 def _norm(name: str, norm: str | None) -> str:

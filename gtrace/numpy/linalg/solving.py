@@ -152,7 +152,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
             machine epsilon times the larger size.
 
     Returns:
-        As ``numpy.linalg.lstsq``; the residuals always have the shape () or (k,).
+        As ``numpy.linalg.lstsq``; the residuals always have the shape (1,) or (k,).
 
     Raises:
         ShapeError: shapes that do not fit.
@@ -170,7 +170,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     x = ops.matmul(pinv(a, rtol=part), right)
     rest = ops.sum(squared_magnitude(ops.subtract(ops.matmul(a, x), right)), axis=0)
     rank = ops.count_nonzero(ops.greater(s, s[:1] * part))
-    return (ops.squeeze(x, -1), ops.squeeze(rest, -1), rank, s) if column else (x, rest, rank, s)
+    return (ops.squeeze(x, -1), rest, rank, s) if column else (x, rest, rank, s)
 
 
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Array:
