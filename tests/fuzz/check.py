@@ -10,7 +10,6 @@ many digits are due. So is an integer or boolean that a rounding decides.
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import math
 import warnings
@@ -66,11 +65,6 @@ def _total(m: Any, values: Sequence[Any], dtype: str, weighted: bool) -> Any:
 
 def _by_torch(program: Program, wide: bool, beside: int = 0) -> list[torch.Tensor]:
     """Return torch's results; `beside` is the number of a run with inputs beside the program's, or 0."""
-    with ByChance(beside) if beside and not wide else contextlib.nullcontext():
-        return _computed(program, wide, beside)
-
-
-def _computed(program: Program, wide: bool, beside: int) -> list[torch.Tensor]:
     function = program.function()
     tensors: list[torch.Tensor] = [x.tensor(wide) for x in program.inputs]
     if beside:
@@ -215,10 +209,19 @@ class Reference:
 
     @functools.cached_property
     def errors_beside(self) -> list[float]:
-        """The largest of torch's own errors with the inputs and with inputs beside them."""
+        """The largest of torch's own errors with the inputs and with inputs beside them.
+
+        They are infinite if roundings decide a comparison, as whether a variance is 0.
+        """
         found = [self.errors]
+        with ByChance(0) as own:
+            _by_torch(self.program, False)
         for k in range(1, BESIDE + 1):
-            found.append(list(map(_error, _by_torch(self.program.wide(), True, k), _by_torch(self.program, False, k))))
+            exact = _by_torch(self.program.wide(), True, k)
+            with ByChance(k) as by_chance:
+                found.append(list(map(_error, exact, _by_torch(self.program, False, k))))
+            if not all(map(torch.equal, own.decided, by_chance.decided)):
+                return [math.inf] * len(self.errors)
         return list(map(max, zip(*found, strict=True)))
 
     def difference(self, form: str, found: Sequence[torch.Tensor]) -> str | None:

@@ -11,7 +11,7 @@ from fuzz.programs import Input, Lines, Program
 @generator
 def elementwise(r: Random) -> Program:
     lines, shape = Lines(), r.choice([(1,), (5,), (3, 17), (0, 3), (2, 3, 4)])
-    values = r.choice(["special", "large"]) if r.random() < 0.3 else floats(r)
+    values = r.choice(["special", "large", "small"]) if r.random() < 0.45 else floats(r)
     inputs = [Input(name, shape, values, seed=r.randrange(99)) for name in "xy"]
     names = ["x", "y"]
     for _ in range(r.randrange(2, 7)):
@@ -21,9 +21,8 @@ def elementwise(r: Random) -> Program:
     if values == "large":
         names.append(lines(f"m.{r.choice(['sinh', 'cosh', 'exp', 'tanh', 'expm1', 'softplus'])}({r.choice('xy')})"))
     if values == "small":  # where a difference of large terms has no digits
-        names.append(
-            lines(f"m.{r.choice(['sinh', 'expm1', 'log1p', 'tanh', 'erf', 'atanh', 'asinh'])}({r.choice('xy')})")
-        )
+        f = r.choice(["sinh", "expm1", "expm1", "log1p", "tanh", "erf", "erf", "atanh", "atanh", "asinh"])
+        names.append(lines(f"m.{f}({r.choice('xy')}) * 1e4"))
     if values == "special" and r.random() < 0.5:
         names.append(lines(f"m.lift(torch.{r.choice(['remainder', 'floor_divide', 'fmod'])})(x, y)"))
     if not lines.lines:

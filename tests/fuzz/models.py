@@ -28,11 +28,14 @@ def scaled(r: Random, y: str, cols: int, inputs: list[Input], lines: Lines) -> s
 
 @generator
 def norms(r: Random) -> Program:
-    lines, rows, cols = Lines(), r.choice([1, 3, 5]), r.choice([1, 2, 7, 16])
+    compares = r.random() < 0.4  # a usual norm, with a constant row, and what tells that from others
+    lines, rows, cols = Lines(), r.choice([1, 3, 5]), r.choice([2, 7, 16] if compares else [1, 2, 7, 16])
     shape = (rows, cols) if r.random() < 0.6 else (2, rows, cols)
-    filled = "rows" if r.random() < 0.3 else floats(r)
+    filled = "rows" if r.random() < (0.7 if compares else 0.3) else floats(r)
     inputs = [Input("x", shape, filled, seed=r.randrange(99), layout=r.choice(["dense", "dense", "swapped"]))]
-    plain = r.random() < 0.5  # a norm as it is usually written, so that what changes is beside it
+    plain = r.random() < (
+        0.8 if compares else 0.5
+    )  # a norm as it is usually written, so that what changes is beside it
     axis = "-1" if plain else r.choice(["-1", "0", f"{len(shape) - 1}", "(0, 1)"])
     n = {"0": shape[0], "(0, 1)": shape[0] * shape[1]}.get(axis, cols)
     x = "x" if r.random() < 0.7 else lines(r.choice(["x + 1.0", "x * 2.0", "x + x", "m.tanh(x)"]))
@@ -51,6 +54,8 @@ def norms(r: Random) -> Program:
         var = lines(f"m.var({x}, {axis}, True)")
     else:
         var = lines(f"m.sum({centred} * {centred}, {axis}, True) / {r.choice([n, n, max(n - 1, 1)])}")
+    if r.random() < 0.15:
+        var = lines(f"m.maximum({var}, 0.0)")
     eps = r.choice(["1e-5", "1e-5", "1e-2", "1.0", "1e-3 * 2"])
     usual = [f"{centred} / m.sqrt({var} + {eps})", f"{centred} * m.rsqrt({var} + {eps})"]
     y = lines(r.choice(usual if plain else [
@@ -60,13 +65,11 @@ def norms(r: Random) -> Program:
     outputs = [scaled(r, y, cols, inputs, lines)]
     if r.random() < 0.3:
         outputs.append(r.choice([var, centred, y]))
-    if r.random() < 0.3:
-        compared = (
-            f"{r.choice([var, var, centred])} {r.choice(['>', '>', '<=', '=='])} {r.choice(['0.0', '0.0', '0.5'])}"
-        )
-        outputs[0] = lines(
-            r.choice([f"m.where({compared}, {outputs[0]}, {r.choice(['0.0', x])})", f"{outputs[0]} * ({compared})"])
-        )
+    if compares:
+        of = r.choice([var, var, var, centred])
+        compared = f"{of} {r.choice(['>', '>', '<=', '=='])} {r.choice(['0.0', '0.0', '0.0', '0.5'])}"
+        chosen, product = f"m.where({compared}, {outputs[0]}, {r.choice(['0.0', x])})", f"{outputs[0]} * ({compared})"
+        outputs[0] = lines(r.choice([chosen, product, product]))
     if r.random() < 0.4:
         outputs[0] = lines(f"m.{r.choice(['tanh', 'sin', 'relu'])}({outputs[0]})")
     if r.random() < 0.3:
