@@ -108,7 +108,7 @@ def test_equal_draws_of_a_long_program_are_one_program_for_the_c_compiler():
     for program in (draw, keys):
         assert program.native and program.tier == "compiled"
     words = [torch.tensor([k]) for k in (3, 9)]
-    assert torch.equal(draw.forms.executable.run(words)[0], draw.reinterpreted.run(words)[0])
+    assert torch.equal(draw.forms.executable.run(words)[0], draw.reference(words)[0])
 
 
 def test_undecorated_code_has_the_same_programs():

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from gtrace.commands import machine_facts
 from gtrace.core.backends.aoti import load
-from gtrace.core.backends.interpreter.interpreter import interpreter
+from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import missing_for_packages
 from gtrace.core.base.config import config
@@ -27,7 +27,7 @@ from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.ir.aval import aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import REGISTRY
-from gtrace.core.runtime.audit import disagreement
+from gtrace.core.runtime.agreement import disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.worker.client import WorkerClient
 from gtrace.core.runtime.worker.lane import Outcome
@@ -160,7 +160,7 @@ def _compile() -> Iterator[Finding]:
         except (CacheError, UnsupportedTorchError) as error:
             results.append(Finding("compile", str(error), fix, False))
             return
-        right = not disagreement(interpreter(graph)([x]), [got])
+        right = not disagreement(graph, [x], reference(graph)([x]), [got])
         text = f"a test program compiled in {duration_text(time.perf_counter() - start)} and gave "
         results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
 

@@ -9,8 +9,10 @@ import attrs
 import torch
 
 from gtrace.core.backends.cost_model import saved_beside_libraries
-from gtrace.core.backends.executable import Executable, interpreted
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.matmul import takes_library
+from gtrace.core.backends.interpreter.reference import reference
+from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.request import digest
 from gtrace.core.backends.schedule import Schedule
 from gtrace.core.backends.scheduler import Scheduler
@@ -210,9 +212,9 @@ class Program:
         return self.forms.tier
 
     @functools.cached_property
-    def reinterpreted(self) -> Executable:
-        """Its interpreted form for audits, which writes over no input."""
-        return interpreted(self.graph, self.key.strides) if self.key.donated else self.forms.interpreted
+    def reference(self) -> TensorFunction:
+        """What each of its forms must agree with: the graph, operation by operation. It writes over no input."""
+        return with_strides(reference(self.graph), self.graph, self.key.strides)
 
     @property
     def open_sizes(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime import policy as policies
-from gtrace.core.runtime.audit import disagreement
+from gtrace.core.runtime.agreement import disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
@@ -172,9 +172,9 @@ class Trials:
     def audit(
         self, program: Program, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """Compare a compiled call with its interpretation; returns the results to go on with."""
-        expected = program.reinterpreted.run(tensors)
-        problem = disagreement(expected, results)
+        """Compare a compiled call with the reference; returns the results to go on with."""
+        expected = program.reference(tensors)
+        problem = disagreement(program.graph, tensors, expected, results)
         if not problem:
             return results
         reason = f"audit: {problem}"

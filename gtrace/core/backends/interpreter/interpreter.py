@@ -116,15 +116,17 @@ class CallPlan:
 
     def refused(self, index: int, error: Exception) -> Exception:
         """Return the error to raise where a call raised one."""
-        if isinstance(error, (ExecutionError, RecursionError)):
-            return error
-        node = self.nodes[index]
-        if is_out_of_memory(error):
-            return out_of_memory(node.op.name, error)
-        where = (
-            f"It was recorded at {node.location}." if node.location else "GT_EAGER=1 shows the line that recorded it."
-        )
-        return ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where))
+        return refused_at(self.nodes[index], error)
+
+
+def refused_at(node: Node, error: Exception) -> Exception:
+    """Return the error to raise where the call of a node raised one."""
+    if isinstance(error, (ExecutionError, RecursionError)):
+        return error
+    if is_out_of_memory(error):
+        return out_of_memory(node.op.name, error)
+    where = f"It was recorded at {node.location}." if node.location else "GT_EAGER=1 shows the line that recorded it."
+    return ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where))
 
 
 def interpreter(graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> TensorFunction:

@@ -1,0 +1,216 @@
+"""The reference of a program: torch's function of each operation, one after the other. Every form must agree with it.
+
+`reference` computes in the dtypes of the program. `in_float64` computes with floats of 64 bits instead, to tell how
+exact the reference is. `with_noise` moves each rounded value by some roundings, to tell what rounding can change. That
+is Monte Carlo arithmetic (Parker, Pierce, Eggert: Monte Carlo arithmetic, Computing in Science & Engineering 2, 2000).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.core.backends.interpreter.interpreter import Around, TensorFunction, bound_body, refused_at
+from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
+from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.base.devices import CPU
+from gtrace.core.base.dtypes import FLOAT8, FLOATS
+from gtrace.core.base.rounding import is_inexact
+from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.ir.simplify import dce
+
+WIDE = dict.fromkeys((FLOATS | FLOAT8) - {torch.float64}, torch.float64) | {torch.complex64: torch.complex128}
+"""The dtypes of which there is a wider one."""
+
+NOISE = 4.0
+"""Roundings by which a rounded value is moved. A form may be this much less exact than the reference."""
+
+FUNCTION = 4.0
+"""Roundings of a function such as exp or erf, at most: those of the C library for vectors are not exact."""
+
+_NAMES = {str(kind).removeprefix("torch."): str(wide).removeprefix("torch.") for kind, wide in WIDE.items()}
+
+
+def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
+    """Return a function that runs a graph as it stands.
+
+    Nothing is fused, reordered, specialized or written over. A value is freed after its last use.
+
+    Args:
+        around: takes a node and the function that computes it, and returns the function to call instead. It sees the
+            operations in loops and branches too.
+
+    Raises (when run):
+        ExecutionError: torch refused an operation because of the values.
+    """
+    graph = dce(graph)
+    kept = set(graph.outputs)
+    last = {value: k for k, node in enumerate(graph.nodes) for value in node.values() if value not in kept}
+    steps = []
+    for k, node in enumerate(graph.nodes):
+        operands = [x if isinstance(x, int) else _number(node, x) for x in node.ins]
+        dead = [value for value in dict.fromkeys(node.values()) if last.get(value) == k]
+        function = _function(node, around)
+        steps.append((node, function if around is None else around(node, function), operands, dead))
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        env: dict[int, Any] = dict(zip(graph.inputs, tensors, strict=True))
+        for node, function, operands, dead in watched(steps):
+            try:
+                env[node.out] = function(*[env[x] if x.__class__ is int else x for x in operands])
+            except (RuntimeError, IndexError) as error:
+                raised = refused_at(node, error)
+                if raised is error:
+                    raise
+                raise raised from error
+            for value in dead:
+                del env[value]
+        return [env[value] for value in graph.outputs]
+
+    return run
+
+
+def _number(node: Node, x: Any) -> torch.Tensor:
+    return torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device if node.op.one_device else CPU)
+
+
+def _function(node: Node, around: Around | None, **changed: Any) -> Callable[..., Any]:
+    """Return torch's function of an operation, with its attributes, of which some may be others."""
+    if node.op.rules.body is not None:
+        return bound_body(node, [reference(sub.graph, around) for sub in subgraphs(node.params)])
+    function, attributes = node.instr.kernel(), node.attributes | changed
+    return functools.partial(function, **attributes) if attributes else function
+
+
+def in_float64(graph: Graph) -> TensorFunction:
+    """Return a function that runs a graph with each float in float64, and each complex number in complex128.
+
+    An operation that cannot do that runs in its own dtype, and its results are converted.
+    """
+    run = reference(graph, _wide)
+    return lambda tensors: run([_widened(x) for x in tensors])
+
+
+def _wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a node in float64; see `Around`."""
+    plain = function if node.op.rules.body is None else _function(node, None)
+    wanted = {k: _NAMES[v] for k, v in node.attributes.items() if isinstance(v, str) and v in _NAMES}
+    if node.op.rules.body is None and wanted:
+        function = _function(node, None, **wanted)
+    dtypes = [WIDE.get(a.dtype, a.dtype) for a in _avals(node.instr.aval)]
+
+    def call(*operands: Any) -> Any:
+        operands = tuple([_each(_widened, x) for x in operands])
+        try:
+            out = function(*operands)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
+        else:
+            if [x.dtype for x in ([out] if isinstance(out, torch.Tensor) else out)] == dtypes:
+                return out
+        own = [_as(x, a) for x, a in zip(operands, node.instr.ins, strict=True)]
+        return _each(_widened, plain(*own))
+
+    return call
+
+
+def with_noise(graph: Graph, seed: int) -> TensorFunction:
+    """Return a function that runs a graph with each rounded value moved up or down by some roundings, at random.
+
+    Values that an operation computes exactly stay as they are. Of sums over many terms the terms are moved as well, and
+    the more, the more terms there are.
+
+    Args:
+        seed: another one gives other moves. With an odd one, all elements of an array move in the same direction.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(x: torch.Tensor, rounded: torch.Tensor | bool, roundings: float) -> torch.Tensor:
+        shape = () if seed % 2 else x.shape
+        sign = (torch.randint(0, 2, shape, generator=generator) * 2 - 1).to(x.device)
+        wide = _widened(x)
+        off = wide * (sign * (roundings * torch.finfo(x.dtype).eps / 2))
+        return torch.where(torch.as_tensor(rounded, device=x.device) & off.isfinite(), wide + off, wide).to(x.dtype)
+
+    def around(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+        op = node.op
+        kinds = _avals(node.instr.aval)
+        moves = op.moves and kinds[0].dtype is node.instr.ins[0].dtype  # a cast rounds
+        if op.rules.body is not None or moves or op.projection or not any(is_inexact(a.dtype) for a in kinds):
+            return function
+        wide = _wide(node, function)
+        terms = 1 if op.elementwise else _terms(node)
+        roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else max(1.0, math.sqrt(terms) / 8))
+
+        def call(*operands: Any) -> Any:
+            out = function(*operands)
+            several = not isinstance(out, torch.Tensor)
+            results, exact = (list(out), list(wide(*operands))) if several else ([out], [wide(*operands)])
+            pairs = zip(results, exact, strict=True)
+            inexact = [_is_rounded(x, y, operands) if is_inexact(x.dtype) else None for x, y in pairs]
+            if not any(mask is not None and mask.any() for mask in inexact):
+                return out
+            if not op.elementwise:
+                others = [
+                    moved(x, True, roundings) if isinstance(x, torch.Tensor) and is_inexact(x.dtype) else x
+                    for x in operands
+                ]
+                try:
+                    other = function(*others)
+                except RuntimeError as error:  # such as of a matrix that was barely positive definite
+                    if is_out_of_memory(error):
+                        raise
+                else:
+                    results = list(other) if several else [other]
+            results = [
+                x if mask is None else moved(x, mask, roundings) for x, mask in zip(results, inexact, strict=True)
+            ]
+            return results if several else results[0]
+
+        return call
+
+    return reference(graph, around)
+
+
+def _is_rounded(x: torch.Tensor, exact: torch.Tensor, operands: Sequence[Any]) -> torch.Tensor:
+    """Return which elements of a result are rounded."""
+    if x.dtype in WIDE:
+        return _widened(x) != exact
+    # nothing wider: what is an element of an operand, but for the sign, was not rounded
+    given = [y.abs().flatten() for y in operands if isinstance(y, torch.Tensor) and is_inexact(y.dtype)]
+    if not given:
+        return torch.ones_like(x, dtype=torch.bool)
+    return ~torch.isin(x.abs(), torch.cat([y.double() for y in given]))
+
+
+def _terms(node: Node) -> float:
+    """Return how many terms an element of a result may be the sum of."""
+    (out, *_), operands = _avals(node.instr.aval), [a for x in node.instr.ins for a in _avals(x)]
+    if node.op.contraction is not None:
+        return node.op.contraction(node.instr.ins, out, **node.attributes) / max(out.size, 1)
+    return max([a.size for a in operands], default=1) / max(out.size, 1)
+
+
+def _avals(kind: Any) -> Sequence[Aval]:
+    return kind.avals if isinstance(kind, Bundle) else (kind,)
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    return x.to(WIDE.get(x.dtype, x.dtype))
+
+
+def _as(x: Any, kind: Any) -> Any:
+    """Return an operand in its own dtype."""
+    if isinstance(kind, Bundle):
+        return [y.to(a.dtype) for y, a in zip(x, kind.avals, strict=True)]
+    return x.to(kind.dtype)
+
+
+def _each(function: Callable[[torch.Tensor], torch.Tensor], x: Any) -> Any:
+    return function(x) if isinstance(x, torch.Tensor) else [function(y) for y in x]

@@ -1,0 +1,170 @@
+"""Whether the results of a program's form agree with its reference, as far as rounding allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from gtrace.core.backends.interpreter.reference import in_float64, with_noise
+from gtrace.core.base.rounding import is_inexact
+from gtrace.core.ir.graph import Graph
+
+ULPS = 4
+"""Units in the last place by which an element may be off, whatever the program computes."""
+
+WORSE = 4.0
+"""A form's error may be so many times the reference's."""
+
+LEAST = 32
+"""Elements that are compared together, at least: the error of one may be small by chance."""
+
+FLIPPED = 1 / 16
+"""An error of the reference, as a fraction of the largest element. It comes of a decision, such as a comparison."""
+
+RUNS = (4, 12, 32)
+"""How often the reference runs with noise, in all, before each look at the results."""
+
+
+def disagreement(
+    graph: Graph, inputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]
+) -> str:
+    """Return in what a form's results differ from the reference's, in words; empty if they agree.
+
+    1. Elements agree that differ by a few units in the last place.
+    2. Otherwise the reference runs in float64. The form agrees if its errors are no larger than the reference's own.
+       Elements of one magnitude are compared, so that large ones do not hide what small ones lost.
+    3. Otherwise the reference runs with noise some times. What that does not change must be equal.
+
+    Args:
+        graph: the program.
+        expected: what its reference returns for the inputs.
+
+    >>> import gtrace as gt
+    >>> graph, x = gt.make_graph(lambda x: x * 2)(gt.ones(2)), torch.tensor([1.0, 2.0])
+    >>> disagreement(graph, [x], [2 * x], [2 * x])
+    ''
+    >>> disagreement(graph, [x], [2 * x], [2 * x + 0.5])
+    'result 0: 2 of 2 elements, by up to 0.5 where it is 2'
+    """
+    for k, (a, b) in enumerate(zip(expected, got, strict=True)):
+        if a.shape != b.shape or a.dtype is not b.dtype:
+            return f"result {k} is {b.dtype}{list(b.shape)}, not {a.dtype}{list(a.shape)}"
+    open_ = [k for k, (a, b) in enumerate(zip(expected, got, strict=True)) if not _is_close(a, b)]
+    if not open_:
+        return ""
+    exact = in_float64(graph)(inputs)
+    open_ = [k for k in open_ if not _is_as_exact(expected[k], got[k], exact[k])]
+    if not open_:
+        return ""
+    spread = [_distance(exact[k].to(expected[k].dtype), expected[k]) for k in open_]
+    ran = 0
+    for runs in RUNS:
+        for seed in range(ran, runs):
+            results = with_noise(graph, seed)(inputs)
+            for j, k in enumerate(open_):
+                spread[j] = torch.maximum(spread[j], _distance(results[k], expected[k]))
+        ran = runs
+        wrong = [(k, _beyond(expected[k], got[k], spread[j])) for j, k in enumerate(open_)]
+        if not any(mask.any() for _, mask in wrong):
+            return ""
+    return next(_described(k, expected[k], got[k], mask) for k, mask in wrong if mask.any())
+
+
+def _described(k: int, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
+    text = f"result {k}: {int(wrong.sum())} of {wrong.numel()} elements"
+    if not is_inexact(expected.dtype):
+        return text
+    off = torch.where(wrong, _distance(got, expected), -1.0).flatten()
+    worst = int(off.argmax())
+    return f"{text}, by up to {float(off[worst]):.3g} where it is {expected.flatten()[worst].item():.3g}"
+
+
+def _float64(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+
+def _distance(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return how far apart two tensors of one dtype are, in float64.
+
+    Of integers that is 1 where they differ. Infinite: one alone is infinite or NaN there.
+    """
+    if not is_inexact(x.dtype):
+        return (x != y).double()
+    a, b = _float64(x), _float64(y)
+    same = (a == b) | (a.isnan() & b.isnan())
+    off = (a - b).abs()
+    return torch.where(same, 0.0, torch.where(off.isnan(), math.inf, off))
+
+
+def _ulp(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return the unit in the last place of each element of a float64 tensor, were it of this dtype."""
+    info = torch.finfo(dtype)
+    half = torch.full_like(x.abs(), 0.5)
+    return info.eps * torch.ldexp(half, _exponents(x, dtype))
+
+
+def _exponents(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return binary exponents: of zeros, NaN and what is too small for the dtype the least, of infinities the most."""
+    info = torch.finfo(dtype)
+    size = x.abs().nan_to_num(0.0, info.max).clamp(info.smallest_normal, info.max)
+    return torch.frexp(size.double()).exponent
+
+
+def _is_close(expected: torch.Tensor, got: torch.Tensor) -> bool:
+    if torch.equal(expected, got):
+        return True
+    if not is_inexact(expected.dtype):
+        return False
+    ulps = ULPS if torch.finfo(expected.dtype).eps < 1e-6 else 0  # a unit of a short dtype is a lot
+    return bool((_distance(got, expected) <= ulps * _ulp(_float64(expected), expected.dtype)).all())
+
+
+def _is_as_exact(expected: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether a form's results are as near to those in float64 as the reference's are."""
+    dtype = expected.dtype
+    if not is_inexact(dtype):
+        return False
+    exact = _float64(exact)
+    own, other, unit = _distance(expected, exact), _distance(got, exact), _ulp(exact, dtype)
+    finite = exact.abs()[exact.isfinite()]
+    if not finite.numel() or not own.max() <= FLIPPED * finite.max() or not other.isfinite().all():
+        return False
+    return all(
+        other[some].max() <= WORSE * own[some].max() + ULPS * unit[some].max()
+        and _mean(other[some]) <= WORSE * _mean(own[some]) + unit[some].max()
+        for some in _alike(_exponents(exact, dtype))
+    )
+
+
+def _mean(errors: torch.Tensor) -> torch.Tensor:
+    """Return a mean of errors in which few large ones do not hide many small ones."""
+    return errors.sqrt().mean() ** 2
+
+
+def _alike(exponents: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield masks of elements of nearly one magnitude; few that are smaller go with those of the next one."""
+    found, counts = exponents.unique(return_counts=True)
+    least, count = int(found[0]), 0
+    for k, (exponent, more) in enumerate(zip(found.tolist(), counts.tolist(), strict=True)):
+        count += more
+        last = k == len(found) - 1
+        if last or (count >= LEAST and int(counts[k + 1 :].sum()) >= LEAST):
+            yield exponents >= least if last else (exponents >= least) & (exponents <= exponent)
+            least, count = exponent + 1, 0
+
+
+def _beyond(expected: torch.Tensor, got: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+    """Return which elements of a form's results differ by more than rounding can change.
+
+    Args:
+        spread: by how much results with noise differed from the expected ones, at most.
+    """
+    off = _distance(got, expected)
+    if not is_inexact(expected.dtype):
+        return (off > 0) & (spread == 0)
+    exact = _float64(expected)
+    # where the noise changed a decision, another one may have changed it further
+    spread = torch.where(spread > exact.abs() * FLIPPED, 16 * spread, 2 * spread)
+    return off > spread + ULPS * _ulp(exact, expected.dtype)

@@ -1,0 +1,130 @@
+"""Agreement of a program's forms with its reference: rounding never raises an alarm, and anything else does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gtrace as gt
+from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
+from gtrace.core.runtime.agreement import disagreement
+from gtrace.testing import arguments, graphs
+
+
+def drawn(*shape, seed=0, spread=1.0):
+    """Normal numbers whose rows have magnitudes of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = 10 ** (spread * torch.randn(shape[0], *[1] * (len(shape) - 1), generator=generator))
+    return torch.randn(shape, generator=generator) * scale
+
+
+def adam(decay):
+    def step(p, g, m, v):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        return p * (1 - decay) - 1e-3 * (m / 0.1) / (gt.sqrt(v / 0.001) + 1e-8), m, v
+
+    return step
+
+
+def compared(function, form, *tensors):
+    """What is found wrong with a function that runs in place of another one."""
+    arrays = [gt.from_torch(x) for x in tensors]
+    graph, other = gt.make_graph(function)(*arrays), gt.make_graph(form)(*arrays)
+    return disagreement(graph, tensors, reference(graph)(tensors), reference(other)(tensors))
+
+
+X, Y = drawn(48, 40), drawn(40, 48, seed=1)
+ZEROS = torch.zeros(48, 40)
+STATE = (X, drawn(48, 40, seed=2, spread=3.0), ZEROS, ZEROS)
+
+WRONG = {
+    "a decay of 1e-5 that every element lost": (adam(1e-5), adam(0.0), STATE),
+    "a bias correction": (adam(0.0), lambda p, g, m, v: adam(0.0)(p, g * 1.00001, m, v), STATE),
+    "a row that is another one's": (
+        lambda x, y: x @ y, lambda x, y: gt.concat([(x @ y)[:7], (x @ y)[8:9], (x @ y)[8:]]), (X, Y),
+    ),
+    "an element of a mask": (
+        lambda x: x > 0.1, lambda x: (x > 0.1) ^ (gt.arange(40) + 40 * gt.arange(48)[:, None] == 3), (X,),
+    ),
+    "an index": (lambda x: gt.argmax(x, axis=1), lambda x: gt.argmin(x, axis=1), (X,)),
+    "a term of a sum": (lambda x: x.sum(0), lambda x: x[1:].sum(0), (X,)),
+    "a term of a mean in float64": (lambda x: x.mean(0), lambda x: x.mean(0) + 1e-9, (X.double(),)),
+    "a NaN": (lambda x: gt.log(x), lambda x: gt.log(gt.abs(x)), (X,)),
+    "a factor in bfloat16": (lambda x: x * 1.5 + 1, lambda x: x * 1.55 + 1, (X.bfloat16(),)),
+    "a small element beside large ones": (
+        lambda x: x * x, lambda x: gt.where(gt.abs(x) < 1e-2, x * x * 1.001, x * x), (X,),
+    ),
+    "a conjugate": (lambda x: x * 2, lambda x: gt.conj(x) * 2, (torch.complex(X, X.flip(0)),)),
+    "a loop's last step": (
+        lambda x: gt.fori_loop(0, 5, lambda i, c: gt.sin(c) * 1.1, x),
+        lambda x: gt.fori_loop(0, 4, lambda i, c: gt.sin(c) * 1.1, x), (X,),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_form_that_computes_something_else_disagrees(name):
+    function, form, tensors = WRONG[name]
+    assert compared(function, form, *tensors).startswith("result ")
+    assert not compared(function, function, *tensors)
+
+
+TIES = torch.tensor([[0.1, 0.2, 0.3], [0.6, 0.5, 0.4]]).repeat(40, 1)
+HALF = torch.linspace(-2, 2, 1001)
+
+ROUNDED = {
+    "sums that cancel": (lambda x: (x - x.mean(0)).sum(0), lambda x: x.sum(0) - x.shape[0] * x.mean(0), (X,)),
+    "a sum in another order": (lambda x: x.sum(), lambda x: x.T.sum(0).sum(), (drawn(300, 300),)),
+    "products in another order": (lambda x, y: (x @ y) @ x, lambda x, y: x @ (y @ x), (X, Y)),
+    "arg-max of near ties": (
+        lambda x: gt.argmax(x.sum(1, keepdims=True) - x * 0, axis=1),
+        lambda x: gt.argmax((x[:, ::-1]).sum(1, keepdims=True) + x * 1e-9, axis=1), (TIES,),
+    ),
+    "rows chosen by near ties": (
+        lambda x: x[gt.argmax((x * 0.1).sum(1) * 10)], lambda x: x[gt.argmax(x[:, ::-1].sum(1))], (TIES,),
+    ),
+    "comparisons of rounded values": (lambda x: x * 0.1 * 3 > x * 0.3, lambda x: x * 0.3 > x * 0.3, (X,)),
+    "roundings to integers": (lambda x: gt.floor(x * 0.1 * 10), lambda x: gt.floor(x), (HALF.round(decimals=1),)),
+    "softmax of huge scores": (
+        lambda x: gt.nn.softmax(x * 1e4, axis=-1),
+        lambda x: gt.exp(x * 1e4 - gt.max(x * 1e4, axis=-1, keepdims=True) - gt.log(
+            gt.exp(x * 1e4 - gt.max(x * 1e4, axis=-1, keepdims=True)).sum(-1, keepdims=True))), (X,),
+    ),
+    "bfloat16 kept in float32": (
+        lambda x: gt.sin(x * 1.3) * x + 0.7,
+        lambda x: (gt.sin(x.astype(gt.float32) * 1.3) * x.astype(gt.float32) + 0.7).astype(gt.bfloat16),
+        (X.bfloat16(),),
+    ),
+    "float16 that overflows midway": (
+        lambda x: (x * 300) * 0.01, lambda x: (x.astype(gt.float32) * 3).astype(gt.float16), (HALF.half() * 200,),
+    ),
+    "a variance of equal numbers": (
+        lambda x: (x - x.mean(-1, keepdims=True)) / gt.sqrt(x.var(-1, keepdims=True) + 1e-12),
+        lambda x: x * 0, (torch.full((4, 7), 0.1),),
+    ),
+    "a root of what rounding makes negative": (
+        lambda x: gt.sqrt((x * x).mean(0) - x.mean(0) ** 2), lambda x: x.std(0), (torch.full((7, 3), 0.1),),
+    ),
+    "a recurrence that amplifies": (
+        lambda x: gt.fori_loop(0, 40, lambda i, c: 3.9 * c * (1 - c), x),
+        lambda x: gt.fori_loop(0, 40, lambda i, c: 3.9 * (c - c * c), x), (torch.rand(50),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_form_that_rounds_otherwise_agrees(name):
+    function, form, tensors = ROUNDED[name]
+    assert not compared(function, form, *tensors)
+
+
+@settings(max_examples=40)
+@given(graphs(max_nodes=8), st.data())
+def test_results_that_were_rounded_otherwise_agree(graph, data):
+    tensors = [x.to_torch() for x in data.draw(arguments(graph))]
+    expected = reference(graph)(tensors)
+    exact = [x.to(y.dtype) for x, y in zip(in_float64(graph)(tensors), expected, strict=True)]
+    for got in (exact, with_noise(graph, 1000)(tensors), with_noise(graph, 1001)(tensors)):
+        assert not disagreement(graph, tensors, expected, got)
