@@ -36,7 +36,7 @@ DEFAULTS = Config()
         ("GT_CACHE_SIZE", "500MB", "cache_size", 500_000_000),
         ("GT_CACHE_SIZE", "3 GiB", "cache_size", 3 * 2**30),
         ("GT_COMPILE_TIMEOUT", "30", "compile_timeout", 30),
-        ("GT_AUDIT", "0.01", "audit", 0.01),
+        ("GT_AUDIT", "0.02", "audit", 0.02),
         ("GT_DEVICE", "cuda:1", "device", "cuda:1"),
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),

@@ -502,7 +502,7 @@ def happen(forms, event):
         Event.ADOPTED: {"code": Code(made), "trial": Trial([forms])}, Event.ACCEPTED: {"code": Code(made)},
         Event.REQUESTED: {"awaited": made}, Event.ARRIVED_IN_PART: {"partial": Partial(made, 1.0)},
         Event.FASTER: {"rival": Rival(1.0, 1.0, 1.0)}, Event.SLOWER: {"rival": Rival(1.0, 1.0, 1.0), "reason": "slow"},
-        Event.REVIEWED: {"trial": Trial([forms])},
+        Event.REVIEWED: {"trial": Trial([forms])}, Event.MISINTERPRETED: {"interpreted": made},
     }  # fmt: skip
     forms.change(event, **given.get(event, {}))
 
@@ -535,6 +535,8 @@ def test_what_happens_to_a_program_is_in_the_table(state, event):
     assert (forms.trial is not None) == (after in (State.TRIAL, State.REVIEW))
     assert forms.is_requested == (after in (State.REQUESTED, State.PARTIAL))
     assert forms.is_open == (after in (State.INTERPRETED, State.REQUESTED, State.PARTIAL))
+    assert not forms.at_rest, "no form is believed before it agreed with the reference"
+    forms.agree(forms.executable)
     assert forms.at_rest == (after in (State.KEPT, State.COMPILED, State.DEMOTED, State.FAILED))
     assert forms.ledger.settled is None and forms.ledger.waiting is None, "nothing is left of the state before"
     assert forms.next_form(deterministic=True) is forms.interpreted

@@ -711,7 +711,7 @@ def test_an_audit_finds_a_wrong_program(worker):
         wrong = attrs.evolve(right, run=lambda tensors: [t * 1.01 for t in right.run(tensors)])
         entry.forms.change(Event.FASTER)
         entry.forms.executable = entry.forms.compiled = wrong
-        with pytest.warns(gt.AuditWarning, match="is wrong and is interpreted from now on"):
+        with pytest.warns(gt.AuditWarning, match="was compiled into a wrong one"):
             np.testing.assert_array_equal(run(), expected)
         np.testing.assert_array_equal(run(), expected)
     assert entry.tier == "demoted" and "audit" in entry.forms.reason

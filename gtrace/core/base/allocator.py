@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
+from pathlib import Path
 
 from gtrace.core.base.mechanisms import KEPT_MEMORY
 
@@ -20,6 +22,18 @@ KEPT = 1 << 30
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as in malloc.h
 
 _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def free_memory() -> float:
+    """Return how many bytes of memory this process can still get, about; infinite where the system does not say."""
+    if sys.platform != "linux":
+        return math.inf
+    lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    free = float(lines["MemAvailable"].split()[0]) * 1024
+    limit, used = (Path("/sys/fs/cgroup/memory").with_suffix(end) for end in (".max", ".current"))
+    if limit.exists() and (most := limit.read_text().strip()) != "max":
+        free = min(free, float(most) - float(used.read_text()))
+    return free
 
 
 @functools.cache

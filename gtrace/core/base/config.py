@@ -143,7 +143,8 @@ class Config:
             (GT_COMPILE_SHARE).
         jit_wait: seconds that a jitted function waits for the compiler. Then it is interpreted until its code is
             ready; inf: it waits for the code (GT_JIT_WAIT).
-        audit: the fraction of compiled calls that are also interpreted, and compared (GT_AUDIT).
+        audit: the fraction of a run's time for comparing later calls with the recorded program; 1: every call is
+            compared. First calls always are (GT_AUDIT).
         debug_key_reuse: raise if a random key is used twice (GT_DEBUG_KEY_REUSE).
         collective_timeout: seconds after which a process stops waiting for others (GT_COLLECTIVE_TIMEOUT).
         deterministic: equal runs on the same mesh give equal bits. Every program is interpreted, and torch uses
@@ -186,7 +187,7 @@ class Config:
     compile_timeout: int = _setting(600, "GT_COMPILE_TIMEOUT", _integer(1), (int,))
     compile_share: float = _setting(0.1, "GT_COMPILE_SHARE", _fraction, (int, float))
     jit_wait: float = _setting(2.0, "GT_JIT_WAIT", _seconds, (int, float))
-    audit: float = _setting(0.0, "GT_AUDIT", _fraction, (int, float))
+    audit: float = _setting(0.01, "GT_AUDIT", _fraction, (int, float))
     debug_key_reuse: bool = _setting(False, "GT_DEBUG_KEY_REUSE", _flag, (bool, int))
     collective_timeout: int = _setting(300, "GT_COLLECTIVE_TIMEOUT", _integer(1), (int,))
     deterministic: bool = _setting(False, "GT_DETERMINISTIC", _flag, (bool, int))

@@ -227,7 +227,7 @@ class CacheWarning(UserWarning):
 
 
 class AuditWarning(UserWarning):
-    """A compiled program disagreed with its interpretation, and is no longer used."""
+    """A form of a program disagreed with the recorded program, and is no longer used."""
 
 
 class ShardingWarning(UserWarning):

@@ -144,6 +144,21 @@ class Judged(Event):
     demoted: bool
 
 
+@attrs.frozen
+class Compared(Event):
+    """A call was compared with the recorded program, which took `seconds`.
+
+    Attributes:
+        problem: what differed; empty: the results agreed.
+        skipped: why it was not compared; empty: it was.
+    """
+
+    signature: str
+    seconds: float
+    problem: str
+    skipped: str = ""
+
+
 class Bus:
     """Delivers each event to the subscribers of its class, in order of subscription.
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import attrs
 
 from gtrace.core.base import mechanisms
+from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.ir.pipeline import (
@@ -33,6 +34,7 @@ from gtrace.core.ir.pipeline import (
     Pass,
     Pipeline,
 )
+from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.skeleton import kind
 from gtrace.core.ir.subgraph import subgraph, without_rules
 from gtrace.core.passes.subgraph_calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
@@ -60,6 +62,18 @@ class Canonical:
     graph: Graph
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    def original(self, graph: Graph) -> Graph | None:
+        """Return the graph that this one came from, with the inputs and outputs of this one.
+
+        None if it needs inputs that the canonical graph does not.
+        """
+        places = dict(reversed([(place, value) for place, value in zip(self.outputs, graph.outputs, strict=True)]))
+        outputs = tuple(places[k] for k in range(len(self.graph.outputs)))
+        inputs = tuple(graph.inputs[k] for k in self.inputs)
+        made = dce(Graph(inputs, self.graph.avals, graph.nodes, outputs))
+        known = {*inputs, *(node.out for node in made.nodes)}
+        return renumber(made) if all(known.issuperset(node.values()) for node in made.nodes) else None
 
 
 def canonicalize(graph: Graph) -> Canonical:

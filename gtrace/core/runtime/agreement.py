@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -131,28 +131,36 @@ def _is_as_exact(expected: torch.Tensor, got: torch.Tensor, exact: torch.Tensor)
     finite = exact.abs()[exact.isfinite()]
     if not finite.numel() or not own.max() <= FLIPPED * finite.max() or not other.isfinite().all():
         return False
-    return all(
-        other[some].max() <= WORSE * own[some].max() + ULPS * unit[some].max()
-        and _mean(other[some]) <= WORSE * _mean(own[some]) + unit[some].max()
-        for some in _alike(_exponents(exact, dtype))
-    )
+    group = _groups(_exponents(exact, dtype).flatten())
+    count = int(group.max()) + 1
+
+    def largest(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(count, dtype=torch.float64, device=x.device).scatter_reduce(0, group, x.flatten(), "amax")
+
+    def mean(x: torch.Tensor) -> torch.Tensor:
+        """Return a mean in which few large errors do not hide many small ones."""
+        return (torch.bincount(group, x.sqrt().flatten()) / torch.bincount(group)) ** 2
+
+    unit = largest(unit)
+    worst = largest(other) <= WORSE * largest(own) + ULPS * unit
+    return bool((worst & (mean(other) <= WORSE * mean(own) + unit)).all())
 
 
-def _mean(errors: torch.Tensor) -> torch.Tensor:
-    """Return a mean of errors in which few large ones do not hide many small ones."""
-    return errors.sqrt().mean() ** 2
+def _groups(exponents: torch.Tensor) -> torch.Tensor:
+    """Return a number for each element: elements of nearly one magnitude have the same one.
 
-
-def _alike(exponents: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield masks of elements of nearly one magnitude; few that are smaller go with those of the next one."""
-    found, counts = exponents.unique(return_counts=True)
-    least, count = int(found[0]), 0
-    for k, (exponent, more) in enumerate(zip(found.tolist(), counts.tolist(), strict=True)):
-        count += more
-        last = k == len(found) - 1
-        if last or (count >= LEAST and int(counts[k + 1 :].sum()) >= LEAST):
-            yield exponents >= least if last else (exponents >= least) & (exponents <= exponent)
-            least, count = exponent + 1, 0
+    Few elements that are smaller go with those of the next magnitude.
+    """
+    least = int(exponents.min())
+    numbers, found, count = [], 0, 0
+    counts = torch.bincount(exponents - least).tolist()
+    left = len(exponents)
+    for more in counts:
+        numbers.append(found)
+        count, left = count + more, left - more
+        if count >= LEAST and left >= LEAST:
+            found, count = found + 1, 0
+    return torch.tensor(numbers, device=exponents.device)[(exponents - least).long()]
 
 
 def _beyond(expected: torch.Tensor, got: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:

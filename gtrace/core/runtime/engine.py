@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import random
 from collections.abc import Callable, Collection, Hashable, Sequence
 from time import perf_counter
 from typing import Any
@@ -43,6 +42,7 @@ from gtrace.core.passes.split import components, grouped_components, split_regio
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
 from gtrace.core.runtime.clock import clock
+from gtrace.core.runtime.comparisons import Comparisons
 from gtrace.core.runtime.decisions import NOTHING, Action
 from gtrace.core.runtime.first_calls import NewSizes, Unprepared
 from gtrace.core.runtime.forms import State
@@ -70,7 +70,7 @@ class Engine:
         recordings: by exact key.
         programs: by what their compiled form depends on.
         forms: canonical forms.
-        tiering: moves programs between tiers.
+        tiering, comparisons: move programs between tiers, and compare their calls with what was recorded.
         instrument: runs every program in another way, which measures something; None: nobody measures. See `install`.
     """
 
@@ -80,6 +80,7 @@ class Engine:
         )
         self.programs = ProgramTable()
         self.tiering = TierController(self.programs)
+        self.comparisons = Comparisons(self.tiering.judging)
         self.sizes = NewSizes()
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
@@ -225,7 +226,7 @@ class Engine:
     def _cut(self, graph: Graph, strides: Strides, target: Target, donated: Collection[int]) -> Route | Parts:
         if find_meshes(graph):
             return self._sharded(graph, strides, target)
-        graph = SIMPLIFIED.run(graph)
+        recorded, graph = graph, SIMPLIFIED.run(graph)
         if is_divided(graph) or has_draws(graph):
             threads, left_out = get_num_threads(), self.tiering.left_out
             scheduler = Scheduler(target.backend, target.mode, threads, left_out, alone=config.current.native)
@@ -241,8 +242,9 @@ class Engine:
                     places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
                     return self._route(parts[k], strides, target, places)
 
-                return self._sequence(graph, strides, parts, route)
-        return self._route(graph, strides, target, donated)
+                made = self._sequence(graph, strides, parts, route)
+                return attrs.evolve(made, calls=self.comparisons.whole(recorded, strides, donated, made.calls))
+        return self._route(graph, strides, target, donated, recorded)
 
     def _sharded(self, graph: Graph, strides: Strides, target: Target) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
@@ -311,6 +313,7 @@ class Engine:
         strides: Strides,
         target: Target,
         donated: Collection[int] = (),
+        recorded: Graph | None = None,
     ) -> Route:
         canonical = self.forms.of(graph)
         if not canonical.graph.nodes:
@@ -326,6 +329,9 @@ class Engine:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
         elif canonical.graph.has_lines and not program.graph.has_lines:
             program.take_lines(canonical.graph)
+        origin = canonical.original(graph if recorded is None else recorded)
+        if origin is not None:
+            program.come_from(origin)
         straight = canonical.inputs == tuple(range(len(graph.inputs)))
         direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
         returns_inputs = min(canonical.outputs, default=0) < 0
@@ -391,9 +397,7 @@ class Engine:
         """
         key = attrs.evolve(program.key, threads=threads)
         other = self.programs.get(key)
-        if other is not None:
-            return other
-        return self._add(key, program.signature, program.graph, *shape_of(program.graph))
+        return other or self._add(key, program.signature, program.graph, *shape_of(program.graph))
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a program on its inputs, in its present form, and add its time to the ledger."""
@@ -404,7 +408,7 @@ class Engine:
             or self.instrument is not None
             or worker.pending
             or settings.deterministic
-            or settings.audit
+            or settings.audit == 1.0
             or profiler_enabled()
             or Ran in bus.wanted
         ):
@@ -420,6 +424,8 @@ class Engine:
             ledger.ran_untimed(executable is forms.compiled)
             return results
         ledger.ran(perf_counter() - start, executable is forms.compiled)
+        if ledger.audit_due(settings.audit):
+            forms.doubt(forms.agreed)
         rival = forms.rival
         if rival is not None and ledger.usual > rival.seconds:
             self.tiering.judging.review(program)
@@ -433,16 +439,13 @@ class Engine:
         executable = forms.next_form(deterministic)
         compiled = executable is forms.compiled
         trial = None if deterministic else forms.trial
-        audited = compiled and settings.audit and program.repeatable and random.random() < settings.audit
-        kept: Sequence[torch.Tensor] = ()
-        if audited:
-            kept = [x.clone() if k in program.key.donated else x for k, x in enumerate(tensors)]
         instrument = self.instrument
         if instrument is None and decision.action is Action.MEASURE:
             instrument = measure_library_share
         measured = instrument is not None or profiler_enabled()
         if measured:
             executable = instrumented(program, executable, instrument)
+        taken = None if measured else self.comparisons.begin(program, executable, tensors, settings.audit)
         stop = None if trial is None else clock(executable)
         start = perf_counter()
         try:
@@ -456,11 +459,11 @@ class Engine:
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
-        interpreted = executable.origin == INTERPRETED
-        call = Call(seconds, compiled, interpreted, decision.waits, disturbed or trial is not None)
+        disturbed |= trial is not None
+        call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed)
         self.tiering.judging.count(program, call)
-        if audited:
-            results = self.tiering.judging.audit(program, kept, results)
+        if taken is not None:
+            results = self.comparisons.end(program, executable, taken, results)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results

@@ -16,8 +16,9 @@ import attrs
 import torch
 
 from gtrace.core.backends.cost_model import additions
-from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction
+from gtrace.core.backends.interpreter.reference import reference
+from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import config
@@ -25,7 +26,6 @@ from gtrace.core.base.events import Ran, bus
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
-from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime.lifted_scalars import Scalars
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PROGRAM
@@ -153,8 +153,9 @@ class NewSizes:
         return False
 
     def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> Unprepared:
-        graph = dce(program.graph)
-        made = Unprepared(interpreted(graph, program.strides).run, list(program.slots), scalars, len(graph.nodes))
+        graph = program.graph
+        run = with_strides(reference(graph), graph, program.strides)
+        made = Unprepared(run, list(program.slots), scalars, len(graph.nodes))
         known = hash(key)
         if known not in self._seen:  # most sizes never come again
             self._seen.remember(known, None)

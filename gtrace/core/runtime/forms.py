@@ -46,7 +46,8 @@ class Event(enum.Enum):
     FASTER = "the compiled form was faster"
     SLOWER = "the compiled form was slower"
     REVIEWED = "calls became slower than the rival's"
-    DISAGREED = "an audit found other results"
+    DISAGREED = "it computed something else than the reference"
+    MISINTERPRETED = "the interpreted form did"
     LEFT_TO_INDUCTOR = "native code is no use to it"
 
 
@@ -67,7 +68,8 @@ TRANSITIONS: Mapping[Event, tuple[tuple[State, ...], State]] = {
     Event.FASTER: ((State.TRIAL, State.REVIEW), State.COMPILED),
     Event.SLOWER: ((State.TRIAL, State.REVIEW), State.DEMOTED),
     Event.REVIEWED: ((State.COMPILED, State.DEMOTED), State.REVIEW),
-    Event.DISAGREED: ((State.TRIAL, State.REVIEW, State.COMPILED, State.DEMOTED), State.DEMOTED),
+    Event.DISAGREED: ((State.PARTIAL, State.TRIAL, State.REVIEW, State.COMPILED, State.DEMOTED), State.DEMOTED),
+    Event.MISINTERPRETED: (tuple(State), State.KEPT),
     Event.LEFT_TO_INDUCTOR: ((*_OPEN, State.DEMOTED), State.INTERPRETED),
 }
 """Of each event the states that have it, and the next state. docs/architecture.md prints this table."""
@@ -86,7 +88,7 @@ TIERS: Mapping[State, str] = {
 """The states by the names that statistics and the store have for them."""
 
 _AT_REST = (State.KEPT, State.COMPILED, State.DEMOTED, State.FAILED)
-"""States that only an audit or a review leaves: nothing is decided at a call."""
+"""States that only a comparison or a review leaves: nothing is decided at a call."""
 
 
 @attrs.frozen(eq=False)
@@ -177,7 +179,8 @@ class Forms:
         ledger: of the program; it begins anew with each change.
         executable: what runs the next call, unless the program is on trial and the interpreted form has its turn.
         state: what is known of the forms.
-        at_rest: whether `executable` runs until something is found out by `review_due` or an audit.
+        at_rest: whether `executable` agreed with the reference, and runs until a review or an audit is due.
+        agreed: the forms whose results agreed with those of the reference.
         compiled: the compiled form; None: there is none that may run.
         partial: compiled code for some of it, while the worker compiles the rest.
         trial: the comparison of both forms, in states "on trial" and "under review".
@@ -193,6 +196,7 @@ class Forms:
     executable: Executable = attrs.field(init=False)
     state: State = State.INTERPRETED
     at_rest: bool = False
+    agreed: tuple[Executable, ...] = ()
     compiled: Executable | None = None
     partial: Partial | None = None
     trial: Trial | None = None
@@ -219,6 +223,7 @@ class Forms:
         trial: Trial | None = None,
         rival: Rival | None = None,
         awaited: object = None,
+        interpreted: Executable | None = None,
     ) -> None:
         """Go to the state that `TRANSITIONS` has for an event. What is not given here is not kept.
 
@@ -226,6 +231,7 @@ class Forms:
             reason: why the program is interpreted from now on.
             code: the compiled form that has arrived.
             awaited: what the worker is asked for.
+            interpreted: what runs the program operation by operation from now on.
 
         Raises:
             GtraceError: the state has no such event.
@@ -239,11 +245,15 @@ class Forms:
             usual = self.partial.usual  # of the interpreted form, which runs again
         if code is not None:
             self.compiled, self.origin, self.symbolic = code.executable, code.executable.origin, code.symbolic
-        elif event in (Event.DISAGREED, Event.LEFT_TO_INDUCTOR):
+        elif event in (Event.DISAGREED, Event.MISINTERPRETED, Event.LEFT_TO_INDUCTOR):
             self.compiled = None
+        if interpreted is not None:
+            self.interpreted = interpreted
+        if event is Event.MISINTERPRETED and self.trial is not None:
+            self.trial.forms.remove(self)
         if event in (Event.ARRIVED_IN_PART, Event.PARTS_SLOWER):
             awaited = self.awaited
-        self.state, self.at_rest, self.reason = state, state in _AT_REST, reason
+        self.state, self.reason = state, reason
         self.partial, self.trial, self.rival, self.awaited = partial, trial, rival, awaited
         if partial is not None:
             self.executable = partial.executable
@@ -252,8 +262,25 @@ class Forms:
             self.executable = self.compiled
         else:
             self.executable = self.interpreted
+        self.agreed = tuple(form for form in (self.interpreted, self.compiled) if form in self.agreed)
+        self.settle()
         # a form that goes on to run takes what it took, unless a trial has just said what that is
         self.ledger.restart(self.ledger.usual if self.executable is ran and not judged else usual)
+
+    def agree(self, executable: Executable) -> None:
+        """Note that a form gave what the reference gives."""
+        if executable not in self.agreed:
+            self.agreed = (*self.agreed, executable)
+        self.settle()
+
+    def doubt(self, agreed: tuple[Executable, ...] = ()) -> None:
+        """Have the next call compared. Forms that did not agree with the reference of today are compared again."""
+        self.agreed, self.at_rest = agreed, False
+        self.ledger.settle(None)
+
+    def settle(self) -> None:
+        """Come to rest, if nothing is to be decided, and the form that runs is believed."""
+        self.at_rest = self.state in _AT_REST and self.executable in self.agreed
 
     @property
     def tier(self) -> str:

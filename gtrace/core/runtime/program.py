@@ -21,7 +21,7 @@ from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
-from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
+from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls
 from gtrace.core.runtime.forms import Code, Event, Forms, Trial
 from gtrace.core.runtime.policy import native_seconds
 from gtrace.core.runtime.program_ledger import Ledger
@@ -152,12 +152,27 @@ class Program:
     alone: bool = attrs.field(factory=lambda: config.current.native)
     forgotten: bool = False
     _plan: Plan | None = None
+    _origin: Graph | None = None
+    _origins: set[Graph] = attrs.field(factory=set)
+    _reference: TensorFunction | None = None
 
     # -- what it is
 
     def take_lines(self, graph: Graph) -> None:
         """Know the user's lines from now on: the graph is the same, with lines."""
         self.graph = graph
+
+    @property
+    def origin(self) -> Graph:
+        """The program as it was recorded last, with the inputs and outputs of `graph`."""
+        return self.graph if self._origin is None else self._origin
+
+    def come_from(self, origin: Graph) -> None:
+        """Have the forms compared with another recording that was rewritten into this program."""
+        if origin not in self._origins:
+            self._origins.add(origin)
+            self._origin, self._reference = origin, None
+            self.forms.doubt()
 
     def join(self, family: Family) -> None:
         """Become a member of a family."""
@@ -173,11 +188,6 @@ class Program:
     def communicates(self) -> bool:
         """Whether it has collectives."""
         return communicates(self.graph)
-
-    @functools.cached_property
-    def repeatable(self) -> bool:
-        """Whether it may run once more, for an audit: other processes and Python functions would notice."""
-        return not self.communicates and not has_effects(self.graph)
 
     @functools.cached_property
     def operators(self) -> frozenset[str]:
@@ -211,10 +221,12 @@ class Program:
         """How it runs: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower)."""
         return self.forms.tier
 
-    @functools.cached_property
+    @property
     def reference(self) -> TensorFunction:
-        """What each of its forms must agree with: the graph, operation by operation. It writes over no input."""
-        return with_strides(reference(self.graph), self.graph, self.key.strides)
+        """What each of its forms must agree with: `origin`, operation by operation. It writes over no input."""
+        if self._reference is None:
+            self._reference = with_strides(reference(self.origin), self.graph, self.key.strides)
+        return self._reference
 
     @property
     def open_sizes(self) -> tuple[str, ...]:

@@ -31,6 +31,8 @@ class Ledger:
         looked: whether the store was searched for it.
         seen: how many of the family's programs for open sizes it was compared with.
         settings, patience: under these settings, nothing is decided before this many seconds of interpreting.
+        audited: `seconds` when it was last compared with the reference.
+        audit_seconds: that a comparison takes; infinite if there can be none.
         settled: the settings under which it is never compiled by itself: it is too short, or nothing is compiled.
     """
 
@@ -51,6 +53,8 @@ class Ledger:
     settings: Config | None = None
     patience: float = 0.0
     settled: Config | None = None
+    audited: float = 0.0
+    audit_seconds: float = 0.0
 
     # -- calls
 
@@ -109,8 +113,8 @@ class Ledger:
         """Have the next call interpreted, for comparison with a compiled one that took so long. None: it has run."""
         self.waiting = seconds
 
-    def settle(self, settings: Config) -> None:
-        """Note that nothing is to be decided under these settings."""
+    def settle(self, settings: Config | None) -> None:
+        """Note that nothing is to be decided under these settings; None: something may be under any."""
         self.settled = settings
 
     def wait(self, settings: Config, patience: float) -> None:
@@ -137,6 +141,10 @@ class Ledger:
         """Note what compiling took."""
         self.compile_seconds = seconds
 
+    def compared(self, seconds: float) -> None:
+        """Note that it was compared with the reference, and what that takes."""
+        self.audited, self.audit_seconds = self.seconds, seconds
+
     # -- what follows
 
     @property
@@ -148,6 +156,10 @@ class Ledger:
     def seconds(self) -> float:
         """Seconds of these calls."""
         return self.interpreted_seconds + self.compiled_seconds
+
+    def audit_due(self, share: float) -> bool:
+        """Whether it is to be compared again, so that comparisons take this share of its time."""
+        return share == 1.0 or (self.seconds - self.audited) * share > self.audit_seconds
 
     def figures(self) -> dict[str, Any]:
         """Return what the program has cost, by the names that statistics and the ledger on disk share."""

@@ -131,7 +131,8 @@ class TierController:
         if decision.together:
             family.many = True
         if action is Action.SETTLE:
-            ledger.settle(settings)
+            if program.forms.executable in program.forms.agreed:
+                ledger.settle(settings)
         elif action is Action.WAIT_APART:
             family.tried = family.count
         elif action is Action.JOIN:

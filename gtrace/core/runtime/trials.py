@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import attrs
-import torch
 
+from gtrace.core.backends.executable import Executable
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import AuditWarning, user_location, warn_at
 from gtrace.core.base.events import Judged, bus
-from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime import policy as policies
-from gtrace.core.runtime.agreement import disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
@@ -168,27 +165,28 @@ class Trials:
             family.closed = f"for open sizes it was {verdict}"
         artifacts.set_verdict(self._names(program), verdict)
 
-    @without_modes
-    def audit(
-        self, program: Program, tensors: Sequence[torch.Tensor], results: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """Compare a compiled call with the reference; returns the results to go on with."""
-        expected = program.reference(tensors)
-        problem = disagreement(program.graph, tensors, expected, results)
-        if not problem:
-            return results
-        reason = f"audit: {problem}"
-        symbolic = program.forms.symbolic
+    def agree(self, program: Program, executable: Executable, seconds: float) -> None:
+        """Note that a form agreed with the reference.
+
+        Args:
+            seconds: of comparing it.
+        """
         with self._lock:
+            program.ledger.compared(seconds)
+            program.forms.agree(executable)
+
+    def disagreed(self, program: Program, executable: Executable, problem: str) -> None:
+        """Do not run a form again, in this process or a later one. Programs that share its code are interpreted too."""
+        reason, forms = f"audit: {problem}", program.forms
+        with self._lock:
+            if executable is forms.interpreted:
+                run = Executable(program.reference, executable.origin, executable.device)
+                forms.change(Event.MISINTERPRETED, reason=reason, interpreted=run)
+                forms.agree(run)
+                return
+            symbolic = forms.symbolic
             for other in {program, *list(self._programs.values())}:
                 shares = symbolic is not None and other.forms.symbolic is symbolic
                 if (other is program or shares) and other.forms.may(Event.DISAGREED):
                     other.forms.change(Event.DISAGREED, reason=reason)
             self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
-        warn_at(
-            f"compiled program {program.signature} is wrong and is interpreted from now on, in later runs too:"
-            f" {problem}",
-            user_location(),
-            AuditWarning,
-        )
-        return expected

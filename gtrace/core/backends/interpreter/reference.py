@@ -87,6 +87,19 @@ def _function(node: Node, around: Around | None, **changed: Any) -> Callable[...
     return functools.partial(function, **attributes) if attributes else function
 
 
+def peak_bytes(graph: Graph) -> int:
+    """Return how many bytes the reference takes for inputs, copies of these and results, about."""
+    kinds = graph.value_avals()
+    last = {value: k for k, node in enumerate(graph.nodes) for value in node.values()}
+    last |= dict.fromkeys(graph.outputs, len(graph.nodes))
+    live = peak = 2 * sum(a.nbytes for a in graph.avals)
+    for k, node in enumerate(graph.nodes):
+        live += kinds[node.out].nbytes
+        peak = max(peak, live)
+        live -= sum(kinds[value].nbytes for value in {*node.values(), node.out} if last.get(value, k) == k)
+    return peak
+
+
 def in_float64(graph: Graph) -> TensorFunction:
     """Return a function that runs a graph with each float in float64, and each complex number in complex128.
 

@@ -1,0 +1,280 @@
+"""Compares each form of a program with the reference before it is believed, and again now and then."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Sequence
+from time import perf_counter
+
+import attrs
+import torch
+
+from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.reference import peak_bytes, reference
+from gtrace.core.backends.interpreter.result_strides import with_strides
+from gtrace.core.backends.interpreter.run_errors import REFUSALS
+from gtrace.core.base.allocator import free_memory
+from gtrace.core.base.config import config
+from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
+from gtrace.core.base.events import Compared, bus
+from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.op import stable_hash
+from gtrace.core.passes.subgraph_calls import communicates, has_effects
+from gtrace.core.runtime.agreement import disagreement
+from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.routes import Calls, Strides
+from gtrace.core.runtime.trials import Trials
+
+LARGE = 1 << 28
+"""Bytes of values that a reference may need before anybody looks how much memory is free."""
+
+Tensors = Sequence[torch.Tensor]
+
+
+@attrs.define
+class Counts:
+    """Comparisons so far.
+
+    Attributes:
+        compared: calls that were compared with the reference.
+        disagreed: those whose results were other ones.
+        not_compared: forms that are used without a comparison: it would be noticed, or takes too much memory.
+    """
+
+    compared: int = 0
+    disagreed: int = 0
+    not_compared: int = 0
+
+
+@attrs.frozen(eq=False)
+class Taken:
+    """The inputs of a call that is compared.
+
+    Attributes:
+        given: the inputs; None for those that it may write over.
+        copies: of all of them, made before the call.
+    """
+
+    given: tuple[torch.Tensor | None, ...]
+    copies: list[torch.Tensor]
+
+    def overwritten(self) -> str:
+        """Restore the inputs that the call should not have written over; returns the first, in words."""
+        problem = ""
+        for k, (x, copy) in enumerate(zip(self.given, self.copies, strict=True)):
+            if x is None or torch.equal(x, copy):
+                continue
+            if not bool(((x == copy) | ((x != x) & (copy != copy))).all()):  # NaN are equal here
+                x.copy_(copy)
+                problem = problem or f"input {k} was written over"
+        return problem
+
+
+def taken(tensors: Tensors, donated: Collection[int]) -> Taken:
+    """Return the inputs of a call that is about to be made.
+
+    Args:
+        donated: the places of those that it may write over.
+    """
+    given = tuple(None if k in donated else x for k, x in enumerate(tensors))
+    return Taken(given, [x.clone() for x in tensors])
+
+
+class _Local(threading.local):
+    """What runs in this thread.
+
+    Attributes:
+        ran: the forms that ran of a program whose parts are compared as a whole; None: there is no such program.
+    """
+
+    ran: list[tuple[Program, Executable]] | None = None
+
+
+class Comparisons:
+    """Compares calls with the reference, and has the forms that are wrong replaced."""
+
+    def __init__(self, judging: Trials) -> None:
+        self.counts = Counts()
+        self._judging = judging
+        self._local = _Local()
+
+    # -- programs
+
+    def begin(self, program: Program, executable: Executable, tensors: Tensors, share: float) -> Taken | None:
+        """Return what is needed to compare the call that is about to be made; None: it is not compared.
+
+        It is if its form has not agreed yet, or if an audit is due.
+
+        Args:
+            share: the fraction of the time of a run that audits may take.
+        """
+        forms, ran = program.forms, self._local.ran
+        if executable in forms.agreed and (ran is not None or not program.ledger.audit_due(share)):
+            return None
+        if ran is not None:
+            ran.append((program, executable))
+            return None
+        reason = obstacle(program.origin)
+        if reason:
+            self._skip(program.signature.exact, reason)
+            self._judging.agree(program, executable, math.inf)
+            return None
+        return taken(tensors, program.key.donated)
+
+    def end(self, program: Program, executable: Executable, inputs: Taken, results: Tensors) -> list[torch.Tensor]:
+        """Compare the results of a call with those of the reference; returns the results to go on with."""
+        name, origin, reference = program.signature.exact, program.origin, program.reference
+        got, problem, seconds = self._compared(name, origin, reference, inputs, results)
+        if not problem:
+            self._judging.agree(program, executable, seconds * self._jitter(name))
+            return got
+        self._judging.disagreed(program, executable, problem)
+        form = "rewritten" if executable.origin == "interpreter" else "compiled"
+        warn(f"program {program.signature} was {form} into a wrong one", problem)
+        return got
+
+    def _compared(
+        self,
+        name: str,
+        graph: Graph,
+        reference: TensorFunction,
+        inputs: Taken,
+        results: Tensors,
+    ) -> tuple[list[torch.Tensor], str, float]:
+        """Return the results to go on with, what is wrong with those of the form, and the seconds that this took."""
+        start = perf_counter()
+        got = list(results)
+        try:
+            expected = reference(inputs.copies)
+            problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got)
+        except (*REFUSALS, ExecutionError) as error:
+            self._skip(name, f"the reference did not run: {error}")
+            return got, "", perf_counter() - start
+        seconds = perf_counter() - start
+        self.counts.compared += 1
+        self.counts.disagreed += bool(problem)
+        if Compared in bus.wanted:
+            bus.emit(Compared(name, seconds, problem))
+        return (expected if problem else got), problem, seconds
+
+    def _jitter(self, name: str) -> float:
+        """Return a number about 1, so that audits do not follow a rhythm of the program."""
+        return 0.5 + (stable_hash(f"{name} {self.counts.compared}") & 0xFFFF) / 0x10000
+
+    def _skip(self, name: str, reason: str) -> None:
+        self.counts.not_compared += 1
+        if Compared in bus.wanted:
+            bus.emit(Compared(name, 0.0, "", reason))
+
+    # -- programs that were divided
+
+    def whole(self, graph: Graph, strides: Strides, donated: Collection[int], calls: Calls) -> Calls:
+        """Return the calls of the parts of a program, which are compared with the whole if they can be.
+
+        Args:
+            graph: the program as it was recorded.
+        """
+        run = with_strides(reference(graph), graph, strides)
+        made = Whole(calls, renumber(graph), run, frozenset(donated), self.compare_whole)
+        reason = obstacle(graph)
+        if reason:
+            self._skip(made.name, reason)
+            return calls
+        return made
+
+    @without_modes
+    def compare_whole(self, whole: Whole, tensors: Tensors) -> list[torch.Tensor]:
+        """Run the parts of a program, and compare the results with those of the whole, as it was recorded."""
+        inputs = taken(tensors, whole.donated)
+        outer, self._local.ran = self._local.ran, []
+        start = perf_counter()
+        try:
+            results = whole.calls.run(tensors)
+            took = perf_counter() - start
+            ran = self._local.ran
+        finally:
+            self._local.ran = outer
+        got, problem, seconds = self._compared(whole.name, whole.graph, whole.reference, inputs, results)
+        if not problem:
+            for program, executable in ran:
+                self._judging.agree(program, executable, seconds / len(ran))
+            share = config.current.audit
+            calls = seconds * self._jitter(whole.name) / (share * took) if share else math.inf
+            whole.agree(0.0 if share == 1.0 else calls)
+            return got
+        # a form of one part may be wrong: now each is compared by itself
+        results = whole.calls.run([x.clone() for x in inputs.copies])
+        if disagreement(whole.graph, inputs.copies, got, results):
+            whole.disagree()
+            warn(f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one", problem)
+        return got
+
+
+@attrs.define(eq=False)
+class Whole:
+    """The calls of the parts of a program, which are believed once they agreed with the program.
+
+    Attributes:
+        calls: of the parts.
+        graph: the program as it was recorded.
+        reference: runs it so.
+        donated: the places of the inputs that may be written over.
+        compare: runs and compares a call.
+        left: calls until the next comparison.
+        wrong: whether the parts gave other results.
+    """
+
+    calls: Calls
+    graph: Graph
+    reference: TensorFunction
+    donated: frozenset[int]
+    compare: Callable[[Whole, Tensors], list[torch.Tensor]]
+    left: float = 0.0
+    wrong: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{hash(self.graph):x}"
+
+    def agree(self, calls: float) -> None:
+        """Run that many calls without a comparison."""
+        self.left = calls
+
+    def disagree(self) -> None:
+        """Run the reference from now on."""
+        self.wrong = True
+
+    def run(self, tensors: Tensors) -> list[torch.Tensor]:
+        """Run the program."""
+        if self.wrong:
+            return self.reference(tensors)
+        if self.left >= 1.0:
+            self.left -= 1.0
+            return self.calls.run(tensors)
+        return self.compare(self, tensors)
+
+
+def obstacle(graph: Graph) -> str:
+    """Return why a program cannot be compared; empty if it can."""
+    if communicates(graph):
+        return "other processes would notice a second run"
+    if has_effects(graph):
+        return "Python functions would notice a second run"
+    needed = peak_bytes(graph)
+    if needed > LARGE and needed > free_memory():
+        return "there is no memory for its reference"
+    return ""
+
+
+def warn(what: str, problem: str) -> None:
+    """Warn at the user's line of a form that is wrong."""
+    warn_at(
+        f"{what}, which is not used any more: {problem}. Results stay right: they are those of the recorded program."
+        " `gtrace bisect script.py` finds the rewrite or the compiler that is at fault.",
+        user_location(),
+        AuditWarning,
+    )

@@ -1,0 +1,207 @@
+"""Forms that are wrong, planted on purpose: results stay right, with one warning, and the form is not used again."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import pytest
+import torch
+
+import gtrace as gt
+from gtrace.core.ir.pipeline import Pass
+from gtrace.core.passes import optimizer_updates, whole_program
+from gtrace.core.runtime import compilation, programs
+from gtrace.core.runtime import engine as engines
+from gtrace.core.runtime.engine import engine
+from gtrace.testing import assert_close
+
+
+@pytest.fixture
+def counts():
+    """Comparisons from here on."""
+    before = attrs.evolve(engine.comparisons.counts)
+
+    def since():
+        now = engine.comparisons.counts
+        return now.compared - before.compared, now.disagreed - before.disagreed
+
+    return since
+
+
+def lying(name, lie):
+    """A wrapper of a function that makes executables, which makes them lie."""
+    make = name
+
+    def made(*args, **kwargs):
+        executable = make(*args, **kwargs)
+        return attrs.evolve(executable, run=lambda tensors: lie(executable.run, tensors))
+
+    return made
+
+
+def loses_a_term(run, tensors):
+    return [x + 1e-4 * x.abs().clamp(min=1e-3) if x.is_floating_point() else x for x in run(tensors)]
+
+
+def returns_its_input(run, tensors):
+    first = tensors[0]
+    return [first.clone() if first.shape == x.shape and first.dtype is x.dtype else x for x in run(tensors)]
+
+
+def is_off_in_one_row(run, tensors):
+    return [torch.cat([x[:1] * 2, x[1:]]) if x.dim() else x for x in run(tensors)]
+
+
+def writes_over_an_input(run, tensors):
+    kept = list(tensors)
+    results = run(tensors)
+    kept[0].mul_(2)
+    return results
+
+
+LIES = [loses_a_term, returns_its_input, is_off_in_one_row, writes_over_an_input]
+
+
+def f(x, y):
+    return gt.sin(x) * y + gt.tanh(x - y) * 0.37
+
+
+def arrays(rows=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [gt.from_torch(torch.randn(rows, 5, generator=generator)) for _ in range(2)]
+
+
+def expected(x, y):
+    x, y = (np.asarray(a, np.float64) for a in (x, y))
+    return np.sin(x) * y + np.tanh(x - y) * 0.37
+
+
+def warned(caught):
+    texts = [str(w.message) for w in caught if issubclass(w.category, gt.AuditWarning)]
+    assert all("gtrace bisect script.py" in text for text in texts)
+    assert all(w.filename == __file__ for w in caught if issubclass(w.category, gt.AuditWarning))
+    return len(texts)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_interpreted_form_that_lies(monkeypatch, lie, counts):
+    monkeypatch.setattr(programs, "interpreted", lying(programs.interpreted, lie))
+    name = ("negative", "abs", "square", "exp")[LIES.index(lie)]  # a program for each
+    with gt.config(auto_compile=False), pytest.warns(gt.AuditWarning) as caught:
+        for k in range(4):
+            x, y = arrays(seed=k)
+            before = np.array(x)
+            right = getattr(np, name)(expected(x, y)).astype(np.float32)
+            assert_close(gt.eval(getattr(gt, name)(f(x, y))), right, scale=4)
+            assert np.array_equal(x, before)
+    assert warned(caught) == 1 and counts()[1] == 1
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_compiled_form_that_lies(monkeypatch, lie, counts):
+    finish = compilation.Compilation.finish
+
+    def finished(self, results):
+        code = finish(self, results)
+        right = code.executable
+        return attrs.evolve(code, executable=attrs.evolve(right, run=lambda tensors: lie(right.run, tensors)))
+
+    monkeypatch.setattr(compilation.Compilation, "finish", finished)
+    function = gt.jit(lambda x, y: f(x, y) * 1.5 + float(LIES.index(lie)), wait=True, backend="eager")
+    with pytest.warns(gt.AuditWarning) as caught:
+        for k in range(4):
+            x, y = arrays(seed=k)
+            before = np.array(x)
+            right = expected(x, y) * 1.5 + float(LIES.index(lie))
+            assert_close(function(x, y), right.astype(np.float32), scale=4)
+            assert np.array_equal(x, before)
+    (program,) = function.programs()
+    assert program.tier == "demoted" and "audit: " in program.forms.reason
+    assert warned(caught) == 1 and counts()[1] == 1
+
+
+def test_a_fused_update_with_another_rate(monkeypatch):
+    kernel = optimizer_updates._kernel
+
+    def faster(decays):
+        return lambda *args, **kwargs: kernel(decays)(*args, **kwargs | {"lr": 1.01 * kwargs["lr"]})
+
+    monkeypatch.setattr(optimizer_updates, "_kernel", faster)
+    optimizer = gt.optim.adamw(1e-3, weight_decay=1e-2)
+    generator = torch.Generator().manual_seed(0)
+    weights = [gt.from_torch(torch.randn(40, 40, generator=generator)) for _ in range(2)]
+    state = optimizer.init(weights)
+    own = [torch.nn.Parameter(w.to_torch().clone()) for w in weights]
+    theirs = torch.optim.AdamW(own, 1e-3, weight_decay=1e-2, foreach=False)
+    with gt.config(auto_compile=False), pytest.warns(gt.AuditWarning) as caught:
+        for _ in range(3):
+            grads = [torch.randn(40, 40, generator=generator) for _ in weights]
+            updates, state = optimizer.update([gt.from_torch(g) for g in grads], state, weights)
+            weights = gt.eval(gt.optim.apply_updates(weights, updates))
+            for parameter, grad in zip(own, grads, strict=True):
+                parameter.grad = grad
+            theirs.step()
+            for got, parameter in zip(weights, own, strict=True):
+                assert_close(got, parameter.detach().numpy(), scale=4)
+    assert warned(caught) == 1
+
+
+def test_a_rewrite_of_a_recording_that_is_wrong(monkeypatch):
+    def swapped(graph):
+        nodes = tuple(
+            attrs.evolve(n, ins=n.ins[::-1], instr=n.op.instr(n.params, n.instr.ins[::-1])) if n.op.name == "sub" else n
+            for n in graph.nodes
+        )
+        return attrs.evolve(graph, nodes=nodes)
+
+    passes = (*whole_program.SIMPLIFIED.passes, Pass("swapped", swapped))
+    monkeypatch.setattr(engines, "SIMPLIFIED", attrs.evolve(whole_program.SIMPLIFIED, passes=passes, when=None))
+
+    def long(x, y, times):
+        for _ in range(times):
+            x = gt.sin(x) * 0.5 - gt.cos(y)
+        return x
+
+    with gt.config(auto_compile=False):
+        for times in (1, 40):
+            with pytest.warns(gt.AuditWarning, match="rewritten into a wrong one") as caught:
+                for k in range(3):
+                    x, y = arrays(seed=k)
+                    right, other = (np.asarray(a, np.float64) for a in (x, y))
+                    for _ in range(times):
+                        right = np.sin(right) * 0.5 - np.cos(other)
+                    assert_close(gt.eval(long(x, y, times)), right.astype(np.float32), scale=300)
+            assert warned(caught) == 1
+
+
+def test_code_that_is_wrong_for_one_size(monkeypatch, counts):
+    find = compilation.Compilation.finish
+
+    def finished(self, results):
+        code = find(self, results)
+        right = code.executable
+
+        def run(tensors):
+            out = right.run(tensors)
+            return [x + 1 for x in out] if tensors[0].shape[0] == 9 else out
+
+        return attrs.evolve(code, executable=attrs.evolve(right, run=run))
+
+    monkeypatch.setattr(compilation.Compilation, "finish", finished)
+    function = gt.jit(lambda x, y: f(x, y) * 1.75, wait=True, backend="eager")
+    with pytest.warns(gt.AuditWarning) as caught:
+        for rows in (3, 5, 9, 9, 3, 7):
+            x, y = arrays(rows)
+            assert_close(function(x, y), (expected(x, y) * 1.75).astype(np.float32), scale=4)
+    assert warned(caught) == 1 and counts()[1] == 1
+
+
+def test_later_calls_are_compared_for_a_share_of_the_time(counts):
+    with gt.config(auto_compile=False):
+        for share, least, most in ((0.0, 1, 1), (1.0, 20, 20)):
+            before = counts()[0]
+            with gt.config(audit=share):
+                for k in range(20):
+                    x, y = arrays(seed=k)
+                    gt.eval(f(x, y) * (2.25 + share))
+            assert least <= counts()[0] - before <= most
