@@ -2,7 +2,7 @@
 
     python examples/draw_figures.py [--quick] [--out FOLDER]
 
-It needs `pip install gtrace[examples]`, for matplotlib.
+It needs `pip install gtrace[plot]`, for matplotlib.
 """
 
 from __future__ import annotations

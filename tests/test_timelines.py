@@ -1,5 +1,6 @@
-"""``gtrace trace`` and ``gtrace visualize``: logs, Chrome traces and pages."""
+"""``gtrace trace`` and ``gtrace visualize``: logs, Chrome traces, pictures and pages."""
 
+import html
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import xml.etree.ElementTree as ElementTree
 
 import browser
 import pytest
@@ -458,7 +460,7 @@ def test_arguments_of_a_script_are_not_taken_for_what_the_log_says_of_itself(tmp
     assert (timeline.processes[0].pid, timeline.processes[0].name) == (7, "train.py run=x pid=y")
 
 
-# pages
+# pictures
 
 
 @pytest.fixture
@@ -468,19 +470,80 @@ def drawn(traced, tmp_path):
     def drawn(suffix):
         (log,) = files(traced, ".log")
         (tmp_path / "before.log").write_text(LOG)
-        output = tmp_path / f"page{suffix}"
+        output = tmp_path / f"picture{suffix}"
         assert main(["visualize", str(tmp_path / "before.log"), str(log), "--output", str(output)]) == 0
         return output
 
     return drawn
 
 
-@pytest.mark.parametrize("name", ["picture.png", "picture", "picture.docx"])
-def test_an_unknown_type_of_page_is_refused(name, traced, tmp_path, capsys):
+@pytest.mark.slow
+def test_a_picture_has_every_lane_kind_and_swap(drawn):
+    pytest.importorskip("matplotlib")
+    picture = drawn(".svg")
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+    source = html.unescape(picture.read_text())  # matplotlib writes texts as comments beside their outlines
+    for word in (
+        "MainThread", "worker", "shard 0", "other <thread>", "run interpreted", "run compiled", "recorded: product",
+        "swap abc123def456", "compile abc123def456", "before: 0.41 s", "seconds",
+    ):  # fmt: skip
+        assert f"<!-- {word}" in source, word
+
+
+def test_labels_of_a_picture_do_not_overlap(traced, tmp_path):
+    figure_module = pytest.importorskip("matplotlib.figure")
+    from gtrace.observe import picture
+
     (log,) = files(traced, ".log")
-    assert main(["visualize", str(log), "--output", str(tmp_path / name)]) == 2
-    assert "expected a name that ends with .html or .json" in capsys.readouterr().err
-    assert not (tmp_path / name).exists()
+    (tmp_path / "before.log").write_text(LOG)
+    figures = []
+
+    class Figure(figure_module.Figure):
+        def savefig(self, *args, **kwargs):
+            figures.append(self)
+
+    original = picture.matplotlib_module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(picture, "matplotlib_module", lambda name: type("module", (), {"Figure": Figure})
+                      if name == "figure" else original(name))  # fmt: skip
+        picture.draw(read_timelines([tmp_path / "before.log", log]), "picture.png")
+    (figure,) = figures
+    pytest.importorskip("matplotlib.backends.backend_agg").FigureCanvasAgg(figure).draw()
+    boxes = []
+    for axes in figure.axes:
+        ticks = [t for t in axes.get_xticklabels() if 0 <= t.get_position()[0] <= axes.get_xlim()[1]]
+        texts = [axes._left_title, axes.xaxis.label, *axes.texts, *ticks, *axes.get_yticklabels()]
+        boxes += [t.get_window_extent() for t in texts if t.get_text()]
+    boxes += [legend.get_window_extent() for legend in figure.legends]
+    width, height = figure.canvas.get_width_height()
+    for k, box in enumerate(boxes):
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height, "within the picture"
+        for other in boxes[:k]:
+            assert not (box.x0 < other.x1 and other.x0 < box.x1 and box.y0 < other.y1 and other.y0 < box.y1)
+
+
+def test_a_png_is_written(drawn):
+    pytest.importorskip("matplotlib")
+    assert drawn(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_unknown_type_of_picture_is_refused(traced, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    (log,) = files(traced, ".log")
+    assert main(["visualize", str(log), "--output", str(tmp_path / "picture.docx")]) == 2
+    assert "expected a suffix among" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_extra_is_named(traced, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    (log,) = files(traced, ".log")
+    assert main(["visualize", str(log), "--output", str(tmp_path / "picture.png")]) == 2
+    assert "pip install 'gtrace[plot]'" in capsys.readouterr().err
+    assert main(["visualize", str(log), "--output", str(tmp_path / "page.html")]) == 0
+
+
+# pages
 
 
 def test_a_page_asks_for_nothing_from_elsewhere(drawn):

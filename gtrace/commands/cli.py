@@ -108,13 +108,14 @@ def _parser() -> argparse.ArgumentParser:
 
     command = commands.add_parser(
         "visualize",
-        help="draw the logs of gtrace trace",
+        help="draw the logs of gtrace trace: a picture or a page",
         description="Draw a timeline from instruction logs. Logs of one run are put together; several runs stand below"
         " one another, with one time axis.",
     )
     command.add_argument("logs", metavar="LOG", nargs="+", help="a log of gtrace trace or of GT_INSTRUCTION_LOG")
     command.add_argument("--output", "-o", required=True, metavar="FILE",
-                         help="its suffix says what is drawn: .html (a page) or .json (a Chrome trace)")  # fmt: skip
+                         help="its suffix says what is drawn: .png, .svg or .pdf (by matplotlib, of the extra"
+                         " gtrace[plot]), .html (a page) or .json (a Chrome trace)")  # fmt: skip
 
     command = commands.add_parser(
         "top",

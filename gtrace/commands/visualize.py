@@ -1,4 +1,4 @@
-"""``gtrace visualize LOG... --output FILE``: instruction logs as a page or a Chrome trace."""
+"""``gtrace visualize LOG... --output FILE``: instruction logs as a picture, a page or a Chrome trace."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from gtrace.core.base.errors import ArgumentError
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
+from gtrace.observe.picture import draw
 from gtrace.observe.timeline import read_timelines
 
 
@@ -26,10 +27,7 @@ def visualize(logs: Sequence[str], output: str) -> int:
                     return 2
                 Path(output).write_text(json.dumps(chrome_trace(timelines[0])), encoding="utf-8")
             case _:
-                print(
-                    f"gtrace visualize: expected a name that ends with .html or .json, got {output!r}.", file=sys.stderr
-                )
-                return 2
+                draw(timelines, output)
     except OSError as error:
         got = f"{error.filename!r}: {error.strerror}" if error.filename else str(error)
         print(f"gtrace visualize: expected files to read and to write, got {got}.", file=sys.stderr)

@@ -7,27 +7,8 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from gtrace.observe.picture import OPERATION_COLOURS, SPAN_COLOURS
 from gtrace.observe.timeline import Timeline, summary
-
-SPAN_COLOURS = {
-    "record": "#d5dbe3",
-    "canonicalize": "#e0a458",
-    "run interpreted": "#7aa6c2",
-    "run compiled": "#3a9d5d",
-    "compile": "#b04a5a",
-    "load": "#8c6bb1",
-    "collective": "#2f4b7c",
-}
-"""Colours of kinds of spans."""
-
-OPERATION_COLOURS = {
-    "product": "#c0392b",
-    "elementwise": "#2e86c1",
-    "loop": "#7d3c98",
-    "collective": "#2f4b7c",
-    "other": "#5d6d7e",
-}
-"""Colours of kinds of operations."""
 
 
 def timeline_page(timelines: Sequence[Timeline]) -> str:
