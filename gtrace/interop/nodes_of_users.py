@@ -1,13 +1,13 @@
 """Users' classes as pytree nodes, for arguments and results of torch functions.
 
-Modules return unregistered dataclasses and dictionaries with attributes. A class is registered at its first instance
-that contains a tensor. Other objects with tensors raise, because their tensors would have no values.
+Modules return unregistered dataclasses, dictionaries with attributes, and objects such as caches. A class is registered
+at its first instance that contains a tensor. What is no tree of such objects raises, because its tensors would have no
+values.
 """
 
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import types
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def flatten(name: str, value: Any, returned: bool = False) -> tuple[list[Any], t
     while True:
         leaves, structure = tree.flatten(value)
         found = [x for x in leaves if type(x) not in _PLAIN and not isinstance(x, torch.Tensor)]
-        new = {type(x) for x in found if _is_record(x) and next(_tensors(x), None) is not None}
+        new = {type(x) for x in found if _is_node(x) and next(_tensors(x), None) is not None}
         if new <= registered:
             break
         for cls in new - registered:
@@ -51,7 +51,7 @@ def flatten(name: str, value: Any, returned: bool = False) -> tuple[list[Any], t
     if returned:
         for x in found:
             if isinstance(x, Iterator) or any(type(each) not in _PLAIN for each in _tensors(x)):
-                fix = "Return arrays in tuples, lists, dicts or dataclasses, or register its class by gt.tree.register."
+                fix = "Return arrays in tuples, lists, dicts or attributes, or register its class by gt.tree.register."
                 raise ArgumentError(message(name, "a function that returns arrays", f"one of {_named(x)}", fix))
     return leaves, structure
 
@@ -60,9 +60,29 @@ def _named(x: Any) -> str:
     return f"an iterator, {type(x).__name__}" if isinstance(x, Iterator) else f"{type(x).__name__} with tensors in it"
 
 
-def _is_record(x: Any) -> bool:
+def _is_node(x: Any) -> bool:
+    """Whether an object is made of its items and attributes alone, and does not contain itself."""
     cls = type(x)
-    return attrs.has(cls) or dataclasses.is_dataclass(cls) or isinstance(x, (dict, list, tuple))
+    if isinstance(x, (Iterator, torch.nn.Module, functools.partial)) or not cls.__flags__ & _WRITTEN_IN_PYTHON:
+        return False
+    builtin = {base for base in cls.__mro__ if not base.__flags__ & _WRITTEN_IN_PYTHON}
+    return builtin <= _SPLIT and not _contains_itself(x, set())
+
+
+_WRITTEN_IN_PYTHON = 1 << 9
+"""The flag of classes that were made by a class statement; see ``Py_TPFLAGS_HEAPTYPE`` of CPython."""
+
+_SPLIT = {object, dict, list, tuple, collections.OrderedDict, collections.defaultdict}
+"""Base classes in C whose contents are items."""
+
+
+def _contains_itself(x: Any, above: set[int]) -> bool:
+    if type(x) in _PLAIN or isinstance(x, (torch.Tensor, torch.nn.Module, type, types.ModuleType)):
+        return False
+    if id(x) in above:
+        return True
+    inner = above | {id(x)}
+    return any(_contains_itself(each, inner) for each in _split(x)[0])
 
 
 def _tensors(x: Any) -> Iterator[Any]:
@@ -144,7 +164,10 @@ def _split(x: Any) -> tuple[Any, ...]:
 def _join(cls: Any, keys: Any, children: Any) -> Any:
     items, others, repeated, factory = keys
     values = children[: len(items)]
-    made = tuple.__new__(cls, values) if issubclass(cls, tuple) else cls.__new__(cls)
+    if issubclass(cls, tuple):
+        made = tuple.__new__(cls, values)
+    else:
+        made = cls.__new__(cls) if issubclass(cls, (dict, list)) else object.__new__(cls)
     if issubclass(cls, list):
         list.extend(made, values)
     elif issubclass(cls, dict):

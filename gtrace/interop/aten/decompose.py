@@ -144,6 +144,14 @@ ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
 }
 """By rule and overload: an equal function with derivatives in torch."""
 
+TRANSPOSED = {
+    "aten.cholesky_inverse.default",
+    "aten.max_unpool2d.default",
+    "aten.max_unpool3d.default",
+    "aten.triangular_solve.default",
+}
+"""Overloads with wrong forward derivatives in torch; the transposed backward derivative replaces them."""
+
 TOGETHER = {"aten.linalg_eig.default": (1,), "aten._linalg_eigh.default": (1,), "aten._linalg_svd.default": (0, 2)}
 """By overload: results that are unique up to a factor of modulus 1. If one of them has a cotangent, the rule gets
 cotangents of all results. With fewer, torch keeps a part that is zero for functions independent of the factors. In

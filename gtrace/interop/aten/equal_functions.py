@@ -47,6 +47,13 @@ def _pdist_backward(grad: torch.Tensor, x: torch.Tensor, p: float, distance: tor
     return torch.zeros_like(x).index_add(0, first, parts).index_add(0, second, -parts)
 
 
+# -- activations
+
+
+def _hardsigmoid_backward(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return torch.where((x > -3) & (x < 3), grad / 6, 0)
+
+
 # -- losses
 
 
@@ -258,6 +265,7 @@ def _index_put(
 
 
 EQUAL_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "aten.hardsigmoid_backward.default": _hardsigmoid_backward,
     "aten._cdist_backward.default": _cdist_backward,
     "aten._pdist_backward.default": _pdist_backward,
     "aten.multi_margin_loss_backward.default": _multi_margin_loss_backward,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
+from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.matrix_common import (
@@ -260,6 +261,18 @@ def _lu_pullback(
     return [ops.matmul(permutations(both, pivots), corner)]
 
 
+# -- types, where torch refuses zeros as operands
+
+
+def _type_of_permutations(avals: Sequence[Aval], args: tuple[Any, ...]) -> Bundle | None:
+    """Return the types of permutations and of unrequested factors; None: no rule applies."""
+    x, pivots = avals
+    if args != (*_BOTH, False) or x.dtype not in REAL or pivots.shape != (*x.shape[:-2], min(x.shape[-2:])):
+        return None
+    nothing = aval((0,), x.dtype, x.device)
+    return bundle((aval((*x.shape[:-1], x.shape[-2]), x.dtype, x.device), nothing, nothing))
+
+
 # -- batches
 
 
@@ -284,6 +297,7 @@ def _unpack_batch(overload: str, args: tuple[Any, ...], batched: Sequence[bool],
     return [(x, bool(x.size)) for x in call_aten(overload, args, whole)]
 
 
+TYPES = {UNPACK: _type_of_permutations}
 PULLBACKS = {
     SOLVE: _solve_pullback, GENERAL_SOLVE: _general_solve_pullback, INVERSE: _inverse_pullback, DET: _det_pullback,
     SLOGDET: _slogdet_pullback, LU: _lu_pullback,

@@ -51,7 +51,7 @@ def _whole_matrices(operands: Sequence[Array]) -> bool:
 _LAYERS = handwritten_layers, batch_norms
 _MATRICES = linear_systems, factorizations, matrix_functions
 
-TYPES: dict[str, Type] = {**handwritten_layers.TYPES, **batch_norms.TYPES, **fourier.TYPES}
+TYPES: dict[str, Type] = {**handwritten_layers.TYPES, **batch_norms.TYPES, **fourier.TYPES, **linear_systems.TYPES}
 PULLBACKS: dict[str, Pullback] = {**fourier.PULLBACKS}
 TANGENTS: dict[str, Tangent] = {
     **_guarded(batch_norms.TANGENTS, 1, _floats),

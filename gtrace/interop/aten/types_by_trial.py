@@ -4,6 +4,7 @@ a second.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,15 @@ Tensor = torch.Tensor
 MOST_TRIED = 1 << 20
 """The maximal number of operand elements for a trial on the CPU, which takes milliseconds."""
 
+_COMPOSITES = "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"
 _REFUSED = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+
+
+@functools.cache
+def composed(function: Any) -> bool:
+    """Whether an operator calls others on ``meta``, whose functions may be in Python."""
+    name, has_kernel = function.name(), internals.HAS_KERNEL.get()
+    return not has_kernel(name, "Meta") and any(has_kernel(name, key) for key in _COMPOSITES)
 
 
 def is_tried(function: Any, elements: int) -> bool:
@@ -28,7 +37,8 @@ def is_tried(function: Any, elements: int) -> bool:
     Args:
         elements: the number of elements of all operands.
     """
-    if function.namespace != "aten" or not internals.has_python_meta(function):
+    in_python = internals.has_python_meta(function) or composed(function)
+    if function.namespace != "aten" or not in_python:
         return False
     schema = function._schema
     aliases = schema.is_mutable or any(one.alias_info is not None for one in schema.returns)
