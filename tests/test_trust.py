@@ -12,17 +12,16 @@ from gtrace.core.ir.pipeline import Pass
 from gtrace.core.passes import optimizer_updates, whole_program
 from gtrace.core.runtime import compilation, programs
 from gtrace.core.runtime import engine as engines
-from gtrace.core.runtime.engine import engine
 from gtrace.testing import assert_close
 
 
 @pytest.fixture
 def counts():
     """Comparisons from here on."""
-    before = attrs.evolve(engine.comparisons.counts)
+    before = gt.stats().totals
 
     def since():
-        now = engine.comparisons.counts
+        now = gt.stats().totals
         return now.compared - before.compared, now.disagreed - before.disagreed
 
     return since

@@ -72,6 +72,9 @@ class Totals:
         compiles: compilations that ended in this process or its worker.
         loaded: compiled programs that were found on disk.
         as_recorded: runs of new sizes without preparation, which no ledger counts.
+        compared: calls that were compared with the recorded program.
+        disagreed: those that gave other results.
+        not_compared: forms that are used without a comparison.
         saved_seconds: known savings of compiled calls, without the compiles.
     """
 
@@ -80,6 +83,9 @@ class Totals:
     compiles: int
     loaded: int
     as_recorded: int
+    compared: int
+    disagreed: int
+    not_compared: int
     interpreted_seconds: float
     compiled_seconds: float
     compile_seconds: float

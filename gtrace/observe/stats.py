@@ -20,11 +20,19 @@ __all__ = ["stats"]
 class Stats(list[ProgramStats]):
     """A list of `ProgramStats`, most expensive first, with their `totals`. It prints as a table, also in notebooks."""
 
-    def __init__(self, programs: list[ProgramStats], compiles: int, loaded: int = 0, as_recorded: int = 0) -> None:
+    def __init__(
+        self,
+        programs: list[ProgramStats],
+        compiles: int,
+        loaded: int = 0,
+        as_recorded: int = 0,
+        comparisons: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
         super().__init__(programs)
         self._compiles = compiles
         self._loaded = loaded
         self._as_recorded = as_recorded
+        self._comparisons = comparisons
 
     def __str__(self) -> str:
         # only those who print a table import rich
@@ -44,12 +52,16 @@ class Stats(list[ProgramStats]):
     @property
     def totals(self) -> Totals:
         """The sums over the programs of this list."""
+        compared, disagreed, not_compared = self._comparisons
         return Totals(
             programs=len(self),
             calls=sum(p.calls for p in self),
             compiles=self._compiles,
             loaded=self._loaded,
             as_recorded=self._as_recorded,
+            compared=compared,
+            disagreed=disagreed,
+            not_compared=not_compared,
             interpreted_seconds=sum(p.interpreted_seconds for p in self),
             compiled_seconds=sum(p.compiled_seconds for p in self),
             compile_seconds=sum(p.compile_seconds for p in self),
@@ -72,7 +84,8 @@ def collect(source: Engine) -> Stats:
     """Return the ledger of one engine; see `stats`."""
     programs = [snapshot(program, source) for program in list(source.programs.values())]
     programs.sort(key=lambda program: -program.total_seconds)
-    return Stats(programs, source.tiering.compiles, source.tiering.loaded, source.sizes.calls)
+    counts = attrs.astuple(source.comparisons.counts)
+    return Stats(programs, source.tiering.compiles, source.tiering.loaded, source.sizes.calls, counts)
 
 
 def snapshot(program: Program, source: Engine) -> ProgramStats:

@@ -29,6 +29,9 @@ from gtrace.core.runtime.program_ledger import Ledger
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""
 
+MAX_ORIGINS = 16
+"""Recordings of a program that are remembered as compared."""
+
 OWN_SIZES = 2
 """Programs of one structure that the C++ compiler alone compiles, each for its sizes, before Inductor compiles one for
 open sizes: a loop over data has its batches and the last one, which is shorter."""
@@ -170,6 +173,8 @@ class Program:
     def come_from(self, origin: Graph) -> None:
         """Have the forms compared with another recording that was rewritten into this program."""
         if origin not in self._origins:
+            if len(self._origins) >= MAX_ORIGINS:
+                self._origins.clear()
             self._origins.add(origin)
             self._origin, self._reference = origin, None
             self.forms.doubt()
