@@ -120,11 +120,7 @@ CELLS = torch.tensor([[[0, 3], [9, 14]]])
 # torch's own forward derivatives of most of these are wrong
 TANGENTS = {
     "cholesky": lambda x: torch.linalg.cholesky(x + 6 * torch.eye(3)),
-<<<<<<< Updated upstream
     "cholesky_inverse": lambda x: torch.cholesky_inverse((x + 3 * torch.eye(3)).tril()),
-=======
-    "cholesky_inverse": lambda x: torch.cholesky_inverse(x + 3 * torch.eye(3)),
->>>>>>> Stashed changes
     "max_unpool2d": lambda x: F.max_unpool2d(x[None, :2, :2], CELLS, 2, output_size=(4, 4)) ** 2,
     "pinv": torch.linalg.pinv,
 }
