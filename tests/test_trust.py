@@ -9,7 +9,8 @@ import torch
 
 import gtrace as gt
 from gtrace.core.ir.pipeline import Pass
-from gtrace.core.passes import optimizer_updates, whole_program
+from gtrace.core.passes import whole_program
+from gtrace.core.passes.norm_operators import LayerNorm
 from gtrace.core.runtime import compilation, programs
 from gtrace.core.runtime import engine as engines
 from gtrace.testing import assert_close
@@ -119,30 +120,40 @@ def test_a_compiled_form_that_lies(monkeypatch, lie, counts):
     assert warned(caught) == 1 and counts()[1] == 1
 
 
-def test_a_fused_update_with_another_rate(monkeypatch):
-    kernel = optimizer_updates._kernel
+def normed(x, w):
+    centred = x - x.mean(-1, keepdims=True)
+    return gt.tanh((centred / gt.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)) @ w).sum(-1)
 
-    def faster(decays):
-        return lambda *args, **kwargs: kernel(decays)(*args, **kwargs | {"lr": 1.01 * kwargs["lr"]})
 
-    monkeypatch.setattr(optimizer_updates, "_kernel", faster)
-    optimizer = gt.optim.adamw(1e-3, weight_decay=1e-2)
+def test_a_norm_with_another_eps(monkeypatch):
+    forward = LayerNorm.forward
+
+    def other(self, make, given, *rest):
+        return forward(self, make, attrs.evolve(given, eps=given.eps + 1e-3), *rest)
+
+    monkeypatch.setattr(LayerNorm, "forward", other)
     generator = torch.Generator().manual_seed(0)
-    weights = [gt.from_torch(torch.randn(40, 40, generator=generator)) for _ in range(2)]
-    state = optimizer.init(weights)
-    own = [torch.nn.Parameter(w.to_torch().clone()) for w in weights]
-    theirs = torch.optim.AdamW(own, 1e-3, weight_decay=1e-2, foreach=False)
+    w = torch.randn(32, 8, generator=generator)
     with gt.config(auto_compile=False), pytest.warns(gt.AuditWarning) as caught:
         for _ in range(3):
-            grads = [torch.randn(40, 40, generator=generator) for _ in weights]
-            updates, state = optimizer.update([gt.from_torch(g) for g in grads], state, weights)
-            weights = gt.eval(gt.optim.apply_updates(weights, updates))
-            for parameter, grad in zip(own, grads, strict=True):
-                parameter.grad = grad
-            theirs.step()
-            for got, parameter in zip(weights, own, strict=True):
-                assert_close(got, parameter.detach().numpy(), scale=4)
+            x = torch.randn(16, 32, generator=generator)
+            got = normed(gt.from_torch(x), gt.from_torch(w))
+            right = torch.tanh(torch.nn.functional.layer_norm(x.double(), (32,)) @ w.double()).sum(-1)
+            assert_close(got, right.float().numpy(), scale=40)
     assert warned(caught) == 1
+
+
+def test_the_deterministic_mode_runs_what_was_recorded():
+    generator = torch.Generator().manual_seed(1)
+    x, w = (gt.from_torch(torch.randn(64, 64, generator=generator)) for _ in range(2))
+    right = gt.ir.evaluate(gt.make_graph(normed)(x, w), x, w)[0]
+    jitted = gt.jit(normed, wait=True)
+    forms = []
+    for function in (normed, jitted, jitted, normed):
+        with gt.config(deterministic=True):
+            forms.append(function(x, w).to_torch())
+        gt.eval(function(x, w))
+    assert all(torch.equal(form, right) for form in forms)
 
 
 def test_a_rewrite_of_a_recording_that_is_wrong(monkeypatch):

@@ -147,8 +147,9 @@ class Config:
             compared. First calls always are (GT_AUDIT).
         debug_key_reuse: raise if a random key is used twice (GT_DEBUG_KEY_REUSE).
         collective_timeout: seconds after which a process stops waiting for others (GT_COLLECTIVE_TIMEOUT).
-        deterministic: equal runs on the same mesh give equal bits. Every program is interpreted, and torch uses
-            deterministic algorithms. Sums over processes are added in the order of the ranks (GT_DETERMINISTIC).
+        deterministic: equal runs on the same mesh give equal bits. Every program runs as it was recorded, operation by
+            operation, and torch uses deterministic algorithms. Sums over processes are added in the order of the ranks
+            (GT_DETERMINISTIC).
         verify_passes: verify a graph after each pass (GT_VERIFY_PASSES).
         x64: integers are int64 and NumPy's float64 stays; False: JAX's rules of 32 bits (GT_X64; False by default
             once ``gtrace.jax`` is imported).

@@ -19,7 +19,7 @@ from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
 from gtrace.core.base.events import Compared, bus
-from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.op import stable_hash
@@ -249,7 +249,10 @@ class Whole:
         self.wrong = True
 
     def run(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Run the program."""
+        """Run the program. In the deterministic mode it runs as it was recorded."""
+        if config.current.deterministic:
+            with deterministic_algorithms():
+                return self.reference(tensors)
         if self.wrong:
             return self.reference(tensors)
         if self.left >= 1.0:

@@ -436,7 +436,7 @@ class Engine:
         forms, deterministic = program.forms, settings.deterministic
         cold = forms.state is State.INTERPRETED and not deterministic
         decision = self.tiering.consider(program) if cold else NOTHING
-        executable = forms.next_form(deterministic)
+        executable = program.as_recorded if deterministic else forms.next_form()
         compiled = executable is forms.compiled
         trial = None if deterministic else forms.trial
         instrument = self.instrument
@@ -445,7 +445,8 @@ class Engine:
         measured = instrument is not None or profiler_enabled()
         if measured:
             executable = instrumented(program, executable, instrument)
-        taken = None if measured else self.comparisons.begin(program, executable, tensors, settings.audit)
+        compared = not (measured or deterministic)
+        taken = self.comparisons.begin(program, executable, tensors, settings.audit) if compared else None
         stop = None if trial is None else clock(executable)
         start = perf_counter()
         try:

@@ -305,8 +305,8 @@ class Forms:
             return False
         return policies.review_due(ledger.usual, rival.seconds, ledger.seconds - rival.spent, rival.trial)
 
-    def next_form(self, deterministic: bool) -> Executable:
+    def next_form(self) -> Executable:
         """Return what runs the next call."""
-        if deterministic or (self.trial is not None and self.ledger.waiting is not None):
+        if self.trial is not None and self.ledger.waiting is not None:
             return self.interpreted
         return self.executable

@@ -9,6 +9,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.cost_model import saved_beside_libraries
+from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.backends.interpreter.reference import reference
@@ -232,6 +233,11 @@ class Program:
         if self._reference is None:
             self._reference = with_strides(reference(self.origin), self.graph, self.key.strides)
         return self._reference
+
+    @property
+    def as_recorded(self) -> Executable:
+        """What runs it in the deterministic mode: its reference."""
+        return attrs.evolve(self.forms.interpreted, run=self.reference)
 
     @property
     def open_sizes(self) -> tuple[str, ...]:
