@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import warnings
+
+import attrs
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
+from gtrace.core.runtime import engine as engine_module
+from gtrace.core.runtime import programs
 from gtrace.core.runtime.agreement import disagreement
 from gtrace.testing import arguments, graphs
 
@@ -128,3 +135,59 @@ def test_results_that_were_rounded_otherwise_agree(graph, data):
     exact = [x.to(y.dtype) for x, y in zip(in_float64(graph)(tensors), expected, strict=True)]
     for got in (exact, with_noise(graph, 1000)(tensors), with_noise(graph, 1001)(tensors)):
         assert not disagreement(graph, tensors, expected, got)
+
+
+class Lying:
+    """Simplifies programs, and loses all but the first operation of those that end in an addition."""
+
+    def __init__(self, simplified):
+        self.simplified = simplified
+
+    def run(self, graph):
+        if graph.nodes[-1].op.name == "add":
+            first = graph.nodes[0]
+            graph = attrs.evolve(graph, nodes=(first,), outputs=(first.out,))
+        return self.simplified.run(graph)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_a_wrong_rewriting_is_not_used_for_the_recording_and_changes_no_other_one(jitted, monkeypatch):
+    monkeypatch.setattr(engine_module, "SIMPLIFIED", Lying(engine_module.SIMPLIFIED))
+    x = torch.arange(5.0)
+    wrong, right = lambda x: x * 2.25 + 1, lambda x: x * 2.25  # these become one program
+    if jitted:
+        wrong, right = gt.jit(wrong), gt.jit(right)
+    with pytest.warns(gt.AuditWarning, match="was rewritten into a wrong one") as caught:
+        for _ in range(3):
+            assert torch.equal(wrong(gt.from_torch(x)).to_torch(), x * 2.25 + 1)
+            assert torch.equal(right(gt.from_torch(x)).to_torch(), x * 2.25)
+    assert len(caught) == 1
+
+
+def test_two_threads_that_find_one_fault_warn_once(monkeypatch):
+    both = threading.Barrier(2, timeout=20)
+
+    def lying(*args):
+        made = interpreted(*args)
+
+        def run(tensors):
+            both.wait()
+            return [x + 1 for x in made.run(tensors)]
+
+        return attrs.evolve(made, run=run)
+
+    monkeypatch.setattr(programs, "interpreted", lying)
+    x, got = torch.arange(7.0), []
+
+    def call():
+        got.append((gt.sin(gt.from_torch(x)) * 3.5).to_torch())
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        threads = [threading.Thread(target=call) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert [torch.equal(y, torch.sin(x) * 3.5) for y in got] == [True, True]
+    assert [w.category for w in caught] == [gt.AuditWarning]

@@ -20,7 +20,6 @@ from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.base.units import bytes_text
 from gtrace.core.ir.aval import Aval, Bundle, contiguous_strides
 from gtrace.core.ir.graph import Graph, Node, subgraphs
-from gtrace.core.runtime.comparisons import Whole
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.routes import Parts, Route
 from gtrace.core.trace.array import Array
@@ -281,7 +280,7 @@ class _Meter:
     def run(self, route: Route | Parts) -> TensorFunction:
         """Return a function that runs a route as the engine does, with interpreters whose memory is counted."""
         if isinstance(route, Parts):
-            calls = route.calls.calls if isinstance(route.calls, Whole) else route.calls
+            calls = route.calls
             assert isinstance(calls, CallSequence)  # other calls have shardings
             steps = [attrs.evolve(step, run=self.run(way)) for step, way in zip(calls.steps, route.routes, strict=True)]
             return attrs.evolve(calls, steps=tuple(steps)).run

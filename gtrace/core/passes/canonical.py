@@ -14,12 +14,11 @@ contrived graphs. There one program may get two signatures, which costs a compil
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import attrs
 
 from gtrace.core.base import mechanisms
-from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.ir.pipeline import (
@@ -34,7 +33,6 @@ from gtrace.core.ir.pipeline import (
     Pass,
     Pipeline,
 )
-from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.skeleton import kind
 from gtrace.core.ir.subgraph import subgraph, without_rules
 from gtrace.core.passes.subgraph_calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
@@ -63,17 +61,26 @@ class Canonical:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
-    def original(self, graph: Graph) -> Graph | None:
-        """Return the graph that this one came from, with the inputs and outputs of this one.
+    def is_rewritten(self, graph: Graph) -> bool:
+        """Whether the program has other operations than `graph`, which it came from.
 
-        None if it needs inputs that the canonical graph does not.
+        Their order does not count, nor that of operands that may be exchanged, nor how often a value is computed.
         """
-        places = dict(reversed([(place, value) for place, value in zip(self.outputs, graph.outputs, strict=True)]))
-        outputs = tuple(places[k] for k in range(len(self.graph.outputs)))
-        inputs = tuple(graph.inputs[k] for k in self.inputs)
-        made = dce(Graph(inputs, self.graph.avals, graph.nodes, outputs))
-        known = {*inputs, *(node.out for node in made.nodes)}
-        return renumber(made) if all(known.issuperset(node.values()) for node in made.nodes) else None
+        numbers: dict[Hashable, int] = {}
+
+        def number(key: Hashable) -> int:
+            return numbers.setdefault(key, len(numbers))
+
+        def numbered(graph: Graph, inputs: Iterable[int]) -> dict[int, int]:
+            found = {value: number(place) for value, place in zip(graph.inputs, inputs, strict=True)}
+            for node in graph.nodes:
+                ins = [found[x] if isinstance(x, int) else number(x.key) for x in node.ins]
+                found[node.out] = number((node.instr, *(sorted(ins) if node.op.commutative else ins)))
+            return found
+
+        before, after = numbered(graph, range(len(graph.inputs))), numbered(self.graph, self.inputs)
+        ways = zip(graph.outputs, self.outputs, strict=True)
+        return any(before[v] != (after[self.graph.outputs[k]] if k >= 0 else number(-1 - k)) for v, k in ways)
 
 
 def canonicalize(graph: Graph) -> Canonical:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -14,11 +15,12 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import peak_bytes, reference
 from gtrace.core.backends.interpreter.result_strides import with_strides
-from gtrace.core.backends.interpreter.run_errors import REFUSALS
+from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
 from gtrace.core.base.events import Compared, bus
+from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph
@@ -26,7 +28,7 @@ from gtrace.core.ir.op import stable_hash
 from gtrace.core.passes.subgraph_calls import communicates, has_effects
 from gtrace.core.runtime.agreement import disagreement
 from gtrace.core.runtime.program import Program
-from gtrace.core.runtime.routes import Calls, Strides
+from gtrace.core.runtime.routes import Strides
 from gtrace.core.runtime.trials import Trials
 
 LARGE = 1 << 28
@@ -118,7 +120,7 @@ class Comparisons:
         if ran is not None:
             ran.append((program, executable))
             return None
-        reason = obstacle(program.origin)
+        reason = obstacle(program.graph)
         if reason:
             self._skip(program.signature.exact, reason)
             self._judging.agree(program, executable, math.inf)
@@ -127,14 +129,14 @@ class Comparisons:
 
     def end(self, program: Program, executable: Executable, inputs: Taken, results: Tensors) -> list[torch.Tensor]:
         """Compare the results of a call with those of the reference; returns the results to go on with."""
-        name, origin, reference = program.signature.exact, program.origin, program.reference
-        got, problem, seconds = self._compared(name, origin, reference, inputs, results)
+        name = program.signature.exact
+        got, problem, seconds = self._compared(name, program.graph, program.reference, inputs, results)
         if not problem:
             self._judging.agree(program, executable, seconds * self._jitter(name))
             return got
-        self._judging.disagreed(program, executable, problem)
-        form = "rewritten" if executable.origin == "interpreter" else "compiled"
-        warn(f"program {program.signature} was {form} into a wrong one", problem)
+        if self._judging.disagreed(program, executable, problem):
+            form = "rewritten" if executable.origin == "interpreter" else "compiled"
+            warn(f"program {program.signature} was {form} into a wrong one", problem)
         return got
 
     def _compared(
@@ -170,30 +172,34 @@ class Comparisons:
         if Compared in bus.wanted:
             bus.emit(Compared(name, 0.0, "", reason))
 
-    # -- programs that were divided
+    # -- programs that were rewritten or divided
 
-    def whole(self, graph: Graph, strides: Strides, donated: Collection[int], calls: Calls) -> Calls:
-        """Return the calls of the parts of a program, which are compared with the whole if they can be.
+    def whole(
+        self, graph: Graph, strides: Strides, donated: Collection[int], run: TensorFunction, programs: Sequence[Program]
+    ) -> Whole | None:
+        """Return what compares the calls of programs with what these were made from; None if that cannot be.
 
         Args:
-            graph: the program as it was recorded.
+            graph: what was recorded.
+            run: calls the programs.
         """
-        run = with_strides(reference(graph), graph, strides)
-        made = Whole(calls, renumber(graph), run, frozenset(donated), self.compare_whole)
+        made = Whole(run, tuple(programs), renumber(graph), strides, frozenset(donated), self.compare_whole)
         reason = obstacle(graph)
-        if reason:
-            self._skip(made.name, reason)
-            return calls
-        return made
+        if not reason:
+            return made
+        self._skip(made.name, reason)
+        return None
 
     @without_modes
     def compare_whole(self, whole: Whole, tensors: Tensors) -> list[torch.Tensor]:
-        """Run the parts of a program, and compare the results with those of the whole, as it was recorded."""
+        """Call programs, and compare the results with those of what was recorded, unless a profiler would see that."""
+        if profiler_enabled():
+            return whole.form(tensors)
         inputs = taken(tensors, whole.donated)
         outer, self._local.ran = self._local.ran, []
         start = perf_counter()
         try:
-            results = whole.calls.run(tensors)
+            results = whole.form(tensors)
             took = perf_counter() - start
             ran = self._local.ran
         finally:
@@ -206,31 +212,35 @@ class Comparisons:
             calls = seconds * self._jitter(whole.name) / (share * took) if share else math.inf
             whole.agree(0.0 if share == 1.0 else calls)
             return got
-        # a form of one part may be wrong: now each is compared by itself
-        results = whole.calls.run([x.clone() for x in inputs.copies])
+        # a form of one program may be wrong: now each is compared by itself
+        self._judging.doubt(whole.programs)
+        pairs = zip(inputs.given, inputs.copies, strict=True)
+        results = whole.form([copy.clone() if x is None else x for x, copy in pairs])
         if disagreement(whole.graph, inputs.copies, got, results):
             whole.disagree()
             warn(f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one", problem)
         return got
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, slots=False)
 class Whole:
-    """The calls of the parts of a program, which are believed once they agreed with the program.
+    """The calls of the programs that a recording became, which are believed once they agreed with the recording.
 
     Attributes:
-        calls: of the parts.
-        graph: the program as it was recorded.
-        reference: runs it so.
+        form: calls the programs.
+        programs: these.
+        graph: the recording.
+        strides: of its inputs.
         donated: the places of the inputs that may be written over.
-        compare: runs and compares a call.
+        compare: makes a call and compares it.
         left: calls until the next comparison.
-        wrong: whether the parts gave other results.
+        wrong: whether the programs gave other results.
     """
 
-    calls: Calls
+    form: TensorFunction
+    programs: tuple[Program, ...]
     graph: Graph
-    reference: TensorFunction
+    strides: Strides
     donated: frozenset[int]
     compare: Callable[[Whole, Tensors], list[torch.Tensor]]
     left: float = 0.0
@@ -238,10 +248,16 @@ class Whole:
 
     @property
     def name(self) -> str:
-        return f"{hash(self.graph):x}"
+        """What events have for it."""
+        return f"{hash(self.graph) & (1 << 64) - 1:x}"
+
+    @functools.cached_property
+    def reference(self) -> TensorFunction:
+        """What the calls must agree with: the recording, operation by operation."""
+        return with_strides(reference(self.graph), self.graph, self.strides)
 
     def agree(self, calls: float) -> None:
-        """Run that many calls without a comparison."""
+        """Make that many calls without a comparison."""
         self.left = calls
 
     def disagree(self) -> None:
@@ -249,16 +265,22 @@ class Whole:
         self.wrong = True
 
     def run(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Run the program. In the deterministic mode it runs as it was recorded."""
+        """Run the recording. In the deterministic mode it runs operation by operation."""
         if config.current.deterministic:
             with deterministic_algorithms():
-                return self.reference(tensors)
+                return self._as_recorded(tensors)
         if self.wrong:
-            return self.reference(tensors)
+            return self._as_recorded(tensors)
         if self.left >= 1.0:
             self.left -= 1.0
-            return self.calls.run(tensors)
+            return self.form(tensors)
         return self.compare(self, tensors)
+
+    def _as_recorded(self, tensors: Tensors) -> list[torch.Tensor]:
+        try:
+            return self.reference(tensors)
+        except REFUSALS as error:
+            refuse("a program", error)
 
 
 def obstacle(graph: Graph) -> str:

@@ -42,7 +42,7 @@ from gtrace.core.passes.split import components, grouped_components, split_regio
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
 from gtrace.core.runtime.clock import clock
-from gtrace.core.runtime.comparisons import Comparisons
+from gtrace.core.runtime.comparisons import Comparisons, obstacle
 from gtrace.core.runtime.decisions import NOTHING, Action
 from gtrace.core.runtime.first_calls import NewSizes, Unprepared
 from gtrace.core.runtime.forms import State
@@ -236,22 +236,22 @@ class Engine:
                 REPEATED_PARTS.used()
             parts = [*draws, *[one for part in divided for one in scheduler.cut(part)]]
             if len(parts) > 1:
+                alone = bool(obstacle(recorded))
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 
                 def route(k: int, strides: Strides) -> Route:
                     places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
-                    return self._route(parts[k], strides, target, places)
+                    return self._route(parts[k], strides, target, places, parts[k] if alone else None)
 
                 made = self._sequence(graph, strides, parts, route)
-                return attrs.evolve(made, calls=self.comparisons.whole(recorded, strides, donated, made.calls))
+                return self._compared(made, recorded, strides, donated)
         return self._route(graph, strides, target, donated, recorded)
 
     def _sharded(self, graph: Graph, strides: Strides, target: Target) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
         made = localize(graph)
         inner = self.cut(made.graph, strides, target, ())
-        run = functools.partial(self._call, inner)
-        return Parts(AgreedCalls.of(graph, run, made), (inner,), made.avals)
+        return Parts(AgreedCalls.of(graph, functools.partial(self._call, inner), made), (inner,), made.avals)
 
     @without_modes
     def whole(self, kind: Leaf, tensor: torch.Tensor) -> torch.Tensor:
@@ -305,7 +305,8 @@ class Engine:
         Raises:
             GraphError: one of them raised, or broke a rule.
         """
-        return self._route(rewritten(graph, registered.passes if passes is None else passes), strides, target)
+        graph = rewritten(graph, registered.passes if passes is None else passes)
+        return self._route(graph, strides, target, recorded=graph)
 
     def _route(
         self,
@@ -316,8 +317,14 @@ class Engine:
         recorded: Graph | None = None,
     ) -> Route:
         canonical = self.forms.of(graph)
+
+        def checked(made: Route) -> Route:
+            if recorded is None or not canonical.is_rewritten(recorded):
+                return made
+            return self._compared(made, recorded, strides, donated)
+
         if not canonical.graph.nodes:
-            return Route(None, (), canonical.outputs)
+            return checked(Route(None, (), canonical.outputs))
         skeleton_key, shape = shape_of(canonical.graph)
         signature = sign(canonical.graph, skeleton_key)
         used = tuple(tuple(strides[k]) for k in canonical.inputs)
@@ -329,13 +336,14 @@ class Engine:
             program = self._add(key, signature, canonical.graph, skeleton_key, shape)
         elif canonical.graph.has_lines and not program.graph.has_lines:
             program.take_lines(canonical.graph)
-        origin = canonical.original(graph if recorded is None else recorded)
-        if origin is not None:
-            program.come_from(origin)
         straight = canonical.inputs == tuple(range(len(graph.inputs)))
         direct = canonical.outputs == tuple(range(len(canonical.graph.outputs)))
         returns_inputs = min(canonical.outputs, default=0) < 0
-        return Route(program, canonical.inputs, canonical.outputs, straight, direct, returns_inputs)
+        return checked(Route(program, canonical.inputs, canonical.outputs, straight, direct, returns_inputs))
+
+    def _compared(self, made: Any, recorded: Graph, strides: Strides, donated: Collection[int]) -> Any:
+        run = functools.partial(self._call_form, made)
+        return attrs.evolve(made, whole=self.comparisons.whole(recorded, strides, donated, run, made.programs))
 
     def _add(
         self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Sizes
@@ -372,6 +380,12 @@ class Engine:
     def _call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if route.plain and route.program.key.threads == get_num_threads():  # type: ignore[union-attr]
             return self.run(route.program, tensors)  # type: ignore[arg-type, union-attr]
+        if route.whole is not None:
+            return route.whole.run(tensors)
+        return self._call_form(route, tensors)
+
+    def _call_form(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the programs of a route, whatever was recorded."""
         if isinstance(route, Parts):
             return route.calls.run(tensors)
         program = route.program

@@ -30,9 +30,6 @@ from gtrace.core.runtime.program_ledger import Ledger
 MAX_EXAMPLES = 8
 """Members of a family that relations are fitted to."""
 
-MAX_ORIGINS = 16
-"""Recordings of a program that are remembered as compared."""
-
 OWN_SIZES = 2
 """Programs of one structure that the C++ compiler alone compiles, each for its sizes, before Inductor compiles one for
 open sizes: a loop over data has its batches and the last one, which is shorter."""
@@ -156,29 +153,12 @@ class Program:
     alone: bool = attrs.field(factory=lambda: config.current.native)
     forgotten: bool = False
     _plan: Plan | None = None
-    _origin: Graph | None = None
-    _origins: set[Graph] = attrs.field(factory=set)
-    _reference: TensorFunction | None = None
 
     # -- what it is
 
     def take_lines(self, graph: Graph) -> None:
         """Know the user's lines from now on: the graph is the same, with lines."""
         self.graph = graph
-
-    @property
-    def origin(self) -> Graph:
-        """The program as it was recorded last, with the inputs and outputs of `graph`."""
-        return self.graph if self._origin is None else self._origin
-
-    def come_from(self, origin: Graph) -> None:
-        """Have the forms compared with another recording that was rewritten into this program."""
-        if origin not in self._origins:
-            if len(self._origins) >= MAX_ORIGINS:
-                self._origins.clear()
-            self._origins.add(origin)
-            self._origin, self._reference = origin, None
-            self.forms.doubt()
 
     def join(self, family: Family) -> None:
         """Become a member of a family."""
@@ -227,12 +207,10 @@ class Program:
         """How it runs: "interpreted", "compiled", "failed" (the compiler did) or "demoted" (compiled, but slower)."""
         return self.forms.tier
 
-    @property
+    @functools.cached_property
     def reference(self) -> TensorFunction:
-        """What each of its forms must agree with: `origin`, operation by operation. It writes over no input."""
-        if self._reference is None:
-            self._reference = with_strides(reference(self.origin), self.graph, self.key.strides)
-        return self._reference
+        """What each of its forms must agree with: `graph`, operation by operation. It writes over no input."""
+        return with_strides(reference(self.graph), self.graph, self.key.strides)
 
     @property
     def as_recorded(self) -> Executable:

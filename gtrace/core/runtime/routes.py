@@ -59,6 +59,12 @@ class New:
     plain: bool
 
 
+class Calls(Protocol):
+    """Calls of programs that together take and return tensors."""
+
+    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
+
+
 @attrs.frozen
 class Route:
     """The way from a program as recorded to the program that runs, and back.
@@ -69,6 +75,7 @@ class Route:
         outputs: recorded output j is output ``outputs[j]`` of the program, or recorded input ``-1 - outputs[j]``.
         straight, direct: the inputs, the outputs, are passed on as they are.
         returns_inputs: whether a recorded output is an input.
+        whole: runs the route, and compares it with what was recorded; None: the program is just that.
         plain: whether the program takes just the inputs and returns just the outputs.
         avals: of the outputs, where they have shardings; None: nothing is sharded.
     """
@@ -79,11 +86,13 @@ class Route:
     straight: bool = False
     direct: bool = False
     returns_inputs: bool = False
+    whole: Calls | None = None
     plain: bool = attrs.field(init=False)
     avals: ClassVar[None] = None
 
     def __attrs_post_init__(self) -> None:
         plain = self.program is not None and self.straight and self.direct and not self.returns_inputs
+        plain = plain and self.whole is None
         object.__setattr__(self, "plain", plain)
 
     @property
@@ -97,12 +106,6 @@ class Route:
         return self.program is not None and self.program.forgotten
 
 
-class Calls(Protocol):
-    """Calls of programs that together take and return tensors."""
-
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
-
-
 @attrs.frozen(eq=False)
 class Parts:
     """The way from a program as recorded to several programs, each of which is compiled and judged by itself.
@@ -111,11 +114,13 @@ class Parts:
         calls: the calls of these, in order.
         routes: the route of each call.
         avals: of the outputs, where they have shardings; None: nothing is sharded.
+        whole: runs the calls, and compares them with what was recorded; None: that cannot be compared.
     """
 
     calls: Calls
     routes: tuple[Route | Parts, ...]
     avals: tuple[Aval, ...] | None = None
+    whole: Calls | None = None
     plain: ClassVar[bool] = False
 
     @property

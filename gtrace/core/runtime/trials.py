@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
@@ -175,18 +175,31 @@ class Trials:
             program.ledger.compared(seconds)
             program.forms.agree(executable)
 
-    def disagreed(self, program: Program, executable: Executable, problem: str) -> None:
-        """Do not run a form again, in this process or a later one. Programs that share its code are interpreted too."""
+    def doubt(self, programs: Iterable[Program]) -> None:
+        """Have the next calls of programs compared, whatever they agreed with so far."""
+        with self._lock:
+            for program in programs:
+                program.forms.doubt()
+
+    def disagreed(self, program: Program, executable: Executable, problem: str) -> bool:
+        """Do not run a form again, in this process or a later one. Programs that share its code are interpreted too.
+
+        Returns:
+            whether it was still one of the program's: another thread may have found the same.
+        """
         reason, forms = f"audit: {problem}", program.forms
         with self._lock:
             if executable is forms.interpreted:
                 run = Executable(program.reference, executable.origin, executable.device)
                 forms.change(Event.MISINTERPRETED, reason=reason, interpreted=run)
                 forms.agree(run)
-                return
+                return True
+            if executable is not forms.executable and executable is not forms.compiled:
+                return False
             symbolic = forms.symbolic
             for other in {program, *list(self._programs.values())}:
                 shares = symbolic is not None and other.forms.symbolic is symbolic
                 if (other is program or shares) and other.forms.may(Event.DISAGREED):
                     other.forms.change(Event.DISAGREED, reason=reason)
             self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
+            return True
