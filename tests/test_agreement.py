@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
+from gtrace.core.runtime import agreement, comparisons, programs
 from gtrace.core.runtime import engine as engine_module
-from gtrace.core.runtime import programs
 from gtrace.core.runtime.agreement import disagreement
 from gtrace.testing import arguments, graphs
 
@@ -191,3 +191,26 @@ def test_two_threads_that_find_one_fault_warn_once(monkeypatch):
             thread.join(20)
     assert [torch.equal(y, torch.sin(x) * 3.5) for y in got] == [True, True]
     assert [w.category for w in caught] == [gt.AuditWarning]
+
+
+def test_a_reference_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(comparisons, "PATIENCE", 0.0)
+    monkeypatch.setattr(comparisons, "TIMES", 0.0)
+    x, before = torch.rand(9), gt.stats().totals
+
+    def loop(x):
+        return gt.fori_loop(0, 50, lambda i, c: gt.tanh(c * 1.375 + i), x)
+
+    for _ in range(3):
+        gt.eval(loop(gt.from_torch(x)))
+    after = gt.stats().totals
+    assert (after.compared - before.compared, after.not_compared - before.not_compared) == (0, 1)
+    with gt.config(audit=1.0):
+        gt.eval(loop(gt.from_torch(x)))
+    assert gt.stats().totals.compared > after.compared
+
+
+def test_results_are_looked_at_block_by_block(monkeypatch):
+    monkeypatch.setattr(agreement, "BLOCK", 16)
+    assert not compared(lambda x, y: (x @ y).T, lambda x, y: y.T @ x.T, X, Y)
+    assert compared(lambda x: x * 2, lambda x: gt.concat([x[:-1] * 2, x[-1:] * 2.0001]), X)

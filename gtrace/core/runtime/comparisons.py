@@ -16,6 +16,7 @@ from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import peak_bytes, reference
 from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
+from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
@@ -33,6 +34,9 @@ from gtrace.core.runtime.trials import Trials
 
 LARGE = 1 << 28
 """Bytes of values that a reference may need before anybody looks how much memory is free."""
+
+PATIENCE, TIMES = 1.0, 10.0
+"""Seconds that the reference may take, or so many times the call: a loop may run a thousand times as fast natively."""
 
 Tensors = Sequence[torch.Tensor]
 
@@ -127,10 +131,16 @@ class Comparisons:
             return None
         return taken(tensors, program.key.donated)
 
-    def end(self, program: Program, executable: Executable, inputs: Taken, results: Tensors) -> list[torch.Tensor]:
-        """Compare the results of a call with those of the reference; returns the results to go on with."""
+    def end(
+        self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
+    ) -> list[torch.Tensor]:
+        """Compare the results of a call with those of the reference; returns the results to go on with.
+
+        Args:
+            took: the seconds of the call.
+        """
         name = program.signature.exact
-        got, problem, seconds = self._compared(name, program.graph, program.reference, inputs, results)
+        got, problem, seconds = self._compared(name, program.graph, program.reference, inputs, results, took)
         if not problem:
             self._judging.agree(program, executable, seconds * self._jitter(name))
             return got
@@ -146,16 +156,31 @@ class Comparisons:
         reference: TensorFunction,
         inputs: Taken,
         results: Tensors,
+        took: float,
     ) -> tuple[list[torch.Tensor], str, float]:
-        """Return the results to go on with, what is wrong with those of the form, and the seconds that this took."""
+        """Return the results to go on with, what is wrong with those of the form, and the seconds that this took.
+
+        These are infinite if it took too long: there is no comparison then, now or later.
+        """
         start = perf_counter()
         got = list(results)
+        limit = math.inf if config.current.audit == 1.0 else start + max(PATIENCE, TIMES * took)
+
+        def go_on() -> bool:
+            if perf_counter() > limit:
+                raise TimeoutError
+            return True
+
         try:
-            expected = reference(inputs.copies)
+            with called_between(go_on):
+                expected = reference(inputs.copies)
             problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got)
         except (*REFUSALS, ExecutionError) as error:
             self._skip(name, f"the reference did not run: {error}")
             return got, "", perf_counter() - start
+        except TimeoutError:
+            self._skip(name, "its reference takes too long")
+            return got, "", math.inf
         seconds = perf_counter() - start
         self.counts.compared += 1
         self.counts.disagreed += bool(problem)
@@ -204,12 +229,12 @@ class Comparisons:
             ran = self._local.ran
         finally:
             self._local.ran = outer
-        got, problem, seconds = self._compared(whole.name, whole.graph, whole.reference, inputs, results)
+        got, problem, seconds = self._compared(whole.name, whole.graph, whole.reference, inputs, results, took)
         if not problem:
             for program, executable in ran:
                 self._judging.agree(program, executable, seconds / len(ran))
             share = config.current.audit
-            calls = seconds * self._jitter(whole.name) / (share * took) if share else math.inf
+            calls = seconds * self._jitter(whole.name) / (share * max(took, 1e-9)) if share else math.inf
             whole.agree(0.0 if share == 1.0 else calls)
             return got
         # a form of one program may be wrong: now each is compared by itself

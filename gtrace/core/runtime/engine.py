@@ -478,7 +478,7 @@ class Engine:
         call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed)
         self.tiering.judging.count(program, call)
         if taken is not None:
-            results = self.comparisons.end(program, executable, taken, results)
+            results = self.comparisons.end(program, executable, taken, results, seconds)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
         return results
