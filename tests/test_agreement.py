@@ -63,6 +63,8 @@ WRONG = {
     "a small element beside large ones": (
         lambda x: x * x, lambda x: gt.where(gt.abs(x) < 1e-2, x * x * 1.001, x * x), (X,),
     ),
+    "a row's largest element": (lambda x: x.max(1), lambda x: x.max(1) + 1e-9, (X.double(),)),
+    "a count": (lambda x: (x > 0).astype(gt.float32).sum(1) > 20, lambda x: (x > 0).sum(1) >= 20, (X,)),
     "a conjugate": (lambda x: x * 2, lambda x: gt.conj(x) * 2, (torch.complex(X, X.flip(0)),)),
     "a loop's last step": (
         lambda x: gt.fori_loop(0, 5, lambda i, c: gt.sin(c) * 1.1, x),
@@ -110,6 +112,13 @@ ROUNDED = {
     "a variance of equal numbers": (
         lambda x: (x - x.mean(-1, keepdims=True)) / gt.sqrt(x.var(-1, keepdims=True) + 1e-12),
         lambda x: x * 0, (torch.full((4, 7), 0.1),),
+    ),
+    "a deviation of equal numbers whose mean is exact by chance": (
+        lambda x: x.std(1), lambda x: x.std(1) + 2.0**-25, (torch.full((4, 200), 0.1),),
+    ),
+    "equal numbers minus their mean, which is exact by chance": (
+        lambda x: (x - x.mean(-1, keepdims=True)) / gt.sqrt(x.var(-1, keepdims=True) + 1e-12),
+        lambda x: x * 0 + 0.1, (torch.full((4, 200), 0.3),),
     ),
     "a root of what rounding makes negative": (
         lambda x: gt.sqrt((x * x).mean(0) - x.mean(0) ** 2), lambda x: x.std(0), (torch.full((7, 3), 0.1),),

@@ -136,8 +136,8 @@ def _wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
 def with_noise(graph: Graph, seed: int) -> TensorFunction:
     """Return a function that runs a graph with each rounded value moved up or down by some roundings, at random.
 
-    Values that an operation computes exactly stay as they are. Of sums over many terms the terms are moved as well, and
-    the more, the more terms there are.
+    Values that an operation computes exactly, and not by chance, stay as they are. Of sums over many terms the terms
+    are moved as well, and the more, the more terms there are.
 
     Args:
         seed: another one gives other moves. With an odd one, all elements of an array move in the same direction.
@@ -167,7 +167,8 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
             results, exact = (list(out), list(wide(*operands))) if several else ([out], [wide(*operands)])
             pairs = zip(results, exact, strict=True)
             inexact = [_is_rounded(x, y, operands) if is_inexact(x.dtype) else None for x, y in pairs]
-            if not any(mask is not None and mask.any() for mask in inexact):
+            rounded = any(mask is not None and mask.any() for mask in inexact)
+            if not rounded and (op.elementwise or _are_whole(operands)):
                 return out
             if not op.elementwise:
                 others = [
@@ -181,6 +182,10 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
                         raise
                 else:
                     results = list(other) if several else [other]
+                    if not rounded and _are_among(results, others):
+                        return out
+                    if not rounded:  # by chance: the mean of equal numbers is, in one order of additions
+                        inexact = [None if mask is None else torch.ones_like(mask) for mask in inexact]
             results = [
                 x if mask is None else moved(x, mask, roundings) for x, mask in zip(results, inexact, strict=True)
             ]
@@ -200,6 +205,19 @@ def _is_rounded(x: torch.Tensor, exact: torch.Tensor, operands: Sequence[Any]) -
     if not given:
         return torch.ones_like(x, dtype=torch.bool)
     return ~torch.isin(x.abs(), torch.cat([y.double() for y in given]))
+
+
+def _are_whole(operands: Sequence[Any]) -> bool:
+    """Whether all operands are whole numbers, whose sums and products are exact in any order."""
+    tensors = [x for x in operands if isinstance(x, torch.Tensor)]
+    return all(not is_inexact(x.dtype) or (not x.is_complex() and bool((x == x.round()).all())) for x in tensors)
+
+
+def _are_among(results: Sequence[torch.Tensor], operands: Sequence[Any]) -> bool:
+    """Whether each inexact result is an element of an operand: the largest of a row is, for example."""
+    given = [x.abs().double().flatten() for x in operands if isinstance(x, torch.Tensor) and is_inexact(x.dtype)]
+    known = torch.cat(given) if given else torch.empty(0)
+    return all(not is_inexact(x.dtype) or bool(torch.isin(x.abs().double(), known).all()) for x in results)
 
 
 def _terms(node: Node) -> float:
