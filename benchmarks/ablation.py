@@ -89,6 +89,7 @@ PLACES = {
     "short_build": "core/backends/inductor/launcher",
     "long_sums": "core/backends/interpreter/matmul:has_long_sums,matmul_in_blocks",
     "accurate_functions": "core/backends/inductor/accuracy",
+    "double_sums": "core/backends/inductor/exactness:sum_in_double_precision",
     "small_integers": "core/backends/inductor/exactness:_widen",
     "short_floats": "core/backends/inductor/exactness:_round,in_single_precision,_single",
     "held_values": "core/backends/inductor/exactness:_hold",

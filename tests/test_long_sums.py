@@ -1,9 +1,13 @@
-"""Sums of many numbers keep their digits in native code, products and norms when interpreted: numpy/numpy#22956."""
+"""Sums of many numbers keep their digits, however they run: numpy/numpy#22956.
+
+`benchmarks/accuracy.py` tries more functions, sizes and dtypes.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import gtrace as gt
 
@@ -67,3 +71,52 @@ def test_products(name):
 def test_norms(name):
     got = NORMS[name](gt.array(X))
     np.testing.assert_allclose(np.asarray(got), 1.0, rtol=3e-6)
+
+
+BESIDE_TORCH = {
+    "leading axis": lambda m, x: m.sum(x * 2, axis=0),
+    "all": lambda m, x: m.mean(x * 2),
+    "squares": lambda m, x: m.sum(x * x, axis=0),
+}
+"""Reductions of elementwise operands, which a namespace has under the names of torch."""
+
+
+def error_beside_torch(got, function, x):
+    """Return an error as a multiple of that of torch, or of half a unit in the last place if torch has less."""
+    want = function(torch, x.double())
+
+    def error(y):
+        return float(((torch.as_tensor(y).double() - want).abs() / want.abs().max()).max())
+
+    return error(got) / max(error(function(torch, x)), torch.finfo(x.dtype).eps / 2)
+
+
+def random(*shape):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 0.1 + 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", [False, True], ids=["inductor", "native"])
+def test_compiled_sums_are_as_exact_as_torchs(native):
+    functions = dict(BESIDE_TORCH)
+    x = random(1 << 16, 18)  # columns are a vector and a rest
+    if not native:
+        # a kernel of 16-bit floats, which has four vectors of float64 for one of them
+        functions["variance"] = lambda m, x: torch.var(x[:80, 0].to(torch.float16) * 2).to(x.dtype)
+    jitted = gt.jit(lambda x: {name: f(gt, x) for name, f in functions.items()})
+    with gt.config(compile=True, native=native):
+        results = gt.eval(jitted(gt.array(x)))
+    assert [(program.tier, program.native) for program in jitted.programs()] == [("compiled", native)]
+    errors = {name: error_beside_torch(results[name], f, x) for name, f in BESIDE_TORCH.items()}
+    assert max(errors.values()) < 2, errors
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradient_of_softmax_is_rounded_once(dtype):
+    x = random(20, 100).to(dtype)
+
+    def gradient(m, x):
+        grad = torch.func.grad if m is torch else gt.grad
+        return grad(lambda x: m.square(m.softmax(x, axis=-1)).sum())(x)
+
+    assert error_beside_torch(gradient(gt, gt.array(x)), gradient, x) < 2

@@ -130,6 +130,7 @@ LONG_SUMS = _mechanism("long_sums", _MENDED, "a matmul with few, long sums is co
 ACCURATE_FUNCTIONS = _mechanism(
     "accurate_functions", _MENDED, "functions that Inductor computes badly are made of others"
 )
+DOUBLE_SUMS = _mechanism("double_sums", _MENDED, "sums and means of floats are added as float64")
 SMALL_INTEGERS = _mechanism("small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap")
 SHORT_FLOATS = _mechanism("short_floats", _MENDED, "numbers and results of 16 bits are rounded where torch rounds them")
 HELD_VALUES = _mechanism("held_values", _MENDED, "a value that is compared is computed once")

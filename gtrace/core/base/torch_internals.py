@@ -174,8 +174,6 @@ OPS = Internal("torch._inductor.virtualized", "ops")
 LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
 REGISTER_LOWERING = Internal("torch._inductor.lowering", "register_lowering")
 MAKE_POINTWISE = Internal("torch._inductor.lowering", "make_pointwise")
-CPP_KERNEL = Internal("torch._inductor.codegen.cpp", "CppKernel")
-USE_ACC_HELPER = Internal("torch._inductor.codegen.cpp", "CppKernel.need_use_acc_helper")
 
 # corrections of Inductor's wrong numbers: without them nothing is compiled
 WRONG_LOWERINGS = Internal("torch._inductor.lowering", "lowerings")
@@ -333,9 +331,7 @@ SHORT_BUILDS = Feature(
 LIMITED_COMPILERS = Feature(
     ("RUN_COMPILER", "CPP_COMPILE_ERROR"), "A C++ compiler that hangs in the program's own process is waited for."
 )
-OPEN_SIZES = Feature(
-    ("SHAPE_ENV", "SYMBOLIC_CONTEXT", "DYNAMIC", "CPP_KERNEL", "USE_ACC_HELPER"), "Each size is compiled by itself."
-)
+OPEN_SIZES = Feature(("SHAPE_ENV", "SYMBOLIC_CONTEXT", "DYNAMIC"), "Each size is compiled by itself.")
 PRODUCTS_BY_ONEDNN = Feature(("LINEAR",), "torch's library computes all products of matrices.")
 FORGOTTEN_EVENTS = Feature(("COMPILE_EVENTS",), "torch may warn of overlapping events after an interrupted compile.")
 MODULES_TOLD = Feature(("COMPILING",), "Modules of torch may branch on values, which traced functions cannot.")

@@ -34,9 +34,12 @@ __all__ = ["softmax", "log_softmax"]
 
 
 def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
+    dtype = out.dtype
+    if dtype in (torch.float16, torch.bfloat16):
+        ct, out = ct.astype(torch.float32), out.astype(torch.float32)  # the differences cancel; torch rounds once
     weighted = multiply(ct, out)
     total = bind(sum_op, (weighted,), ((axis,), True))
-    return (subtract(weighted, multiply(out, total)),)
+    return (subtract(weighted, multiply(out, total)).astype(dtype),)
 
 
 def _log_softmax_grad_vjp(

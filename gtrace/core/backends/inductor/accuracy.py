@@ -179,8 +179,18 @@ def _in_double_precision(op: Any, otherwise: Callable[..., Any] | None) -> Calla
             return torch.var(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim=keepdim)
         if x.device.type != "cpu" or x.dtype is torch.float64:
             return NotImplemented if otherwise is None else otherwise(x, dim, correction=correction, keepdim=keepdim)
-        found = op(x.to(torch.float64), dim, correction=correction, keepdim=keepdim)
-        return tuple(y.to(x.dtype) for y in found) if isinstance(found, tuple) else found.to(x.dtype)
+        # in two passes: Inductor's one pass has no code for 16-bit floats beside float64
+        wide = x.to(torch.float64)
+        axes = range(x.ndim) if not dim else [dim] if isinstance(dim, int) else dim
+        mean = torch.mean(wide, dim, keepdim=True)
+        count = math.prod(x.shape[axis] for axis in axes)
+        divisor = torch.sym_max(count - (1 if correction is None else correction), 0)
+        found = torch.sum(torch.square(wide - mean), dim, keepdim=keepdim) / divisor
+        if op in (torch.ops.aten.std.correction, torch.ops.aten.std_mean.correction):
+            found = torch.sqrt(found)
+        if op in (torch.ops.aten.var.correction, torch.ops.aten.std.correction):
+            return found.to(x.dtype)
+        return found.to(x.dtype), (mean if keepdim else torch.mean(wide, dim)).to(x.dtype)
 
     return variance
 

@@ -6,8 +6,7 @@ forward and the backward pass.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from gtrace.core.backends.executable import Compiled, Executable
 from gtrace.core.backends.fx import Lowered, lower
 from gtrace.core.backends.inductor.accuracy import decompositions
-from gtrace.core.backends.inductor.exactness import compute_as_torch, in_single_precision
+from gtrace.core.backends.inductor.exactness import compute_as_torch, in_single_precision, sum_in_double_precision
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.inductor.folders import has_headers, private_folders
 from gtrace.core.backends.inductor.instructions import vector_instructions_known
@@ -134,6 +133,7 @@ def _compile(
     shims |= {op: [code] for op, code in lowered.operators.items()}
     if folder is not None:
         choose_rows(lowered.module, lowered.mode, shims)
+    sum_in_double_precision(lowered.module, lowered.mode)
     if constants:
         lowered.freeze(constants)
     if own:
@@ -165,28 +165,5 @@ def _compile(
         compilers_limited(),
         products_lowered(),
         strides_ensured(),
-        _sums_of_any_length() if request.relations is not None else contextlib.nullcontext(),
     ):
         return lowered, compile_fx(lowered.module, lowered.fakes, **options)
-
-
-@contextlib.contextmanager
-def _sums_of_any_length() -> Iterator[None]:
-    """Let sums of open length accumulate in blocks, as Inductor does on CPUs for sums that it knows to be long.
-
-    Otherwise Inductor would decide by the length in the example inputs.
-    """
-    kernel, original = internals.CPP_KERNEL.get(), internals.USE_ACC_HELPER.get()
-
-    def in_blocks(self: Any, reduction_type: str, dtype: torch.dtype, use_scalar: bool) -> bool:
-        if reduction_type == "sum" and dtype == torch.float:
-            ranges = self.call_ranges[self.reduction_depth :]
-            if any(getattr(n, "free_symbols", None) for n in ranges):
-                return True
-        return original(self, reduction_type, dtype, use_scalar)
-
-    kernel.need_use_acc_helper = in_blocks
-    try:
-        yield
-    finally:
-        kernel.need_use_acc_helper = original

@@ -5,6 +5,8 @@
   are floats that become such integers, of which torch keeps the last bits.
 - Numbers beside 16-bit floats are not rounded to their dtype (#186875, #185517). They are rounded here.
 - Results of 16 bits are not rounded within a kernel (#181568, #182131). Each is marked as one that is.
+- Sums of long rows are added up in a single number of float32, or in blocks of 4,096. They are float64 here: torch adds
+  pairs of short sums, and is up to a hundred times as exact.
 - A value with several uses may be computed for each, by a vector in one place and a scalar in another, to other bits.
   Compared with each other, the copies differ: no element equals the minimum (#186799, #195214). Such a value is kept
   in memory.
@@ -18,7 +20,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base import torch_internals as internals
-from gtrace.core.base.mechanisms import HELD_VALUES, SHORT_FLOATS, SMALL_INTEGERS
+from gtrace.core.base.mechanisms import DOUBLE_SUMS, HELD_VALUES, SHORT_FLOATS, SMALL_INTEGERS
 
 _prims = torch.ops.prims
 
@@ -98,6 +100,27 @@ def compute_as_torch(module: torch.fx.GraphModule, mode: Any) -> None:
     module.recompile()
 
 
+def sum_in_double_precision(module: torch.fx.GraphModule, mode: Any) -> None:
+    """Rewrite sums and means of floats on a CPU to add float64, where no kernel of our own makes them."""
+    graph = module.graph
+    for node in list(graph.nodes) if DOUBLE_SUMS.on else ():
+        value = node.meta.get("val")
+        if name_of(node) not in ("sum", "mean") or value.dtype not in SHORT | {torch.float32} or not _on_cpu(node):
+            continue
+        DOUBLE_SUMS.used()
+        x = node.all_input_nodes[0]
+        with graph.inserting_before(node):
+            wide = _converted(graph, x, torch.float64, mode)
+        node.replace_input_with(x, wide)
+        node.kwargs = {k: v for k, v in node.kwargs.items() if k not in ("dtype", "output_dtype")}
+        with mode:
+            node.meta["val"] = value.to(torch.float64)
+        with graph.inserting_after(node):
+            back = _converted(graph, node, value.dtype, mode)
+        _use_instead(node, back)
+    module.recompile()
+
+
 def name_of(node: torch.fx.Node) -> str:
     """Return the operator of a call without its overload; empty if it is none of torch's own."""
     target = node.target
@@ -135,15 +158,10 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
     if not given and not any(value.dtype in kinds for value in _values(node)):
         return
 
-    def converted(x: torch.fx.Node, dtype: torch.dtype) -> torch.fx.Node:
-        call = graph.call_function(_prims.convert_element_type.default, (x, dtype))
-        with mode:
-            call.meta["val"] = x.meta["val"].to(dtype)
-        return call
-
     def wide(x: torch.fx.Node) -> torch.fx.Node:
         value = x.meta["val"]
-        return converted(x, torch.int32) if isinstance(value, torch.Tensor) and value.dtype in kinds else x
+        narrow = isinstance(value, torch.Tensor) and value.dtype in kinds
+        return _converted(graph, x, torch.int32, mode) if narrow else x
 
     def wide_type(x: Any) -> Any:
         return torch.int32 if isinstance(x, torch.dtype) and x in kinds else x
@@ -158,7 +176,7 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
         with mode:
             node.meta["val"] = before.to(torch.int32)
         with graph.inserting_after(node):
-            back = converted(node, before.dtype)
+            back = _converted(graph, node, before.dtype, mode)
         _use_instead(node, back)
     elif isinstance(before, (tuple, list)):
         with mode:
@@ -169,8 +187,16 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
                 with mode:
                     user.meta["val"] = own.to(torch.int32)
                 with graph.inserting_after(user):
-                    back = converted(user, own.dtype)
+                    back = _converted(graph, user, own.dtype, mode)
                 _use_instead(user, back)
+
+
+def _converted(graph: torch.fx.Graph, x: torch.fx.Node, dtype: torch.dtype, mode: Any) -> torch.fx.Node:
+    """Append a conversion, at the place of insertion."""
+    call = graph.call_function(_prims.convert_element_type.default, (x, dtype))
+    with mode:
+        call.meta["val"] = x.meta["val"].to(dtype)
+    return call
 
 
 def _convert_by_words(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
@@ -179,9 +205,7 @@ def _convert_by_words(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> 
     if value.dtype not in SMALL or not x.meta["val"].is_floating_point():
         return
     with graph.inserting_before(node):
-        words = graph.call_function(_prims.convert_element_type.default, (x, torch.int32))
-    with mode:
-        words.meta["val"] = x.meta["val"].to(torch.int32)
+        words = _converted(graph, x, torch.int32, mode)
     node.replace_input_with(x, words)
 
 

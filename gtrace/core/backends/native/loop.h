@@ -291,7 +291,7 @@ template <class T> inline T entr(T x) {
 // -- reductions: partial results in lanes, which vectorize without changing float arithmetic, and in halves of halves,
 // so that sums of many numbers lose no more digits than those of few (numpy/numpy#22956)
 
-constexpr int64_t LONGEST = 1 << 11;  // numbers that are combined lane by lane
+constexpr int64_t LONGEST = 1 << 8;  // numbers that are combined lane by lane: 16 in a lane, as in torch
 
 template <class A, class T, class F> inline A over(const T* x, int64_t count, int64_t stride, A start, F combine);
 
@@ -307,7 +307,7 @@ template <class A, class T, class F> inline A over(const T* x, int64_t count, in
   if (count > LONGEST) return over_halves<A>(x, count, stride, start, combine);
   A out = start;
   int64_t k = 0;
-  if (count >= 2 * LANES) {
+  if (count >= LANES) {
     A lanes[LANES];
     for (int64_t j = 0; j < LANES; ++j) lanes[j] = start;
     if (stride == 1)
@@ -316,9 +316,10 @@ template <class A, class T, class F> inline A over(const T* x, int64_t count, in
     else
       for (; k + LANES <= count; k += LANES)
         for (int64_t j = 0; j < LANES; ++j) lanes[j] = combine(lanes[j], A(x[(k + j) * stride]));
+    for (int64_t j = 0; k < count; ++j, ++k) lanes[j] = combine(lanes[j], A(x[k * stride]));
     for (int64_t half = LANES / 2; half; half /= 2)
       for (int64_t j = 0; j < half; ++j) lanes[j] = combine(lanes[j], lanes[j + half]);
-    out = lanes[0];
+    return lanes[0];
   }
   for (; k < count; ++k) out = combine(out, A(x[k * stride]));
   return out;
@@ -381,10 +382,10 @@ template <class T> inline T sum(const T* x, int64_t step, int64_t count) {
 template <class T> inline T sum_of_exp(const T* x, int64_t step, int64_t count, T top) {
   constexpr int64_t LANES = 16;
   if (count > LONGEST) {
-    T total = 0;
+    double total = 0;
     for (int64_t k = 0; k < count; k += LONGEST)
       total += sum_of_exp(x + k * step, step, count - k < LONGEST ? count - k : LONGEST, top);
-    return total;
+    return T(total);
   }
   T lanes[LANES] = {};
   int64_t k = 0;

@@ -52,15 +52,19 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
     shape, steps = [x.shape[k] for k in kept], [view.strides[k] for k in kept]
     out = contiguous_strides(tuple(shape))
     sizes, (strides,) = collapse([x.shape[k] for k in axes], [[view.strides[k] for k in axes]])
-    function = f"[]({own} a, {own} b) {{ return {own}({combine}); }}"
+
+    def function(kind: str) -> str:
+        return f"[]({kind} a, {kind} b) {{ return {kind}({combine}); }}"
+
     # along the axis on which elements are neighbours, loops become vector instructions
     neighbours = bool(strides) and strides[-1] == 1
     if len(sizes) <= 1 and (neighbours or not shape or math.prod(shape) == 1):
         count, step = (sizes[0], strides[0]) if sizes else (1, 1)
+        wide = "double" if (how, own) == ("prod", "float") else own  # products near 1 are rounded most
 
         def whole(at: list[str]) -> None:
             first = view.pointer(at[0])
-            text = f"over<{own}>({first}, {count}, {step}, {start}, {function})"
+            text = f"over<{wide}>({first}, {count}, {step}, {start}, {function(wide)})"
             writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
 
         writer.nest(shape, [steps, out], whole, cost=2 * x.size, grain=1)
@@ -104,7 +108,7 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
                 def inner(place: list[str]) -> None:
                     old = target.at(place[1])
                     source = at[0], place[0]
-                    writer.line(f"{old} = {function}({old}, {own}({view.at(*source)}));")
+                    writer.line(f"{old} = {function(own)}({old}, {own}({view.at(*source)}));")
 
                 every(inner)
 
