@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -214,16 +213,7 @@ def test_threads_that_start_beside_the_worker_have_all_of_torchs_threads(simulat
         return machine.call(0.1)(tensors)
 
     sharing.run(program, [], 0.1)
-    with beside_worker_at_work(machine):
-        program([])
-    assert (own, others, torch.get_num_threads()) == ([1, 1], [2, 2], 2)
-
-
-@contextlib.contextmanager
-def beside_worker_at_work(machine):
-    machine.pending = 1
-    with module.beside_worker():
-        yield
+    assert (own, others, torch.get_num_threads()) == ([1], [2], 2)
 
 
 def test_the_slowdown_is_learned(simulated):

@@ -37,8 +37,7 @@ def is_tried(function: Any, elements: int) -> bool:
     Args:
         elements: the number of elements of all operands.
     """
-    in_python = internals.has_python_meta(function) or composed(function)
-    if function.namespace != "aten" or not in_python:
+    if function.namespace != "aten" or not (internals.has_python_meta(function) or composed(function)):
         return False
     schema = function._schema
     aliases = schema.is_mutable or any(one.alias_info is not None for one in schema.returns)
