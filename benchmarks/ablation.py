@@ -64,6 +64,7 @@ PLACES = {
     "native_loops": "core/backends/native/loops core/backends/native/operator core/backends/native/functions",
     "inductor": "core/backends/inductor/driver core/backends/fx"
     " core/backends/inductor/failures core/backends/inductor/folders",
+    "comparisons": "core/runtime/comparisons core/runtime/agreement core/backends/interpreter/reference",
     "store": "core/runtime/cache/*",
     "fold": "core/ir/simplify:fold,_evaluate,_with_scalars",
     "join_parts": "core/ir/simplify:_Parts,_part,join_parts,_joined",

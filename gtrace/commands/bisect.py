@@ -20,7 +20,7 @@ import attrs
 
 from gtrace.commands import machine_facts
 from gtrace.commands.run import read, say
-from gtrace.core.base.mechanisms import MECHANISMS
+from gtrace.core.base.mechanisms import COMPARISONS, MECHANISMS
 from gtrace.core.base.units import printable
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\bnan\b|\binf\b)", re.IGNORECASE)
@@ -76,7 +76,8 @@ class Runs:
 
     def run(self, way: str, off: Collection[str]) -> Outcome:
         """Return what it comes to when it runs once more."""
-        before = [name for name in os.environ.get("GT_DISABLE", "").split(",") if name]
+        # comparisons would put right results in place of the wrong ones
+        before = [COMPARISONS.name, *[name for name in os.environ.get("GT_DISABLE", "").split(",") if name]]
         env = {
             **os.environ,
             "GT_DISABLE": ",".join([*before, *sorted(off)]),

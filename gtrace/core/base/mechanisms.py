@@ -82,6 +82,9 @@ OPEN_SIZES = _mechanism("open_sizes", _FORM, "one compiled program serves many s
 NATIVE_PROGRAMS = _mechanism("native_programs", _FORM, "short programs are one C++ function")
 NATIVE_LOOPS = _mechanism("native_loops", _FORM, "loops with short steps are one C++ function")
 INDUCTOR = _mechanism("inductor", _FORM, "longer programs are compiled by Inductor")
+COMPARISONS = _mechanism(
+    "comparisons", _FORM, "first calls of a form, and some later ones, are compared with the program as recorded"
+)
 STORE = _mechanism("store", _FORM, "compiled programs of earlier processes are loaded")
 
 # passes over every program

@@ -21,6 +21,7 @@ from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
 from gtrace.core.base.events import Compared, bus
+from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
 from gtrace.core.ir.edit import renumber
@@ -183,6 +184,7 @@ class Comparisons:
             return got, "", math.inf
         seconds = perf_counter() - start
         self.counts.compared += 1
+        COMPARISONS.used()
         self.counts.disagreed += bool(problem)
         if Compared in bus.wanted:
             bus.emit(Compared(name, seconds, problem))
@@ -309,7 +311,9 @@ class Whole:
 
 
 def obstacle(graph: Graph) -> str:
-    """Return why a program cannot be compared; empty if it can."""
+    """Return why a program is not compared; empty if it is."""
+    if not COMPARISONS.on:
+        return "comparisons are switched off"
     if communicates(graph):
         return "other processes would notice a second run"
     if has_effects(graph):
