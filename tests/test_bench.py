@@ -285,6 +285,7 @@ def test_each_name_has_its_program():
         "networks.py",
         "page.py",
         "quotes.py",
+        "accuracy.py",
         "handwritten_networks.py",
         "handwritten_methods.py",
     }
