@@ -153,7 +153,7 @@ class Lying:
         self.simplified = simplified
 
     def run(self, graph):
-        if graph.nodes[-1].op.name == "add":
+        if [node.op.name for node in graph.nodes] == ["mul", "add"]:
             first = graph.nodes[0]
             graph = attrs.evolve(graph, nodes=(first,), outputs=(first.out,))
         return self.simplified.run(graph)
@@ -161,6 +161,7 @@ class Lying:
 
 @pytest.mark.parametrize("jitted", [False, True])
 def test_a_wrong_rewriting_is_not_used_for_the_recording_and_changes_no_other_one(jitted, monkeypatch):
+    gt.eval(gt.ones(2) * 2)  # nothing of other tests is pending
     monkeypatch.setattr(engine_module, "SIMPLIFIED", Lying(engine_module.SIMPLIFIED))
     x = torch.arange(5.0)
     wrong, right = lambda x: x * 2.25 + 1, lambda x: x * 2.25  # these become one program

@@ -68,7 +68,7 @@ def test_public_names_are_those_on_the_list(file):
 FAMILIES = [
     f"gtrace.core.ops.{path.stem}"
     for path in sorted((Path(gt.__file__).parent / "core" / "ops").glob("*.py"))
-    if "\n__all__ = " in path.read_text(encoding="utf-8")
+    if "\n__all__ = " in path.read_text(encoding="utf-8") and path.stem != "declare"  # which gathers imports
 ]
 
 

@@ -385,22 +385,6 @@ def test_the_next_float_is_one_step_away_in_bits(dtype, bits):
         assert (got.to_torch().view(bits) - x.to_torch().view(bits)).tolist() == steps
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("name", ["fmod", "remainder"])
-def test_rests_where_the_quotient_overflows(name, dtype):
-    info = np.finfo(dtype)
-    tiny = float(info.smallest_subnormal)
-    ends = [0.0, 0.1, 3, -7, info.max, -info.max, info.max / 3, info.tiny, tiny, -3 * tiny, math.inf, math.nan]
-    x, y = (np.array(v, dtype).ravel() for v in np.meshgrid(ends, ends))
-    with np.errstate(all="ignore"):
-        expected = getattr(np, name)(x, y)
-        by_number = getattr(np, name)(x, dtype(0.1))
-    function = getattr(gt.numpy, name)
-    np.testing.assert_array_equal(function(gt.array(x), gt.array(y)).numpy(), expected)
-    np.testing.assert_array_equal(function(gt.array(x), 0.1).numpy(), by_number)
-    np.testing.assert_array_equal(gt.jit(function)(gt.array(x), gt.array(y)).numpy(), expected)
-
-
 def test_derivatives_of_operations_with_a_number_are_as_exact_as_the_dtype():
     x = gt.array([1.0], dtype="float64")
     assert gt.grad(lambda x: (x / 3.0).sum())(x).tolist() == [1.0 / 3.0]

@@ -101,9 +101,8 @@ floor_divide = binary(
     unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
-    "remainder", exact_arithmetic.remainder, "Return x - floor(x / y) * y, with the sign of y.",
+    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans,
-    direct=exact_arithmetic.unless_nan(torch.remainder, exact_arithmetic.remainder),
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.remainder,
     unsigned=wide_unsigned.remainder,

@@ -1,4 +1,4 @@
-"""torch's sums, remainders, powers and complex signs, where its own are NaN for numbers that have a result."""
+"""torch's sums, powers and complex signs, where its own are NaN for numbers that have a result."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
-from gtrace.core.ir.aval import Aval
 
 _Function = Callable[..., torch.Tensor]
 
@@ -59,52 +57,3 @@ def complex_sign(x: torch.Tensor) -> torch.Tensor:
     length = parts.square().sum(-1, keepdim=True).sqrt()
     out = torch.where(infinite.all(-1, keepdim=True), torch.nan, parts / torch.where(length == 0.0, 1.0, length))
     return torch.view_as_complex(out)
-
-
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-_FAR = 2.0**700
-
-
-def _rest(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the rest of dividing towards 0, exact. torch's vectors give NaN where the quotient overflows."""
-    if x.dtype is not torch.float64:
-        return torch.fmod(x.double(), y.double()).to(x.dtype)  # the quotient of narrower numbers is in the range
-    far = y * _FAR
-    return torch.fmod(torch.fmod(torch.fmod(x, far * _FAR), far), y)
-
-
-def fmod(x: Any, y: Any) -> torch.Tensor:
-    """Return x - trunc(x / y) * y."""
-    if _dtype(x, y) not in _FLOATS:
-        return torch.fmod(x, y)
-    return _rest(*_tensors(x, y))
-
-
-def remainder(x: Any, y: Any) -> torch.Tensor:
-    """Return x - floor(x / y) * y."""
-    if _dtype(x, y) not in _FLOATS:
-        return torch.remainder(x, y)
-    x, y = _tensors(x, y)
-    return torch.remainder(_rest(x, y), y)
-
-
-def _tensors(x: Any, y: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    like = x if isinstance(x, torch.Tensor) else y
-    first, second = (torch.as_tensor(z, dtype=like.dtype, device=like.device) for z in (x, y))
-    return first, second
-
-
-def unless_nan(fast: _Function, exact: _Function) -> Callable[..., _Function | None]:
-    """Return the `Rules.direct` of a function that is computed again where torch's result has a NaN."""
-
-    def direct(avals: tuple[Aval, ...]) -> _Function | None:
-        if any(a.device.type != "cpu" for a in avals) or avals[0].dtype not in _FLOATS:
-            return None
-
-        def call(x: Any, y: Any) -> torch.Tensor:
-            out = fast(x, y)
-            return exact(x, y) if out.isnan().any() else out
-
-        return call
-
-    return direct

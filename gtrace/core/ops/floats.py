@@ -8,7 +8,6 @@ import numpy
 import torch
 
 from gtrace.core.ir import wide_unsigned
-from gtrace.core.ops import exact_arithmetic
 from gtrace.core.ops.checks import counts_only, no_booleans, real_only
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.draw_functions import nextafter
@@ -90,9 +89,8 @@ exp2 = unary(
     partials=(lambda x, out: multiply(out, 0.6931471805599453),), reference=numpy.exp2,
 )  # fmt: skip
 fmod = binary(
-    "fmod", exact_arithmetic.fmod, "Return x - trunc(x / y) * y, with the sign of x.",
+    "fmod", torch.fmod, "Return x - trunc(x / y) * y, with the sign of x.",
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)", check=no_booleans,
-    direct=exact_arithmetic.unless_nan(torch.fmod, exact_arithmetic.fmod),
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.fmod,
     unsigned=wide_unsigned.remainder,

@@ -17,6 +17,10 @@ ULPS = 4
 WORSE = 4.0
 """A form's error may be so many times the reference's."""
 
+KERNELS_WORSE = 128.0
+"""The same of a recording that calls of torch's kernels of norms and attention replaced.
+Measured: the gradient of a batch norm by torch's kernel is off by 81 times as much as that of the formula."""
+
 LEAST = 32
 """Elements that are compared together, at least: the error of one may be small by chance."""
 
@@ -31,7 +35,11 @@ RUNS = (4, 12, 32)
 
 
 def disagreement(
-    graph: Graph, inputs: Sequence[torch.Tensor], expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]
+    graph: Graph,
+    inputs: Sequence[torch.Tensor],
+    expected: Sequence[torch.Tensor],
+    got: Sequence[torch.Tensor],
+    worse: float = WORSE,
 ) -> str:
     """Return in what a form's results differ from the reference's, in words; empty if they agree.
 
@@ -43,6 +51,7 @@ def disagreement(
     Args:
         graph: the program.
         expected: what its reference returns for the inputs.
+        worse: how many times the reference's error the form's may be.
 
     >>> import gtrace as gt
     >>> graph, x = gt.make_graph(lambda x: x * 2)(gt.ones(2)), torch.tensor([1.0, 2.0])
@@ -58,7 +67,7 @@ def disagreement(
     if not open_:
         return ""
     exact = in_float64(graph)(inputs)
-    open_ = [k for k in open_ if not _is_as_exact(expected[k], got[k], exact[k])]
+    open_ = [k for k in open_ if not _is_as_exact(expected[k], got[k], exact[k], worse)]
     if not open_:
         return ""
     spread = [_distance(exact[k].to(expected[k].dtype), expected[k]) for k in open_]
@@ -69,7 +78,7 @@ def disagreement(
             for j, k in enumerate(open_):
                 spread[j] = torch.maximum(spread[j], _distance(results[k], expected[k]))
         ran = runs
-        wrong = [(k, _beyond(expected[k], got[k], spread[j])) for j, k in enumerate(open_)]
+        wrong = [(k, _beyond(expected[k], got[k], spread[j] * (worse / WORSE))) for j, k in enumerate(open_)]
         if not any(mask.any() for _, mask in wrong):
             return ""
     return next(_described(k, expected[k], got[k], mask) for k, mask in wrong if mask.any())
@@ -125,7 +134,7 @@ def _is_close(expected: torch.Tensor, got: torch.Tensor) -> bool:
     return all(bool((_distance(b, a) <= ulps * _ulp(_float64(a), a.dtype)).all()) for a, b in blocks)
 
 
-def _is_as_exact(expected: torch.Tensor, got: torch.Tensor, exact: torch.Tensor) -> bool:
+def _is_as_exact(expected: torch.Tensor, got: torch.Tensor, exact: torch.Tensor, worse: float) -> bool:
     """Whether a form's results are as near to those in float64 as the reference's are."""
     dtype = expected.dtype
     if not is_inexact(dtype):
@@ -146,8 +155,8 @@ def _is_as_exact(expected: torch.Tensor, got: torch.Tensor, exact: torch.Tensor)
         return (torch.bincount(group, x.sqrt().flatten()) / torch.bincount(group)) ** 2
 
     unit = largest(unit)
-    worst = largest(other) <= WORSE * largest(own) + ULPS * unit
-    return bool((worst & (mean(other) <= WORSE * mean(own) + unit)).all())
+    worst = largest(other) <= worse * largest(own) + ULPS * unit
+    return bool((worst & (mean(other) <= worse * mean(own) + unit)).all())
 
 
 def _groups(exponents: torch.Tensor) -> torch.Tensor:

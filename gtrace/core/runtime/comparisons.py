@@ -28,7 +28,7 @@ from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.passes.subgraph_calls import communicates, has_effects
-from gtrace.core.runtime.agreement import disagreement
+from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, disagreement
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Strides
 from gtrace.core.runtime.trials import Trials
@@ -158,6 +158,7 @@ class Comparisons:
         inputs: Taken,
         results: Tensors,
         took: float,
+        worse: float = WORSE,
     ) -> tuple[list[torch.Tensor], str, float]:
         """Return the results to go on with, what is wrong with those of the form, and the seconds that this took.
 
@@ -175,7 +176,7 @@ class Comparisons:
         try:
             with called_between(go_on):
                 expected = reference(inputs.copies)
-            problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got)
+            problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got, worse)
         except (*REFUSALS, ExecutionError) as error:
             self._skip(name, f"the reference did not run: {error}")
             return got, "", perf_counter() - start
@@ -231,7 +232,9 @@ class Comparisons:
             ran = self._local.ran
         finally:
             self._local.ran = outer
-        got, problem, seconds = self._compared(whole.name, whole.graph, whole.reference, inputs, results, took)
+        got, problem, seconds = self._compared(
+            whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE
+        )
         if not problem:
             for program, executable in ran:
                 self._judging.agree(program, executable, seconds / len(ran))
@@ -243,7 +246,7 @@ class Comparisons:
         self._judging.doubt(whole.programs)
         pairs = zip(inputs.given, inputs.copies, strict=True)
         results = whole.form([copy.clone() if x is None else x for x, copy in pairs])
-        if disagreement(whole.graph, inputs.copies, got, results):
+        if disagreement(whole.graph, inputs.copies, got, results, KERNELS_WORSE):
             whole.disagree()
             warn(f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one", problem)
         return got

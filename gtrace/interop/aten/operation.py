@@ -28,6 +28,7 @@ from gtrace.interop.aten import derive
 from gtrace.interop.aten.call_types import results_on_meta
 from gtrace.interop.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.interop.aten.derived_on_disk import derivations
+from gtrace.interop.aten.handwritten_layers import NORM
 from gtrace.interop.aten.overloads import OPERAND, caller, fake_tensors, find_overload, of_torch
 from gtrace.interop.aten.rule_tables import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.interop.aten.translate import call_aten
@@ -139,8 +140,8 @@ def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tupl
         found = written(tangents, rest[:-1], rest[-1], overload, args)
         if found is not None:
             return found
-    if overload in PULLBACKS or overload in TRANSPOSED:
-        return NotImplemented  # the transpose of the pullback
+    if (overload in PULLBACKS and overload != NORM) or overload in TRANSPOSED:
+        return NotImplemented  # the transpose of the pullback; norms have one by hand for order 2 alone
     return derive.jvp(
         caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
         (overload, args),
