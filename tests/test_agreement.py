@@ -20,6 +20,12 @@ from gtrace.core.runtime.agreement import disagreement
 from gtrace.testing import arguments, graphs
 
 
+@pytest.fixture(autouse=True)
+def without_a_store():
+    """What one test has found out, another one does not know."""
+    gt.config.update(cache_size=0)
+
+
 def drawn(*shape, seed=0, spread=1.0):
     """Normal numbers whose rows have magnitudes of their own."""
     generator = torch.Generator().manual_seed(seed)

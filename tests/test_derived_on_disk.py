@@ -82,20 +82,20 @@ def test_a_result_inside_another_is_the_same_in_a_second_process(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[]", '{"derived": {"a": 1}}', "{}"])
 def test_a_damaged_file_is_removed_with_a_warning(tmp_path, text):
     store = Store(tmp_path, 2**20)
-    store.keep_derived({"a": "text"})
-    assert Store(tmp_path, 2**20).derived() == {"a": "text"}
+    store.extend(DERIVED, {"a": "text"})
+    assert Store(tmp_path, 2**20).table(DERIVED) == {"a": "text"}
     (tmp_path / DERIVED).write_text(text)
     with pytest.warns(gt.CacheWarning, match="derived.json cannot be used"):
-        assert store.derived() == {}
+        assert store.table(DERIVED) == {}
     assert not (tmp_path / DERIVED).exists() and store.all() == []
 
 
 def test_the_oldest_texts_go_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "MAX_DERIVED", 2)
+    monkeypatch.setattr(stores, "MAX_TABLE", 2)
     store = Store(tmp_path, 2**20)
     for name in "abc":
-        store.keep_derived({name: name})
-    assert store.derived() == {"b": "b", "c": "c"}
+        store.extend(DERIVED, {name: name})
+    assert store.table(DERIVED) == {"b": "b", "c": "c"}
 
 
 @pytest.mark.slow

@@ -564,7 +564,7 @@ def test_a_folder_of_the_user_s_is_left_alone(tmp_path, code):
         assert again.find(NAME) is not None and again.ledger() and again.check() == (1, 4000)
         assert again.prune(0).artifacts == 1
         again.put(manifest(), code)
-        again.keep_derived({"a": "text"})
+        again.extend(DERIVED, {"a": "text"})
         again.clear()
     assert sorted(os.listdir(theirs)) == sorted([*USERS, "src"]), "the subfolder goes, and nothing else"
     assert kept() == [*USERS, "src/main.py"]
@@ -698,13 +698,13 @@ def test_damaged_files_are_never_errors(store, code):
     full = attrs.evolve(FULL, code=None)
     store.put(full, code)
     store.note({"ab" * 16: LedgerEntry(ops="sin cos", interpreted_seconds=0.5)})
-    store.keep_derived({"key": "graph() {}"})
+    store.extend(DERIVED, {"key": "graph() {}"})
     store.keep_divided(record)
     kept = store.find(FULL.name)
     looks = [
         (folders.manifest_file(FULL.name), lambda store: store.find(FULL.name), (kept, None)),
         (LEDGER, lambda store: store.ledger(), (store.ledger(), {})),
-        (DERIVED, lambda store: store.derived(), ({"key": "graph() {}"}, {})),
+        (DERIVED, lambda store: store.table(DERIVED), ({"key": "graph() {}"}, {})),
         (folders.divided_file(record.name), lambda store: store.find_divided(record.name), (record, None)),
     ]
     tried = 0
@@ -734,7 +734,7 @@ def test_something_else_in_the_place_of_a_file(store, code, tmp_path, file, kind
     """It is no error, and what a link leads to, or a folder holds, stays."""
     made = store.put(manifest(), code)
     store.note({"s": LedgerEntry()})
-    store.keep_derived({"key": "text"})
+    store.extend(DERIVED, {"key": "text"})
     path = made if file == "code" else store.folder / file
     path.unlink()
     other = tmp_path / "precious"
@@ -753,10 +753,10 @@ def test_something_else_in_the_place_of_a_file(store, code, tmp_path, file, kind
             found = again.find(NAME)
             assert found is None or again.code(found) is None or file not in (manifest_file(NAME), "code")
             again.ledger()
-            again.derived()
+            again.table(DERIVED)
             again.put(manifest(), code)
             again.note({"s": LedgerEntry()})
-            again.keep_derived({"key": "text"})
+            again.extend(DERIVED, {"key": "text"})
             again.prune(0)
         with contextlib.suppress(OSError):
             again.clear()

@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+import re
+import runpy
+import warnings
+
 import attrs
 import numpy as np
 import pytest
 import torch
 
 import gtrace as gt
+from gtrace.commands import doctor
+from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.ir.pipeline import Pass
 from gtrace.core.passes import whole_program
 from gtrace.core.passes.norm_operators import LayerNorm
-from gtrace.core.runtime import compilation, programs
+from gtrace.core.runtime import compilation, programs, reports
 from gtrace.core.runtime import engine as engines
+from gtrace.core.runtime.cache import store as stores
+from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.cache.folder import WRONG
 from gtrace.testing import assert_close
+
+
+@pytest.fixture(autouse=True)
+def without_a_store():
+    """What one test has found out, another one does not know."""
+    gt.config.update(cache_size=0)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A store."""
+    with gt.config(background=True, cache_size=10**9, cache_dir=str(tmp_path)):
+        yield artifacts.store
 
 
 @pytest.fixture
@@ -157,15 +179,7 @@ def test_the_deterministic_mode_runs_what_was_recorded():
 
 
 def test_a_rewrite_of_a_recording_that_is_wrong(monkeypatch):
-    def swapped(graph):
-        nodes = tuple(
-            attrs.evolve(n, ins=n.ins[::-1], instr=n.op.instr(n.params, n.instr.ins[::-1])) if n.op.name == "sub" else n
-            for n in graph.nodes
-        )
-        return attrs.evolve(graph, nodes=nodes)
-
-    passes = (*whole_program.SIMPLIFIED.passes, Pass("swapped", swapped))
-    monkeypatch.setattr(engines, "SIMPLIFIED", attrs.evolve(whole_program.SIMPLIFIED, passes=passes, when=None))
+    swap_differences(monkeypatch)
 
     def long(x, y, times):
         for _ in range(times):
@@ -215,3 +229,123 @@ def test_later_calls_are_compared_for_a_share_of_the_time(counts):
                     x, y = arrays(seed=k)
                     gt.eval(f(x, y) * (2.25 + share))
             assert least <= counts()[0] - before <= most
+
+
+# -- remembered, reported, explained
+
+
+def compared_again(function, *arrays):
+    """What another process computes, and the programs that it runs."""
+    other = engines.Engine()
+    route = other.cut(gt.make_graph(function)(*arrays), [x.to_torch().stride() for x in arrays])
+    return other.call(route, [x.to_torch() for x in arrays]), other.comparisons.counts
+
+
+def swap_differences(monkeypatch):
+    """Have a rewriting exchange the operands of differences."""
+
+    def swapped(graph):
+        nodes = tuple(
+            attrs.evolve(n, ins=n.ins[::-1], instr=n.op.instr(n.params, n.instr.ins[::-1])) if n.op.name == "sub" else n
+            for n in graph.nodes
+        )
+        return attrs.evolve(graph, nodes=nodes)
+
+    passes = (*whole_program.SIMPLIFIED.passes, Pass("swapped", swapped))
+    monkeypatch.setattr(engines, "SIMPLIFIED", attrs.evolve(whole_program.SIMPLIFIED, passes=passes, when=None))
+
+
+@pytest.mark.parametrize("plant", ["interpreted", "rewritten"])
+def test_a_later_process_does_not_run_a_wrong_form_and_does_not_warn_again(monkeypatch, kept, plant):
+    def function(x, y):
+        return gt.sin(x) * 0.5 - gt.expm1(y)
+
+    if plant == "interpreted":
+        monkeypatch.setattr(programs, "interpreted", lying(programs.interpreted, loses_a_term))
+    else:
+        swap_differences(monkeypatch)
+    x, y = arrays()
+    right = (np.sin(np.asarray(x, np.float64)) * 0.5 - np.expm1(np.asarray(y, np.float64))).astype(np.float32)
+    for expected_here in (1, 0, 0):
+        gt.config.update(cache_dir=str(kept.given))  # the store is read again
+        with pytest.warns() as caught:
+            (got,), counted = compared_again(function, x, y)
+            warnings.warn("the end", stacklevel=1)
+        assert_close(got, right, scale=4)
+        assert sum(issubclass(w.category, gt.AuditWarning) for w in caught) == expected_here == counted.disagreed
+    assert kept.forget_table(WRONG) == 1
+    artifacts.keep_wrong("another form", "read again")
+    with pytest.warns(gt.AuditWarning):
+        compared_again(function, x, y)
+
+
+FORMS = {
+    "rewritten": (lambda f: f, "sub"),
+    "compiled": (lambda f: gt.jit(f, wait=True), "sub"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_report_is_a_script_that_shows_the_difference(monkeypatch, kept, form, capsys):
+    made, place = FORMS[form]
+    if form == "compiled":
+        finish = compilation.Compilation.finish
+
+        def finished(self, results):
+            code = finish(self, results)
+            right = code.executable
+            names = [node.op.name for node in self.program.graph.nodes]
+            run = right.run if place not in names else lambda x: loses_a_term(right.run, x)
+            return attrs.evolve(code, executable=attrs.evolve(right, run=run))
+
+        monkeypatch.setattr(compilation.Compilation, "finish", finished)
+    else:
+        swap_differences(monkeypatch)
+    function = made(lambda x, y, k: (gt.sin(x) * 0.625 - gt.sinh(y), k + 1))
+    small, large = [gt.from_torch(x.to_torch().T) for x in arrays()], [gt.full((4, 5), value) for value in (2.0, 0.5)]
+    for inputs, most in (((*small, gt.array([3, 2**40])), 1000), ((*large, gt.array([2])), 100)):
+        monkeypatch.setattr(reports, "MAX_INPUTS", most)
+        gt.eval(inputs)
+        with pytest.warns(gt.AuditWarning, match="gtrace bisect .*py") as caught:
+            gt.eval(function(*inputs))
+        path = kept.reports()[-1]
+        assert str(path) in str(caught[0].message) and re.search("of sub( .*)?: ", str(caught[0].message))
+        text = path.read_text()
+        assert ("drawn(0.5, 0.5" in text) == (inputs[2].size == 1)
+        assert "# torch: " in text and "# isa: " in text
+        assert ("# code: 5 operations by C++" in text and "#include" in text) == (form == "compiled")
+        monkeypatch.setattr(COMPARISONS, "on", False)
+        monkeypatch.setenv("GT_DISABLE", "")
+        monkeypatch.setenv("GT_CACHE_SIZE", "")
+        engines.engine.programs.clear()
+        engines.engine.recordings.clear()
+        with pytest.raises(SystemExit, match=r"of sub.*: .* elements"), gt.config(cache_size=0):
+            runpy.run_path(path)
+        assert re.search("wrong from this operation on: .* = sub", capsys.readouterr().out)
+        monkeypatch.setattr(COMPARISONS, "on", True)
+    found = [(f.found, f.fix, f.good) for f in doctor._reports()]
+    assert [str(path) in line and str(path) in fix for path, (line, fix, _) in zip(kept.reports(), found, strict=True)]
+    assert "into a wrong one: result" in found[0][0]
+
+
+def test_reports_are_few_and_belong_to_the_store(monkeypatch, kept):
+    monkeypatch.setattr(stores, "MAX_REPORTS", 3)
+    paths = [kept.keep_report(f"# report {k}") for k in range(5)]
+    assert kept.reports() == paths[2:]
+    kept.prune(0)
+    assert kept.reports() == paths[2:]
+    kept.clear()
+    assert kept.reports() == []
+
+
+def test_explain_says_what_was_compared():
+    function = gt.jit(lambda x: gt.tanh(x * 3.375) - gt.sum(x), backend="eager")
+    x = gt.linspace(-1, 1, 50)
+    with gt.config(audit=1.0):
+        for times in ("once, in call 1: ", "2 times, last, in call 2: "):
+            gt.eval(function(x))
+            text = str(gt.explain(function))
+            assert f"compared with the recorded program {times}results were " in text
+    alone = gt.jit(lambda x: gt.pure_callback(lambda x: x, x, x * 3.375), backend="eager")
+    gt.eval(alone(x))
+    assert "not compared: Python functions would notice a second run" in str(gt.explain(alone))

@@ -140,6 +140,9 @@ def _about(store: Store, console: Console, action: str, signature: str | None) -
         for manifest in again:
             store.remove(manifest.name)
         print(f"{_count(len(again))} will be compiled again when hot")
+        rewritten = store.forget_table(folders.WRONG) if signature is None else 0
+        if rewritten:
+            print(f"{rewritten} programs that were rewritten into wrong ones will be rewritten again")
         return 0
     if action == "why":
         return _why(store, known, ledger)

@@ -125,6 +125,13 @@ def _store() -> Iterator[Finding]:
     yield Finding("store", f"{store.folder}: {count} artifacts, {bytes_text(used)} of {bytes_text(store.limit)}")
 
 
+def _reports() -> Iterator[Finding]:
+    for path in [] if artifacts.store is None else artifacts.store.reports():
+        about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        fix = f"Send that file to who makes gtrace. `gtrace bisect {path}` finds the mechanism at fault."
+        yield Finding("report", f"{path}: {about}", fix, good=False)
+
+
 def _gpu() -> Iterator[Finding]:
     if not torch.cuda.is_available():
         yield Finding("gpu", "none that torch can use", good=None)
@@ -180,6 +187,7 @@ _SECTIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
     _gpu,
     _facts("cache", machine_facts.cache),
     _store,
+    _reports,
     _facts("settings", machine_facts.settings),
     _facts("variables", machine_facts.variables),
     _facts("off", machine_facts.switched_off),

@@ -37,6 +37,8 @@ class Explanation:
         text: the printed program.
         programs: the programs that run, with their graphs: one, or all those of a jitted function.
         code: the compiler of a short program, and the faster form of each loop that was timed in both.
+        compared: how often it was compared with the recorded program, in which call last, and what was found; empty: it
+            was not yet.
     """
 
     program: ProgramStats
@@ -45,6 +47,7 @@ class Explanation:
     text: str
     programs: tuple[ExplainedProgram, ...] = ()
     code: tuple[str, ...] = ()
+    compared: str = ""
 
     def __str__(self) -> str:
         p = self.program
@@ -61,7 +64,7 @@ class Explanation:
             pays = f"; it pays {even}" if p.interpreted_calls and p.compiled_calls else ""
             lines.append(f"  compiling took {duration_text(p.compile_seconds)}{pays}")
         lines.append(f"  {p.verdict}")
-        lines += [f"  {text}" for text in self.code]
+        lines += [f"  {text}" for text in (*self.code, self.compared) if text]
         if self.nearest is None:
             lines.append("no other program is known")
         else:
@@ -142,12 +145,21 @@ def explain_in(source: Engine, what: str | Callable[..., Any]) -> Explanation:
         str(program.graph),
         tuple(_part(p, source) for p in shown),
         _code(program),
+        _compared(program),
     )
 
 
 def _part(program: Program, source: Engine) -> ExplainedProgram:
     regions = program.schedule.calls if program.tier == "compiled" and program.forms.symbolic is None else ()
     return ExplainedProgram(snapshot(program, source), program.graph, regions)
+
+
+def _compared(program: Program) -> str:
+    ledger = program.ledger
+    if not ledger.found:
+        return ""
+    times = "once" if ledger.comparisons == 1 else f"{ledger.comparisons} times, last"
+    return f"compared with the recorded program {times}, in call {ledger.found_at}: {ledger.found}"
 
 
 def _code(program: Program) -> tuple[str, ...]:

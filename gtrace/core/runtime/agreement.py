@@ -9,7 +9,7 @@ import torch
 
 from gtrace.core.backends.interpreter.reference import in_float64, with_noise
 from gtrace.core.base.rounding import is_inexact
-from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.graph import Graph, Node
 
 ULPS = 4
 """Units in the last place by which an element may be off, whatever the program computes."""
@@ -58,7 +58,7 @@ def disagreement(
     >>> disagreement(graph, [x], [2 * x], [2 * x])
     ''
     >>> disagreement(graph, [x], [2 * x], [2 * x + 0.5])
-    'result 0: 2 of 2 elements, by up to 0.5 where it is 2'
+    'result 0 of mul: 2 of 2 elements, by up to 0.5 where it is 2'
     """
     for k, (a, b) in enumerate(zip(expected, got, strict=True)):
         if a.shape != b.shape or a.dtype is not b.dtype:
@@ -81,16 +81,42 @@ def disagreement(
         wrong = [(k, _beyond(expected[k], got[k], spread[j] * (worse / WORSE))) for j, k in enumerate(open_)]
         if not any(mask.any() for _, mask in wrong):
             return ""
-    return next(_described(k, expected[k], got[k], mask) for k, mask in wrong if mask.any())
+    made = {node.out: (place, node) for place, node in enumerate(graph.nodes)}
+    order = {k: made[value][0] if value in made else -1 for k, value in enumerate(graph.outputs)}
+    first, mask = min(((k, mask) for k, mask in wrong if mask.any()), key=lambda pair: order[pair[0]])
+    _, node = made.get(graph.outputs[first], (0, None))
+    return _described(_name(first, node), expected[first], got[first], mask)
 
 
-def _described(k: int, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
-    text = f"result {k}: {int(wrong.sum())} of {wrong.numel()} elements"
+def _name(k: int, node: Node | None) -> str:
+    """Return which result this is, and the operation that computes it."""
+    of = "" if node is None else f" of {node.op.name}"
+    return f"result {k}{of}" if node is None or not node.location else f"result {k}{of} ({node.location})"
+
+
+def _described(name: str, expected: torch.Tensor, got: torch.Tensor, wrong: torch.Tensor) -> str:
+    text = f"{name}: {int(wrong.sum())} of {wrong.numel()} elements"
     if not is_inexact(expected.dtype):
         return text
     off = torch.where(wrong, _distance(got, expected), -1.0).flatten()
     worst = int(off.argmax())
     return f"{text}, by up to {float(off[worst]):.3g} where it is {expected.flatten()[worst].item():.3g}"
+
+
+def apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
+    """Return how far apart results are that agree, in words.
+
+    >>> apart([torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 2.5])])
+    'results were up to 0.25 of their largest element apart'
+    """
+    pairs = [(a, b) for a, b in zip(expected, got, strict=True) if not torch.equal(a, b)]
+    most = 0.0
+    for a, b in pairs:
+        off, size = _distance(b, a), a.abs().double()
+        size = size[size.isfinite()]
+        if off.isfinite().any() and size.numel():
+            most = max(most, float(off[off.isfinite()].max()) / max(float(size.max()), torch.finfo().tiny))
+    return f"results were up to {most:.2g} of their largest element apart" if most else "results were equal"
 
 
 def _float64(x: torch.Tensor) -> torch.Tensor:

@@ -25,19 +25,25 @@ from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
 from gtrace.core.ir.edit import renumber
-from gtrace.core.ir.graph import Graph
+from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.passes.subgraph_calls import communicates, has_effects
-from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, disagreement
+from gtrace.core.runtime import reports
+from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, apart, disagreement
+from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.instruments import INTERPRETED
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Strides
-from gtrace.core.runtime.trials import Trials
+from gtrace.core.runtime.trials import Trials, as_text
 
 LARGE = 1 << 28
 """Bytes of values that a reference may need before anybody looks how much memory is free."""
 
 PATIENCE, TIMES = 1.0, 10.0
 """Seconds that the reference may take, or so many times the call: a loop may run a thousand times as fast natively."""
+
+ALONE = "lambda f: f"
+"""In a report: the function that is undecorated is interpreted."""
 
 Tensors = Sequence[torch.Tensor]
 
@@ -127,8 +133,7 @@ class Comparisons:
             return None
         reason = obstacle(program.graph)
         if reason:
-            self._skip(program.signature.exact, reason)
-            self._judging.agree(program, executable, math.inf)
+            self._judging.agree(program, executable, math.inf, self._skip(program.signature.exact, reason))
             return None
         return taken(tensors, program.key.donated)
 
@@ -141,14 +146,27 @@ class Comparisons:
             took: the seconds of the call.
         """
         name = program.signature.exact
-        got, problem, seconds = self._compared(name, program.graph, program.reference, inputs, results, took)
+        got, problem, seconds, found = self._compared(name, program.graph, program.reference, inputs, results, took)
         if not problem:
-            self._judging.agree(program, executable, seconds * self._jitter(name))
+            self._judging.agree(program, executable, seconds * self._jitter(name), found)
             return got
+        names = self._judging.names(program)
         if self._judging.disagreed(program, executable, problem):
-            form = "rewritten" if executable.origin == "interpreter" else "compiled"
-            warn(f"program {program.signature} was {form} into a wrong one", problem)
+            own = executable.origin == INTERPRETED
+            what = f"program {program.signature} was {'rewritten' if own else 'compiled'} into a wrong one"
+            key = program.key
+            run = ALONE if own else f"lambda f: gt.jit(f, wait=True, backend={key.backend!r}, mode={key.mode!r})"
+            lines = [f"the form: {executable.origin}", f"inputs that it may write over: {key.donated}"]
+            form = [] if own or artifacts.store is None else reports.code(artifacts.store, names)
+            warn(what, problem, reports.write(what, problem, program.graph, inputs.copies, run, [*lines, *form]))
         return got
+
+    def recalled(self, program: Program) -> Program:
+        """Return a program that is new. It runs its reference if an earlier process found its other form wrong."""
+        problem = artifacts.find_wrong(lambda: as_text(program)) if COMPARISONS.on else ""
+        if problem:
+            self._judging.distrust(program, f"{problem}, in an earlier run")
+        return program
 
     def _compared(
         self,
@@ -159,10 +177,11 @@ class Comparisons:
         results: Tensors,
         took: float,
         worse: float = WORSE,
-    ) -> tuple[list[torch.Tensor], str, float]:
-        """Return the results to go on with, what is wrong with those of the form, and the seconds that this took.
+    ) -> tuple[list[torch.Tensor], str, float, str]:
+        """Return the results to go on with, what is wrong with those of the form, the seconds that this took, and what
+        was found, in words.
 
-        These are infinite if it took too long: there is no comparison then, now or later.
+        The seconds are infinite if it took too long: there is no comparison then, now or later.
         """
         start = perf_counter()
         got = list(results)
@@ -178,27 +197,27 @@ class Comparisons:
                 expected = reference(inputs.copies)
             problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got, worse)
         except (*REFUSALS, ExecutionError) as error:
-            self._skip(name, f"the reference did not run: {error}")
-            return got, "", perf_counter() - start
+            return got, "", perf_counter() - start, self._skip(name, f"the reference did not run: {error}")
         except TimeoutError:
-            self._skip(name, "its reference takes too long")
-            return got, "", math.inf
+            return got, "", math.inf, self._skip(name, "its reference takes too long")
         seconds = perf_counter() - start
         self.counts.compared += 1
         COMPARISONS.used()
         self.counts.disagreed += bool(problem)
         if Compared in bus.wanted:
             bus.emit(Compared(name, seconds, problem))
-        return (expected if problem else got), problem, seconds
+        return (expected if problem else got), problem, seconds, problem or apart(expected, got)
 
     def _jitter(self, name: str) -> float:
         """Return a number about 1, so that audits do not follow a rhythm of the program."""
         return 0.5 + (stable_hash(f"{name} {self.counts.compared}") & 0xFFFF) / 0x10000
 
-    def _skip(self, name: str, reason: str) -> None:
+    def _skip(self, name: str, reason: str) -> str:
+        """Count a form that is not compared; returns why it is not, in words."""
         self.counts.not_compared += 1
         if Compared in bus.wanted:
             bus.emit(Compared(name, 0.0, "", reason))
+        return f"not compared: {reason}"
 
     # -- programs that were rewritten or divided
 
@@ -214,6 +233,7 @@ class Comparisons:
         made = Whole(run, tuple(programs), renumber(graph), strides, frozenset(donated), self.compare_whole)
         reason = obstacle(graph)
         if not reason:
+            made.wrong = bool(artifacts.find_wrong(made.as_text))
             return made
         self._skip(made.name, reason)
         return None
@@ -232,12 +252,13 @@ class Comparisons:
             ran = self._local.ran
         finally:
             self._local.ran = outer
-        got, problem, seconds = self._compared(
+        got, problem, seconds, found = self._compared(
             whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE
         )
         if not problem:
             for program, executable in ran:
-                self._judging.agree(program, executable, seconds / len(ran))
+                within = f"{found}, as part of a recording of {len(whole.graph.nodes)} operations"
+                self._judging.agree(program, executable, seconds / len(ran), within)
             share = config.current.audit
             calls = seconds * self._jitter(whole.name) / (share * max(took, 1e-9)) if share else math.inf
             whole.agree(0.0 if share == 1.0 else calls)
@@ -248,7 +269,10 @@ class Comparisons:
         results = whole.form([copy.clone() if x is None else x for x, copy in pairs])
         if disagreement(whole.graph, inputs.copies, got, results, KERNELS_WORSE):
             whole.disagree()
-            warn(f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one", problem)
+            artifacts.keep_wrong(whole.as_text(), problem)
+            what = f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one"
+            form = [line for program in whole.programs for line in ("it became:", print_graph(program.graph))]
+            warn(what, problem, reports.write(what, problem, whole.graph, inputs.copies, ALONE, form))
         return got
 
 
@@ -280,6 +304,12 @@ class Whole:
     def name(self) -> str:
         """What events have for it."""
         return f"{hash(self.graph) & (1 << 64) - 1:x}"
+
+    def as_text(self) -> str:
+        """Return it in words that are equal in each process."""
+        text = print_graph(self.graph)
+        programs = [as_text(program) for program in self.programs]
+        return f"recording {text} {self.strides} {sorted(self.donated)} {programs}"
 
     @functools.cached_property
     def reference(self) -> TensorFunction:
@@ -327,11 +357,13 @@ def obstacle(graph: Graph) -> str:
     return ""
 
 
-def warn(what: str, problem: str) -> None:
+def warn(what: str, problem: str, report: str) -> None:
     """Warn at the user's line of a form that is wrong."""
+    script = report or "script.py"
     warn_at(
         f"{what}, which is not used any more: {problem}. Results stay right: they are those of the recorded program."
-        " `gtrace bisect script.py` finds the rewrite or the compiler that is at fault.",
+        f" `gtrace bisect {script}` finds the rewrite or the compiler that is at fault."
+        + (" That file is a report that can be sent: see docs/bisect.md." if report else ""),
         user_location(),
         AuditWarning,
     )

@@ -349,7 +349,7 @@ class Engine:
         self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Sizes
     ) -> Program:
         """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
-        made = new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out)
+        made = self.comparisons.recalled(new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out))
         with self.tiering.lock:
             return self.programs.enter(made)
 

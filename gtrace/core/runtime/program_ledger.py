@@ -33,6 +33,9 @@ class Ledger:
         settings, patience: under these settings, nothing is decided before this many seconds of interpreting.
         audited: `seconds` when it was last compared with the reference.
         audit_seconds: that a comparison takes; infinite if there can be none.
+        comparisons: with the reference, so far.
+        found: by the last of them, in words.
+        found_at: in which call that was.
         settled: the settings under which it is never compiled by itself: it is too short, or nothing is compiled.
     """
 
@@ -55,6 +58,9 @@ class Ledger:
     settled: Config | None = None
     audited: float = 0.0
     audit_seconds: float = 0.0
+    comparisons: int = 0
+    found: str = ""
+    found_at: int = 0
 
     # -- calls
 
@@ -141,9 +147,10 @@ class Ledger:
         """Note what compiling took."""
         self.compile_seconds = seconds
 
-    def compared(self, seconds: float) -> None:
-        """Note that it was compared with the reference, and what that takes."""
+    def compared(self, seconds: float, found: str) -> None:
+        """Note that it was compared with the reference, what that takes, and what was found."""
         self.audited, self.audit_seconds = self.seconds, seconds
+        self.comparisons, self.found, self.found_at = self.comparisons + 1, found, self.calls
 
     # -- what follows
 

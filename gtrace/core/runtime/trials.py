@@ -60,6 +60,12 @@ class Call:
     disturbed: bool
 
 
+def as_text(program: Program) -> str:
+    """Return the interpreted form of a program in words, equal in each process."""
+    key = program.key
+    return f"program {key.signature} {key.strides} {key.donated}"
+
+
 class Trials:
     """Puts compiled programs on trial, and has those that are slower, or wrong, interpreted again.
 
@@ -133,7 +139,7 @@ class Trials:
         if review:
             # the load of this machine today says nothing of later processes; that the code can be faster, does
             if faster:
-                artifacts.set_verdict(self._names(program), None)
+                artifacts.set_verdict(self.names(program), None)
         elif not faster:
             self._abandon(program, Verdict(VerdictKind.DEMOTED, reason))
             program.leave_to_inductor()
@@ -149,7 +155,7 @@ class Trials:
             if program.forms.review_due:
                 program.forms.change(Event.REVIEWED, trial=Trial([program.forms]))
 
-    def _names(self, program: Program) -> list[str]:
+    def names(self, program: Program) -> list[str]:
         """Return the names of a program's compiled code on disk."""
         symbolic = program.forms.symbolic
         if symbolic is None:
@@ -163,17 +169,26 @@ class Trials:
             if symbolic in family.symbolic:
                 family.symbolic.remove(symbolic)
             family.closed = f"for open sizes it was {verdict}"
-        artifacts.set_verdict(self._names(program), verdict)
+        artifacts.set_verdict(self.names(program), verdict)
 
-    def agree(self, program: Program, executable: Executable, seconds: float) -> None:
-        """Note that a form agreed with the reference.
+    def agree(self, program: Program, executable: Executable, seconds: float, found: str) -> None:
+        """Note that a form agreed with the reference, or cannot be compared.
 
         Args:
             seconds: of comparing it.
+            found: what was found, in words.
         """
         with self._lock:
-            program.ledger.compared(seconds)
+            program.ledger.compared(seconds, found)
             program.forms.agree(executable)
+
+    def distrust(self, program: Program, reason: str) -> None:
+        """Run a program's reference from now on, and do not compile it."""
+        interpreted = program.forms.interpreted
+        run = Executable(program.reference, interpreted.origin, interpreted.device)
+        with self._lock:
+            program.forms.change(Event.MISINTERPRETED, reason=reason, interpreted=run)
+            program.forms.agree(run)
 
     def doubt(self, programs: Iterable[Program]) -> None:
         """Have the next calls of programs compared, whatever they agreed with so far."""
@@ -190,9 +205,8 @@ class Trials:
         reason, forms = f"audit: {problem}", program.forms
         with self._lock:
             if executable is forms.interpreted:
-                run = Executable(program.reference, executable.origin, executable.device)
-                forms.change(Event.MISINTERPRETED, reason=reason, interpreted=run)
-                forms.agree(run)
+                self.distrust(program, reason)
+                artifacts.keep_wrong(as_text(program), reason)
                 return True
             if executable is not forms.executable and executable is not forms.compiled:
                 return False

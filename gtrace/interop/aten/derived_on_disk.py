@@ -14,6 +14,7 @@ from typing import TypeVar
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.locks import new_lock
 from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.cache.folder import DERIVED
 from gtrace.core.runtime.cache.store import Store
 
 T = TypeVar("T")
@@ -60,13 +61,13 @@ class Derivations:
         """Write new texts."""
         with self._lock:
             if self._store is not None and self._new:
-                self._store.keep_derived(self._new)
+                self._store.extend(DERIVED, self._new)
                 self._known |= self._new
                 self._new = {}
 
     def _read(self, store: Store) -> None:
         if store is not self._store:
-            self._store, self._known, self._new = store, store.derived(), {}
+            self._store, self._known, self._new = store, store.table(DERIVED), {}
 
 
 def _name(key: Hashable) -> str:

@@ -14,7 +14,7 @@ import torch
 from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.failures import compiler_errors
-from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.request import CompileRequest, digest
 from gtrace.core.backends.schedule import Results
 from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
 from gtrace.core.backends.toolchain import toolchain
@@ -26,7 +26,7 @@ from gtrace.core.base.mechanisms import OPEN_SIZES, STORE
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
 from gtrace.core.passes.subgraph_calls import count_operations, has_calls
-from gtrace.core.runtime.cache.folder import default_folder
+from gtrace.core.runtime.cache.folder import WRONG, default_folder
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
@@ -63,6 +63,7 @@ class ArtifactCache:
     def __init__(self) -> None:
         self.store: Store | None = None
         self._earlier: Mapping[str, LedgerEntry] | None = None
+        self._wrong: Mapping[str, str] | None = None
         config.watch(self._configure)
 
     def _configure(self, settings: Config) -> None:
@@ -72,7 +73,7 @@ class ArtifactCache:
         folder = default_folder() if settings.cache_dir is None else Path(settings.cache_dir).absolute()
         if self.store is None or (self.store.folder, self.store.limit) != (folder, settings.cache_size):
             self.store = Store(folder, settings.cache_size)
-            self._earlier = None
+            self._earlier = self._wrong = None
 
     # -- finding
 
@@ -271,10 +272,30 @@ class ArtifactCache:
             for name in names:
                 self.store.set_verdict(name, verdict)
 
+    def find_wrong(self, form: Callable[[], str]) -> str:
+        """Return what an earlier process found wrong with a form that no compiler made; empty: nothing.
+
+        Args:
+            form: returns the form in words. It is asked only if some form was wrong.
+        """
+        if self._wrong is None:
+            self._wrong = {} if self.store is None else self.store.table(WRONG)
+        return self._wrong.get(_name_of(form()), "") if self._wrong else ""
+
+    def keep_wrong(self, form: str, problem: str) -> None:
+        """Have no later process run a form that no compiler made. It depends on the toolchain too."""
+        if self.store is not None:
+            self.store.extend(WRONG, {_name_of(form): problem})
+            self._wrong = None  # read again
+
     def symbolic_names(self, family: str, relations: Any, constants: Any) -> list[str]:
         """Return the names under which a program for open sizes is kept."""
         kept = () if self.store is None else self.store.family(family)
         return [m.name for m in kept if m.relations == relations and m.constants == constants]
+
+
+def _name_of(form: str) -> str:
+    return digest(form, *(f"{name}: {value}" for name, value in toolchain().items()))
 
 
 def _manifest(

@@ -7,6 +7,7 @@ uses a subfolder. So a program, and `gtrace cache`, touch only what gtrace made.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -28,15 +29,16 @@ MARKER = "gtrace-cache.json"
 SUBFOLDER = "gtrace-cache"
 LOCK = "gtrace-lock"
 LEDGER = "gtrace-ledger.json"
-DERIVED = "gtrace-derived.json"
+DERIVED, WRONG = "gtrace-derived.json", "gtrace-wrong.json"
 ASIDE = "gtrace-tmp-"
 """How the names of files begin that are being written."""
 
 MANIFEST, DIVIDED = ".json", ".divided"
 CODE = (".so", ".loop", ".pt2")
+REPORT = ".py"
 
-_NAMES = (MARKER, LOCK, LEDGER, DERIVED)
-_ASIDE = re.compile(rf"{ASIDE}[a-z0-9_]{{8}}")
+_NAMES = (MARKER, LOCK, LEDGER, DERIVED, WRONG)
+_OTHERS = re.compile(rf"{ASIDE}[a-z0-9_]{{8}}|gtrace-report-[0-9]{{20}}-[0-9a-f]{{8}}\{REPORT}")
 _ARTIFACT = re.compile(
     r"gtrace-(?P<name>(?:[0-9a-f]{24}-)?[0-9a-f]{24}|[0-9a-f]{32})"
     r"(?P<kind>\.json|\.divided|\.[0-9a-f]{12}\.(?:so|loop|pt2))"
@@ -56,6 +58,11 @@ def divided_file(name: str) -> str:
 def code_file(name: str, digest: str, suffix: str) -> str:
     """Return the name of the file that has the code of an artifact."""
     return f"gtrace-{name}.{digest[:12]}{suffix}"
+
+
+def report_file(nanoseconds: int, text: str) -> str:
+    """Return the name of the file that has a report. Later ones have later names."""
+    return f"gtrace-report-{nanoseconds:020}-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}{REPORT}"
 
 
 @attrs.frozen
@@ -94,7 +101,7 @@ def _own(entry: os.DirEntry[str]) -> OwnFile | None:
     if found is not None:
         kind = found["kind"]
         return OwnFile(path, found["name"], kind if kind in (MANIFEST, DIVIDED) else "code")
-    return OwnFile(path) if entry.name in _NAMES or _ASIDE.fullmatch(entry.name) else None
+    return OwnFile(path) if entry.name in _NAMES or _OTHERS.fullmatch(entry.name) else None
 
 
 def foreign(folder: Path) -> Iterator[str]:

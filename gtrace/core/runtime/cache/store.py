@@ -31,12 +31,12 @@ from gtrace.core.partitioner.partitioned import DividedRecord
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import ledger as ledgers
 from gtrace.core.runtime.cache.folder import (
-    DERIVED,
     DIVIDED,
     LEDGER,
     LOCK,
     MANIFEST,
     MARKER,
+    REPORT,
     OwnFile,
     Removed,
     write,
@@ -53,11 +53,14 @@ LOCK_SECONDS = 5.0
 MAX_LEDGER = 4096
 """Signatures in the ledger."""
 
-MAX_DERIVED = 4096
-"""Types and rules derived from torch that are kept."""
+MAX_TABLE = 4096
+"""Texts that a table keeps."""
 
-DERIVED_FORMAT = 1
-"""Of the JSON of what was derived; a file of another format is not read."""
+TABLE_FORMAT = 1
+"""Of the JSON of a table; a file of another format is not read."""
+
+MAX_REPORTS = 16
+"""Reports of wrong forms that are kept."""
 
 STALE_SECONDS = 3600.0
 """Age at which files without a manifest count as left over by a process that was killed."""
@@ -305,7 +308,7 @@ class Store:
         known = self.all()
         return len(known), sum(manifest.size for manifest in known)
 
-    # -- tables: the ledger, and what was derived from torch
+    # -- tables: the ledger, what was derived from torch, and wrong forms
 
     def ledger(self) -> dict[str, LedgerEntry]:
         """Return what earlier processes noted of each signature."""
@@ -335,29 +338,59 @@ class Store:
         except OSError as error:
             self._once("write", f"the ledger is not kept: {error}.")
 
-    def derived(self) -> dict[str, str]:
-        """Return the texts that earlier processes derived from torch, by their keys."""
+    def table(self, file: str) -> dict[str, str]:
+        """Return the texts that earlier processes kept in a table, by their keys.
+
+        Args:
+            file: `DERIVED`, what was derived from torch; or `WRONG`, forms that no compiler made and that are wrong.
+        """
         if not self._trusted():
             return {}
-        path = self.folder / DERIVED
+        path = self.folder / file
         try:
-            return json_fields.texts(json_fields.checked(read_trusted(path), DERIVED_FORMAT), "derived")
+            return json_fields.texts(json_fields.checked(read_trusted(path), TABLE_FORMAT), "derived")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             self._damaged(path, error)
             return {}
 
-    def keep_derived(self, entries: Mapping[str, str]) -> None:
-        """Add texts to those that were derived from torch; the oldest go first."""
+    def extend(self, file: str, entries: Mapping[str, str]) -> None:
+        """Add texts to those of a table; the oldest go first."""
         try:
             with self._writing():
-                known = self.derived() | dict(entries)
-                kept = dict(list(known.items())[-MAX_DERIVED:])
-                data = json_fields.with_checksum({"format": DERIVED_FORMAT, "derived": kept})
-                write(self.folder / DERIVED, json.dumps(data).encode())
+                known = self.table(file) | dict(entries)
+                kept = dict(list(known.items())[-MAX_TABLE:])
+                data = json_fields.with_checksum({"format": TABLE_FORMAT, "derived": kept})
+                write(self.folder / file, json.dumps(data).encode())
         except OSError as error:
-            self._once("write", f"what was derived from torch is not kept: {error}.")
+            self._once("write", f"{file} is not kept: {error}.")
+
+    def forget_table(self, file: str) -> int:
+        """Remove a table; returns how many texts it held."""
+        count = len(self.table(file))
+        if count:
+            with self._writing():
+                folders.unlink([OwnFile(self.folder / file)])
+        return count
+
+    # -- reports
+
+    def reports(self) -> list[Path]:
+        """Return the paths of the reports of wrong forms, the oldest first."""
+        return sorted(file.path for file in self._own_files() if file.path.suffix == REPORT)
+
+    def keep_report(self, text: str) -> Path | None:
+        """Keep a report; the oldest go first. Returns its path; None, with a warning, if it cannot be kept."""
+        try:
+            with self._writing():
+                path = self.folder / folders.report_file(time.time_ns(), text)
+                write(path, text.encode())
+                folders.unlink(map(OwnFile, self.reports()[:-MAX_REPORTS]))
+                return path
+        except OSError as error:
+            self._once("write", f"a report is not kept: {error}.")
+            return None
 
     # -- divided programs
 
