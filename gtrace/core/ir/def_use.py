@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection
 
@@ -21,6 +22,16 @@ class Values:
         for node in graph.nodes:
             for value in dict.fromkeys(node.values()):
                 self.users.setdefault(value, []).append(node)
+
+    @functools.cached_property
+    def constants(self) -> frozenset[int]:
+        """The values that are the same in every run."""
+        found: set[int] = set()
+        for node in self.graph.nodes:
+            op = node.op
+            if not (op.effect or op.collective or op.rules.body is not None) and found.issuperset(node.values()):
+                found.add(node.out)
+        return frozenset(found)
 
     def depends(self, value: int, on: Collection[int]) -> bool:
         """Whether a value is in `on`, or depends on a value in it."""

@@ -10,6 +10,7 @@ from gtrace.core.base import mechanisms
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import GraphError
 from gtrace.core.base.mechanisms import Mechanism
+from gtrace.core.ir.equality import keeps_values
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.simplify import (
     cse,
@@ -33,6 +34,7 @@ class Pass:
         run: takes a graph and returns one that computes the same from the same inputs. It must depend on the graph
             alone.
         mechanism: its switch; None: it always runs.
+        compared: whether each value that it computes anew is evaluated both ways. If one differs, the graph stays.
 
     >>> from gtrace import ir
     >>> b = ir.Builder()
@@ -48,6 +50,7 @@ class Pass:
     name: str
     run: Callable[[Graph], Graph] = attrs.field(eq=id, repr=False)
     mechanism: Mechanism | None = attrs.field(default=None, eq=False, repr=False)
+    compared: bool = attrs.field(default=False, eq=False, repr=False)
 
     def apply(self, graph: Graph) -> Graph:
         """Return the rewritten graph, or `graph` itself if the pass is switched off."""
@@ -57,6 +60,8 @@ class Pass:
         if not mechanism.on:
             return graph
         after = self.run(graph)
+        if self.compared and not keeps_values(graph, after):
+            return graph
         if mechanism.wanted and (after.nodes, after.outputs) != (graph.nodes, graph.outputs):
             mechanism.used()
         return after
@@ -122,7 +127,7 @@ REMOVE_IDENTITIES = Pass("remove_identities", remove_identities)
 DCE = Pass("dce", dce)
 FOLD = Pass("fold", fold, mechanisms.FOLD)
 JOIN_PARTS = Pass("join_parts", join_parts, mechanisms.JOIN_PARTS)
-MERGE_BATCHES = Pass("merge_batches", merge_batches, mechanisms.MERGE_BATCHES)
+MERGE_BATCHES = Pass("merge_batches", merge_batches, mechanisms.MERGE_BATCHES, compared=True)
 MOVE_TRANSPOSES = Pass("move_transposes", move_transposes, mechanisms.MOVE_TRANSPOSES)
 ORDER_OPERANDS = Pass("order_operands", order_operands, mechanisms.ORDER_OPERANDS)
 CSE = Pass("cse", cse, mechanisms.CSE)

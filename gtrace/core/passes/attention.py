@@ -11,7 +11,7 @@ and heads, "l" for queries, "s" for keys, and "d" for what products sum over.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -19,6 +19,7 @@ from gtrace.core.base.errors import GraphError
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements, toposort
+from gtrace.core.ir.equality import computes
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
@@ -70,11 +71,11 @@ def fuse_attention(graph: Graph) -> Graph:
             after = _replaced(values, masks, found)
         except GraphError:  # products of each other's results, which are no attention
             return graph
-        left = {node.out for node in after.nodes}
-        bad = [attention.weights for attention in found if attention.weights in left]
+        made = {node.out: node for node in after.nodes}
+        bad = [attention.weights for attention in found if attention.weights in made or not attention.is_kept(made)]
         if not bad:
-            return after
-        refused.update(bad)  # something else needs the weights
+            return dce(move_transposes(after))
+        refused.update(bad)  # something else needs the weights, or the kernel computes something else
 
 
 def has_attention(graph: Graph) -> bool:
@@ -98,7 +99,7 @@ def _replaced(values: Values, masks: Masks, found: Sequence[_Attention]) -> Grap
     for attention in found:
         attention.rewrite(build, masks)
     ordered = toposort(build.nodes.values(), graph.inputs)
-    return dce(move_transposes(dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))))
+    return dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))
 
 
 class _Attention:
@@ -134,6 +135,14 @@ class _Attention:
     @property
     def _batch(self) -> set[str]:
         return {*self.labels[:-2]}
+
+    def is_kept(self, made: Mapping[int, Node]) -> bool:
+        """Whether a program of these operations computes what this attention replaces."""
+        assert self.result is not None
+        replaced = [term.value for term in (self.result, *self.gradients.values()) if term.value in made]
+        added = [step.value for step in self.mask if isinstance(step, Added)]
+        scales = [value for value, _ in self.powers]  # where they make scores larger than 1e9, this hides none
+        return computes(self._values, made, replaced, (self.weights,), infinite=added, ordinary=scales)
 
     def search(self) -> bool:
         """Find the attention, and its gradient; returns whether there is one."""

@@ -53,13 +53,12 @@ class Masks:
     """What masks are, as far as it follows from the program alone."""
 
     def __init__(self, values: Values) -> None:
-        constants: dict[int, Node] = {}  # what is the same in every run
-        for node in values.graph.nodes:
-            a, op = node.instr.aval, node.op
-            small = isinstance(a, Aval) and a.size <= MOST_KNOWN
-            pure = not (op.effect or op.collective or op.rules.body is not None)
-            if small and pure and all(x in constants for x in node.values()):
-                constants[node.out] = node
+        constants: dict[int, Node] = {}
+        for value in sorted(values.constants, key=values.place.__getitem__):
+            node = values.made[value]
+            a = node.instr.aval
+            if isinstance(a, Aval) and a.size <= MOST_KNOWN and all(x in constants for x in node.values()):
+                constants[value] = node
         self._constants = constants
         self._tensors: dict[int, torch.Tensor | None] = {}
         self._totals: dict[Mask, torch.Tensor | None] = {}  # layers have the same masks

@@ -21,6 +21,7 @@ import torch
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements, toposort
+from gtrace.core.ir.equality import computes
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
@@ -64,7 +65,10 @@ def fuse_norms(graph: Graph) -> Graph:
         after = _replaced(values, norms)
         left = {node.out for node in after.nodes}
         bad = [norm.candidate for norm in norms if not left.isdisjoint(norm.inside)]
-        if bad:  # something else needs what is between
+        if not bad:
+            made = {node.out: node for node in after.nodes}
+            bad = [norm.candidate for norm in norms if not norm.is_kept(made)]
+        if bad:  # something else needs what is between, or the operator computes something else
             refused.update(bad)
             left_over.update(norm.candidate for norm in norms if norm.candidate not in bad)
         elif norms:
@@ -162,6 +166,10 @@ class _Norm:
     def claims(self) -> set[int]:
         """The values that it replaces."""
         return {*self.results} | ({self.total[0]} if self.total is not None else set())
+
+    def is_kept(self, made: Mapping[int, Node]) -> bool:
+        """Whether a program of these operations computes what this norm replaces."""
+        return computes(self.values, made, [v for v in self.claims if v in made], allowed=self.rows.compared)
 
     def search(self) -> bool:
         """Find the norm, and its gradient; returns whether there is one that can be replaced."""

@@ -45,7 +45,7 @@ class Rows:
         kinds: the results, in order, and the kind of each.
         plain: the arrays among these that are computed without what is computed of a row.
         vectors: the vectors.
-        cases: the numbers that are compared with 0.
+        cases: the numbers that are compared with 0; `compared` are the results.
         length: elements of a row.
     """
 
@@ -58,6 +58,7 @@ class Rows:
         self.plain: set[int] = set()
         self.vectors: list[int] = []
         self.cases: list[int] = []
+        self.compared: set[int] = set()
         self._row = _stripped([1 if k in axes else n for k, n in enumerate(self.shape)])
         self._flat = tuple([n for k, n in enumerate(self.shape) if k not in axes])
         self._grow()
@@ -128,6 +129,7 @@ class Rows:
             return None
         if name in CASES and operands in ([ROW], [FLAT]) and _is_zero(node.ins[1]):
             self.cases.append(node.ins[0])  # type: ignore[arg-type]  # a value
+            self.compared.add(node.out)
             return operands[0]
         if a.dtype is not self._dtype:
             return None

@@ -26,7 +26,12 @@ SIMPLIFIED = Pipeline(
         CANONICAL,
         Pipeline(
             "einsums",
-            (Pass("multiply_matrices", multiply_matrices, mechanisms.EINSUM_MATMUL), CSE, MOVE_TRANSPOSES, DCE),
+            (
+                Pass("multiply_matrices", multiply_matrices, mechanisms.EINSUM_MATMUL, compared=True),
+                CSE,
+                MOVE_TRANSPOSES,
+                DCE,
+            ),
             when=has_einsums,
         ),
         Pass("fuse_norms", fuse_norms, mechanisms.NORM_FUSION),
