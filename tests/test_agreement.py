@@ -71,6 +71,13 @@ WRONG = {
     ),
     "a row's largest element": (lambda x: x.max(1), lambda x: x.max(1) + 1e-9, (X.double(),)),
     "a count": (lambda x: (x > 0).astype(gt.float32).sum(1) > 20, lambda x: (x > 0).sum(1) >= 20, (X,)),
+    "a rounding to bfloat16": (
+        lambda x: x - x.astype(gt.bfloat16).astype(gt.float32), lambda x: x * 0, (X,),
+    ),
+    "a rounding to float16 of what is rounded": (
+        lambda x: (x * 0.3).astype(gt.float16).astype(gt.float32), lambda x: x * 0.3, (X,),
+    ),
+    "a rounding to float32": (lambda x: x.astype(gt.float32).astype(gt.float64), lambda x: x, (X.double() / 3,)),
     "a conjugate": (lambda x: x * 2, lambda x: gt.conj(x) * 2, (torch.complex(X, X.flip(0)),)),
     "a loop's last step": (
         lambda x: gt.fori_loop(0, 5, lambda i, c: gt.sin(c) * 1.1, x),
@@ -111,6 +118,10 @@ ROUNDED = {
         lambda x: gt.sin(x * 1.3) * x + 0.7,
         lambda x: (gt.sin(x.astype(gt.float32) * 1.3) * x.astype(gt.float32) + 0.7).astype(gt.bfloat16),
         (X.bfloat16(),),
+    ),
+    "what is rounded to bfloat16 in the end": (
+        lambda x, y: ((x @ y) @ x).astype(gt.bfloat16).astype(gt.float32) * 2,
+        lambda x, y: (x @ (y @ x)).astype(gt.bfloat16).astype(gt.float32) * 2, (X, Y),
     ),
     "float16 that overflows midway": (
         lambda x: (x * 300) * 0.01, lambda x: (x.astype(gt.float32) * 3).astype(gt.float16), (HALF.half() * 200,),

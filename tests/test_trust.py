@@ -17,11 +17,12 @@ from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.ir.pipeline import Pass
 from gtrace.core.passes import whole_program
 from gtrace.core.passes.norm_operators import LayerNorm
-from gtrace.core.runtime import compilation, programs, reports
+from gtrace.core.runtime import comparisons, compilation, programs, reports
 from gtrace.core.runtime import engine as engines
 from gtrace.core.runtime.cache import store as stores
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.folder import WRONG
+from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.testing import assert_close
 
 
@@ -349,3 +350,175 @@ def test_explain_says_what_was_compared():
     alone = gt.jit(lambda x: gt.pure_callback(lambda x: x, x, x * 3.375), backend="eager")
     gt.eval(alone(x))
     assert "not compared: Python functions would notice a second run" in str(gt.explain(alone))
+
+
+# -- ways to run a program, with a form that lies in each
+
+
+def forget_programs():
+    engines.engine.programs.clear()
+    engines.engine.recordings.clear()
+    engines.engine.sizes = NewSizes()
+
+
+def lie_when_interpreted(monkeypatch, lie=loses_a_term):
+    monkeypatch.setattr(programs, "interpreted", lying(programs.interpreted, lie))
+
+
+def lie_when_compiled(monkeypatch, lie=loses_a_term):
+    finish = compilation.Compilation.finish
+
+    def finished(self, results):
+        code = finish(self, results)
+        right = code.executable.run
+        return attrs.evolve(code, executable=attrs.evolve(code.executable, run=lambda tensors: lie(right, tensors)))
+
+    monkeypatch.setattr(compilation.Compilation, "finish", finished)
+
+
+def updated(jit):
+    """A step of a state that is written over, and one that is not."""
+    for donated in ((), 0):
+        step = jit(lambda m, g: m * 0.9 + gt.tanh(g) * 0.1625, wait=True, donate_argnums=donated)
+        g, m = arrays()[0], gt.zeros((6, 5)) + 1
+        for _ in range(4):
+            m = gt.eval(step(m, g))
+    return m
+
+
+def drawn_with_keys(jit):
+    key, total = gt.random.key(3), 0.0
+    for _ in range(3):
+        key, one = gt.random.split(key)
+        total = gt.eval(total + gt.sin(gt.random.normal(one, (40, 9)) * 1.625))
+    return total
+
+
+def looped(jit):
+    step = jit(lambda x: gt.fori_loop(0, 20, lambda i, c: gt.sin(c) * 1.0625 + i * 0.01, x), wait=True)
+    return [gt.eval(step(arrays(seed=k)[0])) for k in range(3)]
+
+
+def branched(jit):
+    step = jit(lambda x: gt.cond(x.sum() > 0, lambda x: gt.sin(x) * 2.0625, lambda x: gt.cos(x) * 3.0625, x), wait=True)
+    return [gt.eval(step(arrays(seed=k)[0])) for k in range(4)]
+
+
+def with_layers(jit):
+    """A program of equal layers, which is divided."""
+    w = gt.from_torch(torch.linspace(-1, 1, 25).reshape(5, 5))
+    results = []
+    for k in range(3):
+        x = arrays(seed=k)[0]
+        for _ in range(30):
+            x = gt.tanh(x @ w + x * 0.5) * 1.0625 - gt.mean(x, axis=1, keepdims=True)
+        results.append(gt.eval(x))
+    return results
+
+
+def of_new_sizes(jit):
+    return [gt.eval(gt.sin(x) * y * 1.4375) for x, y in (arrays(rows) for rows in (2, 3, 4, 5, 6, 7, 3, 7))]
+
+
+def expanded(jit):
+    x = gt.from_torch(torch.linspace(-1, 1, 5).expand(6, 5))
+    return [gt.eval(gt.sin(x) * 1.8125 + 0.25), x]
+
+
+def differentiated(jit):
+    grad = jit(gt.grad(lambda x, y: (gt.sin(x) * y).sum() * 1.9375), wait=True)
+    return [gt.eval(grad(*arrays(seed=k))) for k in range(3)]
+
+
+WAYS = [updated, drawn_with_keys, looped, branched, with_layers, of_new_sizes, expanded, differentiated]
+
+
+def does_both(run, tensors):
+    """Lose a term of each result, and write over an input."""
+    first = tensors[0]
+    results = loses_a_term(run, tensors)
+    if first.is_floating_point():
+        (first[:1] if first.dim() else first).mul_(2)
+    return results
+
+
+@pytest.mark.parametrize("plant", [lie_when_interpreted, lie_when_compiled])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lie_in_each_way_to_run_a_program(monkeypatch, way, plant, counts):
+    gt.config.update(auto_compile=plant is lie_when_compiled)
+    jitted = gt.jit if plant is lie_when_compiled else lambda f, **_: f
+
+    def run():
+        return way(jitted)
+
+    with gt.config(deterministic=True):
+        right = gt.tree.leaves(run())
+    forget_programs()
+    plant(monkeypatch, does_both)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = gt.tree.leaves(run())
+    for a, b in zip(got, right, strict=True):
+        assert_close(a, b, scale=8, steps=200)
+    compiles = way in (updated, looped, branched, differentiated)
+    if plant is lie_when_interpreted or compiles:
+        assert 1 <= warned(caught) <= counts()[1]
+
+
+@pytest.mark.parametrize("plant", [lie_when_interpreted, lie_when_compiled])
+def test_a_form_that_is_right_at_first_is_found_out_later(monkeypatch, plant):
+    calls = []
+
+    def lie(run, tensors):
+        calls.append(None)
+        return run(tensors) if len(calls) < 4 else loses_a_term(run, tensors)
+
+    forget_programs()
+    plant(monkeypatch, lie)
+    function = gt.jit(lambda x: gt.sin(x) * 1.5625 + gt.cos(x), wait=True)
+    x = arrays()[0]
+    right = np.sin(np.asarray(x, np.float64)) * 1.5625 + np.cos(np.asarray(x, np.float64))
+    with gt.config(audit=0.9, auto_compile=plant is lie_when_compiled), pytest.warns(gt.AuditWarning) as caught:
+        for _ in range(5000):
+            got = gt.eval(function(x) if plant is lie_when_compiled else gt.sin(x) * 1.5625 + gt.cos(x))
+            if caught.list:
+                break
+        assert_close(got, right.astype(np.float32), scale=4)
+    assert warned(caught) == 1
+
+
+def test_a_callback_beside_a_lie_runs_once(monkeypatch):
+    seen = []
+
+    def note(x):
+        seen.append(x)
+        return x * 1.0
+
+    with gt.config(auto_compile=False):
+        for _ in range(3):
+            x = arrays()[0]
+            y = gt.pure_callback(note, x, gt.sin(x) * 1.0625)
+            assert_close(gt.eval(y * 2.0), np.sin(np.asarray(x)) * 2.125, scale=4)
+    assert len(seen) == 3
+
+
+def test_an_interrupt_in_a_comparison_leaves_the_form_on_trial(monkeypatch):
+    lie_when_interpreted(monkeypatch)
+    run = comparisons.disagreement
+
+    def interrupted(*args):
+        monkeypatch.setattr(comparisons, "disagreement", run)
+        raise KeyboardInterrupt
+
+    def function(x):
+        return gt.sin(x) * 1.0625 - gt.cosh(x)
+
+    monkeypatch.setattr(comparisons, "disagreement", interrupted)
+    x = arrays()[0]
+    y = function(x)
+    with pytest.raises(KeyboardInterrupt):
+        gt.eval(y)
+    right = (np.sin(np.asarray(x, np.float64)) * 1.0625 - np.cosh(np.asarray(x, np.float64))).astype(np.float32)
+    with pytest.warns(gt.AuditWarning):
+        assert_close(gt.eval(y), right, scale=4)
+    assert_close(gt.eval(function(x)), right, scale=4)

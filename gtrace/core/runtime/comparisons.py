@@ -82,7 +82,10 @@ class Taken:
             if x is None or torch.equal(x, copy):
                 continue
             if not bool(((x == copy) | ((x != x) & (copy != copy))).all()):  # NaN are equal here
-                x.copy_(copy)
+                one = tuple(
+                    slice(1) if step == 0 else slice(None) for step in x.stride()
+                )  # of places that share memory
+                x[one].copy_(copy[one])
                 problem = problem or f"input {k} was written over"
         return problem
 
@@ -331,7 +334,7 @@ class Whole:
                 return self._as_recorded(tensors)
         if self.wrong:
             return self._as_recorded(tensors)
-        if self.left >= 1.0:
+        if self.left >= 1.0 and config.current.audit != 1.0:
             self.left -= 1.0
             return self.form(tensors)
         return self.compare(self, tensors)

@@ -103,14 +103,26 @@ def peak_bytes(graph: Graph) -> int:
 def in_float64(graph: Graph) -> TensorFunction:
     """Return a function that runs a graph with each float in float64, and each complex number in complex128.
 
-    An operation that cannot do that runs in its own dtype, and its results are converted.
+    An operation that cannot do that runs in its own dtype, and its results are converted. What the program rounds to a
+    shorter dtype is rounded.
     """
     run = reference(graph, _wide)
     return lambda tensors: run([_widened(x) for x in tensors])
 
 
+def _narrows(node: Node) -> bool:
+    """Whether an operation rounds floats to a shorter dtype. The program says so: every form rounds there."""
+    kinds = [*_avals(node.instr.ins[0]), *_avals(node.instr.aval)] if node.op.moves else []
+    if len(kinds) != 2 or not all(is_inexact(a.dtype) for a in kinds):
+        return False
+    before, after = (torch.finfo(a.dtype).eps for a in kinds)
+    return before < after
+
+
 def _wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of a node in float64; see `Around`."""
+    if _narrows(node):
+        return lambda x: _widened(function(x))
     plain = function if node.op.rules.body is None else _function(node, None)
     wanted = {k: _NAMES[v] for k, v in node.attributes.items() if isinstance(v, str) and v in _NAMES}
     if node.op.rules.body is None and wanted:
@@ -154,7 +166,8 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
     def around(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
         op = node.op
         kinds = _avals(node.instr.aval)
-        moves = op.moves and kinds[0].dtype is node.instr.ins[0].dtype  # a cast rounds
+        # other casts round too
+        moves = op.moves and (kinds[0].dtype is node.instr.ins[0].dtype or _narrows(node))
         if op.rules.body is not None or moves or op.projection or not any(is_inexact(a.dtype) for a in kinds):
             return function
         wide = _wide(node, function)
