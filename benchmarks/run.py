@@ -30,6 +30,7 @@ PROGRAMS = {
     "steps": "sharding_steps.py",
     "ports": "programs.py",
     "ablation": "ablation.py",
+    "agreement": "agreement.py",
 }
 """Benchmarks, and the programs that run them."""
 

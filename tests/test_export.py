@@ -22,6 +22,7 @@ import torch
 
 import gtrace as gt
 from gtrace.core.base import json_fields
+from gtrace.saving import export as exports
 from gtrace.testing import assert_close
 
 DEPLOY = Path(__file__).resolve().parent.parent / "examples" / "deploy"
@@ -398,3 +399,26 @@ def test_a_scan_with_open_sizes_in_its_body_is_unrolled():
         x = gt.eval(gt.sin(gt.arange(n * 24)).reshape(n, 6, 4).astype("float32"))
         for a, b in zip(exported(x), network(x), strict=True):
             np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 1e-3])
+def test_a_package_is_compared_when_it_is_made(monkeypatch, wrong):
+    scale = gt.linspace(1, 2, 12)
+
+    def compiled(request, path, folder, constants):
+        path.write_bytes(b"code")
+        monkeypatch.setattr(exports, "_program", lambda *_: run)
+
+        def run(tensors):
+            (x,) = tensors
+            return [torch.log(x) * constants[0] + wrong]
+
+        return ()
+
+    monkeypatch.setattr(exports, "compile_package", compiled)
+    for given in (np.linspace(1, 2, 12, dtype=np.float32), gt.ShapeDtypeStruct((12,), "float32")):
+        if wrong:
+            with pytest.raises(gt.ExportError, match=r"other results: result 0 of mul.*elements"):
+                gt.export(lambda x: gt.log(x) * scale, given)
+        else:
+            assert gt.export(lambda x: gt.log(x) * scale, given)(gt.ones(12)).shape == (12,)

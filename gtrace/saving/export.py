@@ -55,6 +55,7 @@ from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.passes.user_passes import registered, rewritten
 from gtrace.core.runtime.cache.workspace import workspace
+from gtrace.core.runtime.comparisons import tried
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import refuse_followed, whole
@@ -221,7 +222,8 @@ def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
             may be a name, such as "batch", which leaves it open. Equal names mean equal sizes.
 
     Raises:
-        ExportError: the program has an unsupported loop, or depends on an open size in an unsupported way.
+        ExportError: the program has an unsupported loop, or depends on an open size in an unsupported way; or the
+            compiled code computes something else.
         CompileError: the compiler failed.
         ConcretizationError: `f` reads a value.
 
@@ -293,7 +295,21 @@ def _case(
             raise ExportError(message("export", "loops that native code can run", str(error.__cause__), fix)) from error
         content = path.read_bytes()
     program = _loaded(content, file, graph)
+    leaves = tree.leaves((specs, named_specs))
+    examples = [_example(leaf, a) for leaf, a in zip(leaves, graph.avals, strict=False)]
+    problem = tried(graph, lambda tensors: program(tensors[: len(leaves)]), [*examples, *constants])
+    if problem:
+        fix = "A compiler, or gtrace, is at fault: report it. `gtrace bisect` finds the mechanism."
+        raise ExportError(message("export", "code that computes what was recorded", f"other results: {problem}", fix))
     return Case(ones, file, content, program, guards, print_graph(graph)), graph.out_avals, captured.result
+
+
+def _example(leaf: Any, a: Aval) -> torch.Tensor:
+    """Return an input to compare a package for: the user's; for a type, numbers about 0, or integers 0 and 1."""
+    if not isinstance(leaf, ShapeDtypeStruct):
+        return whole(lift("export", leaf), "export").contiguous()
+    drawn = torch.randn(a.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return (drawn if a.dtype.is_floating_point or a.dtype.is_complex else drawn > 0).to(a.device, a.dtype)
 
 
 def _relate(graphs: Sequence[Graph]) -> tuple[Relation, ...]:

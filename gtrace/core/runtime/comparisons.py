@@ -45,6 +45,9 @@ PATIENCE, TIMES = 1.0, 10.0
 ALONE = "lambda f: f"
 """In a report: the function that is undecorated is interpreted."""
 
+EXPORT_PATIENCE = 10.0
+"""Seconds that the reference of an exported program may take: its inputs may be drawn, and its loops endless."""
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -82,9 +85,8 @@ class Taken:
             if x is None or torch.equal(x, copy):
                 continue
             if not bool(((x == copy) | ((x != x) & (copy != copy))).all()):  # NaN are equal here
-                one = tuple(
-                    slice(1) if step == 0 else slice(None) for step in x.stride()
-                )  # of places that share memory
+                # of places that share memory the first
+                one = tuple(slice(1) if step == 0 else slice(None) for step in x.stride())
                 x[one].copy_(copy[one])
                 problem = problem or f"input {k} was written over"
         return problem
@@ -344,6 +346,25 @@ class Whole:
             return self.reference(tensors)
         except REFUSALS as error:
             refuse("a program", error)
+
+
+def tried(graph: Graph, form: TensorFunction, inputs: Tensors) -> str:
+    """Return in what a form's results differ from those of a program; empty if they agree, or cannot be compared."""
+    end = perf_counter() + EXPORT_PATIENCE
+
+    def go_on() -> bool:
+        if perf_counter() > end:
+            raise TimeoutError
+        return True
+
+    if obstacle(graph):
+        return ""
+    try:
+        with called_between(go_on):
+            expected = reference(graph)(inputs)
+            return disagreement(graph, inputs, expected, form(inputs))
+    except (*REFUSALS, ExecutionError, TimeoutError):
+        return ""
 
 
 def obstacle(graph: Graph) -> str:
