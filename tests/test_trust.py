@@ -232,6 +232,18 @@ def test_later_calls_are_compared_for_a_share_of_the_time(counts):
             assert least <= counts()[0] - before <= most
 
 
+def test_each_call_of_a_rewritten_recording_is_compared_if_somebody_asks(counts):
+    x, w = gt.ones((16, 32)) * gt.linspace(-1, 1, 32), gt.ones((32, 8))
+    gt.eval((x, w))
+    with gt.config(auto_compile=False):
+        gt.eval(normed(x, w) * 1.125)
+        before = counts()[0]
+        with gt.config(audit=1.0):
+            for _ in range(5):
+                gt.eval(normed(x, w) * 1.125)
+        assert counts()[0] == before + 5
+
+
 # -- remembered, reported, explained
 
 
