@@ -618,7 +618,7 @@ def test_every_operation_with_sub_graphs_is_tested_here():
     ops = [op for op in REGISTRY.values() if op.rules.result is not None and op.rules.body is not None]
     # what is sent between processes is made by the partitioner, and tested with it
     names = {op.name for op in ops if not op.collective and "mesh" not in op.params}
-    assert names == {"scan", "while_loop", "switch", "custom_call", "checkpoint", "rematerialize"}
+    assert names == {"scan", "while_loop", "switch", "custom_call", "named_call", "checkpoint", "rematerialize"}
     for name in names:
         op = REGISTRY[name]
         assert op.rules.batch is not None and op.rules.vjp is not None, name

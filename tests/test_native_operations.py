@@ -33,7 +33,7 @@ PLACES = {"index", "index_put", "gather", "scatter_add", "one_hot"}
 """Operations whose integer operands are places, and stay as they are."""
 
 UNORDERED = {"einsum": "infinities of both signs add up in another order", "gelu": "torch gives gelu(inf) = nan"}
-BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "project"}
+BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "named_call", "project"}
 CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES - {"aten"})  # of torch's operators norms, which have a test below
 BATCHES = 32
 """Each is one program: 50 cases take g++ a second, and 200 of them ten."""

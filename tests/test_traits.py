@@ -98,6 +98,14 @@ def test_projection_takes_one_result(op):
     assert op.impl(["first", "second"], 1) == "second"
 
 
+@having(lambda op: op.lowered)
+def test_calls_with_a_name_run_their_body(op):
+    graph = gt.make_graph(lambda x: gt.nn.layer_norm(x, 2))(gt.array([[1.0, 3.0]]))
+    (node,) = [node for node in graph.nodes if node.op is op]
+    (body,) = gt.ir.evaluate(node.attributes["body"].graph, gt.array([[1.0, 3.0]]))
+    np.testing.assert_array_equal(gt.ir.evaluate(graph, gt.array([[1.0, 3.0]]))[0], body)
+
+
 @having(lambda op: op.contraction)
 def test_contractions_are_sums_of_products(op):
     if op.name == "correlate":

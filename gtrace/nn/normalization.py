@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,12 +15,26 @@ from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.replayable import replayable
+from gtrace.core.transform.named import NamedFunction
 from gtrace.nn.common import floating, vector_norm, widened
 
 __all__ = [
     "batch_norm", "batch_norm_train", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "normalize",
     "rms_norm",
 ]  # fmt: skip
+
+
+def _before_rows(batched: tuple[bool, ...], settings: Any) -> bool:
+    return batched[0] and not any(batched[1:])
+
+
+def _before_rows_alone(batched: tuple[bool, ...], settings: Any) -> bool:
+    *_, wanted = settings
+    return batched[0] and batched[-1] and not any(batched[1:-1]) and not any(wanted[1:])
+
+
+_LAYER_NORM = NamedFunction("layer_norm", _before_rows, _before_rows_alone)
+_BATCH_NORM = NamedFunction("batch_norm")
 
 
 def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
@@ -29,21 +44,56 @@ def _moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
     return mean, deviation, ops.mean(ops.square(deviation), axes, keepdims=True)
 
 
-def _scaled(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...], broadcast: tuple[int, ...]) -> Array:
-    """Return x * weight + bias; both have `shape`, and are reshaped to `broadcast`.
+def _vectors(name: str, x: Array, weight: Any, bias: Any, shape: tuple[int, ...]) -> list[Array | None]:
+    """Return weight and bias as Arrays.
 
     Raises:
-        ShapeError: one has another shape.
+        ShapeError: one has another shape than `shape`.
     """
-    for what, value in (("weight", weight), ("bias", bias)):
-        if value is not None:
-            factor = floating(name, value)
-            if factor.shape != shape:
-                got = f"{factor.aval!r} for {x.aval!r}"
-                raise ShapeError(message(name, f"a {what} of shape {shape}", got, "Check the sizes."))
-            factor = ops.reshape(factor, broadcast)
-            x = x * factor if what == "weight" else x + factor
-    return x
+    found = [None if value is None else floating(name, value) for value in (weight, bias)]
+    for what, value in zip(("weight", "bias"), found, strict=True):
+        if value is not None and value.shape != shape:
+            got = f"{value.aval!r} for {x.aval!r}"
+            raise ShapeError(message(name, f"a {what} of shape {shape}", got, "Check the sizes."))
+    return found
+
+
+def _scaled(x: Array, vectors: Sequence[Array | None], broadcast: tuple[int, ...]) -> Array:
+    """Return x * weight + bias; both are reshaped to `broadcast`."""
+    weight, bias = vectors
+    x = x if weight is None else x * ops.reshape(weight, broadcast)
+    return x if bias is None else x + ops.reshape(bias, broadcast)
+
+
+def _normal(
+    named: NamedFunction, x: Array, axes: tuple[int, ...], place: int, eps: Any,
+    vectors: Sequence[Array | None] = (None, None), broadcast: tuple[int, ...] = (), results: int = 1,
+) -> list[Array]:  # fmt: skip
+    """Return x with mean 0 and variance 1 along some axes, times weight, plus bias; then mean and variance.
+
+    Args:
+        place: the number of axes of a layer norm, or the axis that a batch norm keeps.
+        broadcast: a shape of weight and bias that fits x.
+        results: how many of the three there are.
+    """
+    weight, bias = vectors
+    # kernels take vectors of the type of x, and no bias alone
+    given = [v for v in vectors if v is not None]
+    fit = all(not v.aval.weak and torch.promote_types(v.aval.dtype, x.aval.dtype) is x.aval.dtype for v in given)
+    inside = fit and weight is not None and (named is _BATCH_NORM or len(axes) == 1)
+    flags = (inside, inside and bias is not None)
+
+    def formula(arrays: Sequence[Array]) -> list[Array]:
+        rows, *own = arrays
+        mean, deviation, variance = _moments(rows, axes)
+        out = deviation * ops.rsqrt(variance + eps)
+        out = _scaled(out, (*own, None, None)[:2], broadcast)
+        return [out, mean, variance][:results]
+
+    operands = [x, *[cast(v, x.aval.dtype) for v in given]] if inside else [x]
+    call = isinstance(eps, (int, float))
+    out, *others = named(formula, operands, place, float(eps), *flags) if call else formula(operands)
+    return [out if inside else _scaled(out, vectors, broadcast), *others]
 
 
 def _trailing(name: str, x: Array, normalized_shape: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -74,8 +124,8 @@ def layer_norm(x: Any, normalized_shape: Any, weight: Any = None, bias: Any = No
     """
     x = floating("layer_norm", x)
     shape, axes = _trailing("layer_norm", x, normalized_shape)
-    _, deviation, variance = _moments(widened(x), axes)
-    return cast(_scaled("layer_norm", deviation * ops.rsqrt(variance + eps), weight, bias, shape, shape), x.aval.dtype)
+    vectors = _vectors("layer_norm", x, weight, bias, shape)
+    return cast(_normal(_LAYER_NORM, widened(x), axes, len(axes), eps, vectors, shape)[0], x.aval.dtype)
 
 
 @replayable
@@ -99,7 +149,7 @@ def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | Non
     wide = widened(x)
     added = torch.finfo(x.aval.dtype).eps if eps is None else eps
     scale = ops.rsqrt(ops.mean(ops.square(wide), axes, keepdims=True) + added)
-    return cast(_scaled("rms_norm", wide * scale, weight, None, shape, shape), x.aval.dtype)
+    return cast(_scaled(wide * scale, _vectors("rms_norm", x, weight, None, shape), shape), x.aval.dtype)
 
 
 def _channels(name: str, x: Array, least: int) -> tuple[int, ...]:
@@ -136,9 +186,9 @@ def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, ep
         expected = f"a number of groups that divides {x.shape[1]}"
         raise ShapeError(message("group_norm", expected, str(groups), f"x is {x.aval!r}."))
     rows = ops.reshape(widened(x), (x.shape[0], groups, math.prod(x.shape[1:]) // groups))
-    _, deviation, variance = _moments(rows, (2,))
-    out = ops.reshape(deviation * ops.rsqrt(variance + eps), x.shape)
-    return cast(_scaled("group_norm", out, weight, bias, (x.shape[1],), broadcast), x.aval.dtype)
+    out = ops.reshape(_normal(_LAYER_NORM, rows, (2,), 1, eps)[0], x.shape)
+    vectors = _vectors("group_norm", x, weight, bias, (x.shape[1],))
+    return cast(_scaled(out, vectors, broadcast), x.aval.dtype)
 
 
 @replayable
@@ -159,9 +209,9 @@ def instance_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-
     """
     x = floating("instance_norm", x)
     broadcast = _channels("instance_norm", x, 3)
-    _, deviation, variance = _moments(widened(x), tuple(range(2, x.ndim)))
-    out = _scaled("instance_norm", deviation * ops.rsqrt(variance + eps), weight, bias, (x.shape[1],), broadcast)
-    return cast(out, x.aval.dtype)
+    vectors = _vectors("instance_norm", x, weight, bias, (x.shape[1],))
+    out = _normal(_LAYER_NORM, widened(x), tuple(range(2, x.ndim)), x.ndim - 2, eps)[0]
+    return cast(_scaled(out, vectors, broadcast), x.aval.dtype)
 
 
 def _along_channels(name: str, x: Array, axis: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -199,7 +249,7 @@ def batch_norm(
             raise ShapeError(message("batch_norm", f"a {what} of shape {(count,)}", got, "Pass axis=."))
     scale = ops.reshape(ops.rsqrt(var + eps), broadcast)
     out = (widened(x) - ops.reshape(mean, broadcast)) * scale
-    return cast(_scaled("batch_norm", out, weight, bias, (count,), broadcast), x.aval.dtype)
+    return cast(_scaled(out, _vectors("batch_norm", x, weight, bias, (count,)), broadcast), x.aval.dtype)
 
 
 @replayable
@@ -238,8 +288,9 @@ def batch_norm_train(
     if count < 2:
         fix = "The variance of one value is not known."
         raise ShapeError(message("batch_norm_train", "at least two values for each channel", repr(x.aval), fix))
-    batch_mean, deviation, batch_var = _moments(widened(x), others)
-    out = _scaled("batch_norm_train", deviation * ops.rsqrt(batch_var + eps), weight, bias, (channels,), broadcast)
+    vectors = _vectors("batch_norm_train", x, weight, bias, (channels,))
+    place = normalize_axis("batch_norm_train", axis, x.ndim)
+    out, batch_mean, batch_var = _normal(_BATCH_NORM, widened(x), others, place, eps, vectors, broadcast, 3)
     running = []
     for old, new in ((mean, batch_mean), (var, batch_var * (count / (count - 1)))):
         before = floating("batch_norm_train", old)

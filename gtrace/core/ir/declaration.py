@@ -65,6 +65,8 @@ class Declaration:
             of the bits.
         numbers: its attributes hold the user's numbers, which are compared by type and sign too, not by ``==`` alone.
         projection: it selects one result, by its index, of an operation with several.
+        lowered: it runs its body, for which there may be a kernel. Rewrites of whole programs put one or the other in
+            its place. Sub-graphs have the body.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
         dtypes: a cache of result dtypes by the attributes and the (dtype, dimensions) of each operand.
@@ -99,6 +101,7 @@ class Declaration:
     effect: bool = False
     numbers: bool = False
     projection: bool = False
+    lowered: bool = False
     unsigned: str | Callable[..., Any] | None = None
     rules: Rules = attrs.field(factory=Rules)
     cases: Cases = attrs.field(factory=Cases)

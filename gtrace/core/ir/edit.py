@@ -7,7 +7,7 @@ from typing import Any
 
 from gtrace.core.base.errors import GraphError
 from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Subgraph
 from gtrace.core.ir.op import REGISTRY, Params
 
 
@@ -175,6 +175,34 @@ def inline(callee: Graph, operands: tuple[Operand, ...], fresh: int) -> tuple[tu
         nodes.append(Node(node.instr, ins, fresh, node.location))
         fresh += 1
     return tuple(nodes), tuple(names[value] for value in callee.outputs)
+
+
+def inline_bodies(graph: Graph, calls: Collection[int]) -> Graph:
+    """Return `graph` with bodies in place of operations that run them.
+
+    Args:
+        calls: the values that these operations assign.
+    """
+    fresh = graph.fresh
+    nodes: list[Node] = []
+    names: dict[int, Operand] = {}
+    results: dict[int, tuple[Operand, ...]] = {}
+    for node in graph.nodes:
+        node = substitute(node, names)
+        if node.out in calls:
+            (body,) = (value for value in node.params if isinstance(value, Subgraph))
+            added, results[node.out] = inline(body.graph, node.ins, fresh)
+            fresh += len(added)
+            for one in added:
+                # equal bodies are one object, with the lines of whoever recorded it first
+                line = node.location if node.op.lowered else one.location or node.location
+                nodes.append(Node(one.instr, one.ins, one.out, line))
+        elif node.op.projection and node.ins[0] in results:
+            names[node.out] = results[node.ins[0]][node.params[0]]  # type: ignore[index]
+        else:
+            nodes.append(node)
+    outputs = tuple(names.get(value, value) for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 
 def lift_scalars(graph: Graph, places: Iterable[Collection[int]]) -> Graph:

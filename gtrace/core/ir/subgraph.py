@@ -6,16 +6,24 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from gtrace.core.ir.edit import renumber
+from gtrace.core.ir.edit import inline_bodies, renumber
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, print_graph, subgraphs
 from gtrace.core.ir.interning import InternTable
 from gtrace.core.ir.op import REGISTRY, Instr, Op, Params
 from gtrace.core.ir.pipeline import CSE, DCE, FOLD, JOIN_PARTS, Pass, Pipeline
 from gtrace.core.ir.simplify import remove_identities
 
+
+def without_named_calls(graph: Graph) -> Graph:
+    """Return `graph` with the bodies of operations for which there may be kernels (`Op.lowered`) in their place."""
+    calls = {node.out for node in graph.nodes if node.op.lowered}
+    return inline_bodies(graph, calls) if calls else graph
+
+
 SUBGRAPH = Pipeline(
     "subgraph",
     (
+        Pass("without_named_calls", without_named_calls),
         Pass("remove_identities", lambda graph: remove_identities(graph, keep_stops=True)),
         DCE,
         FOLD,

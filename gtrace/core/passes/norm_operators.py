@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+import torch
 
-from gtrace.core.ir.aval import aval
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.graph import Graph, Operand, Scalar
 from gtrace.core.passes.tuned import LEAST_NORM_CHANNELS
@@ -279,6 +280,14 @@ def turns_axes(graph: Graph) -> bool:
     """Whether there are operators for norms that take other orders of axes than programs may have."""
     overloads = (BATCH, BATCH_WITH_VARIANCE, GROUP)
     return any(node.op.name == "aten" and node.params[0] in overloads for node in graph.nodes)
+
+
+def normed(a: Any, axes: tuple[int, ...]) -> Operators | None:
+    """Return the operators for norms of arrays of this type over these axes; None: there are none."""
+    if not isinstance(a, Aval) or a.dtype not in (torch.float32, torch.float64) or a.sharding is not None:
+        return None
+    # rows of one element have no variance
+    return operators(axes, a.shape) if a.size > 0 and math.prod(a.shape[k] for k in axes) > 1 else None
 
 
 def operators(axes: tuple[int, ...], shape: tuple[int, ...]) -> Operators | None:

@@ -12,19 +12,17 @@ everywhere. Variances may be compared with 0, below which only rounding brings t
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements, toposort
 from gtrace.core.ir.equality import computes
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.simplify import dce
-from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, operators
+from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, normed, operators
 from gtrace.core.passes.rowwise import FLAT, FULL, ROW, Rows, equal
 
 
@@ -85,19 +83,12 @@ def _is_root(node: Node) -> bool:
     return node.op.name in ("sqrt", "rsqrt", "pow")
 
 
-def _is_normed(a: Any, axes: tuple[int, ...]) -> bool:
-    if not isinstance(a, Aval) or a.dtype not in (torch.float32, torch.float64) or a.sharding is not None:
-        return False
-    # rows of one element have no variance
-    return a.size > 0 and math.prod(a.shape[k] for k in axes) > 1 and operators(axes, a.shape) is not None
-
-
 def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
     """Return the arrays that may be centred along some axes, and these axes."""
     found: dict[tuple[int, tuple[int, ...]], None] = {}
     for node in values.graph.nodes:
         if node.op.name in ("mean", "sum") and isinstance(node.ins[0], int):
-            if _is_normed(values.avals[node.ins[0]], node.params[0]):
+            if normed(values.avals[node.ins[0]], node.params[0]) is not None:
                 found.setdefault((node.ins[0], node.params[0]))
     return [(x, axes) for x, axes in found if any(user.op.name == "sub" for user in values.users[x])]
 

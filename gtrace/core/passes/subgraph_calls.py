@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gtrace.core.ir.edit import inline, substitute, toposort
+from gtrace.core.ir.edit import inline_bodies, toposort
 from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs, subgraphs
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.subgraph import select
@@ -57,24 +57,8 @@ def map_subgraphs(node: Node, function: Callable[[Subgraph], Subgraph]) -> Node:
 
 def inline_calls(graph: Graph) -> Graph:
     """Inline the bodies of operations that do nothing but run their body (`Rules.inlined`)."""
-    while any(node.op.rules.inlined is not None and node.op.rules.inlined(graph) for node in graph.nodes):
-        fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes)])
-        nodes: list[Node] = []
-        names: dict[int, Operand] = {}
-        results: dict[int, tuple[Operand, ...]] = {}
-        for node in graph.nodes:
-            node = substitute(node, names)
-            if node.op.rules.inlined is not None and node.op.rules.inlined(graph):
-                (body,) = (value for value in node.params if isinstance(value, Subgraph))
-                added, results[node.out] = inline(body.graph, node.ins, fresh)
-                nodes += added
-                fresh += len(added)
-            elif node.op.projection and node.ins[0] in results:
-                names[node.out] = results[node.ins[0]][node.params[0]]  # type: ignore[index]
-            else:
-                nodes.append(node)
-        outputs = tuple(names.get(value, value) for value in graph.outputs)
-        graph = Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+    while chosen := {node.out for node in graph.nodes if node.op.rules.inlined and node.op.rules.inlined(graph)}:
+        graph = inline_bodies(graph, chosen)
     return graph
 
 

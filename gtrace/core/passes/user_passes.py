@@ -13,6 +13,7 @@ from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.pipeline import Pass, check_pass
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.passes.subgraph_calls import has_calls, map_subgraphs
+from gtrace.core.passes.whole_program import spelled_out
 
 Passes = tuple[Pass, ...]
 """Registered passes, in order. Immutable, so that it can be part of a key."""
@@ -144,6 +145,8 @@ def rewritten(graph: Graph, passes: Passes) -> Graph:
     Raises:
         GraphError: a pass raised, or broke a rule; the message names it.
     """
+    if passes:
+        graph = spelled_out(graph)  # a name no longer says what a rewritten body computes
     for user_pass in passes:
         graph = _apply(user_pass, graph)
     return graph

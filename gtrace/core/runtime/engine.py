@@ -40,7 +40,7 @@ from gtrace.core.passes.draws import has_draws
 from gtrace.core.passes.repeats import cut_repeats
 from gtrace.core.passes.split import components, grouped_components, split_regions
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
-from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided
+from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided, spelled_out
 from gtrace.core.runtime.clock import clock
 from gtrace.core.runtime.comparisons import Comparisons, obstacle
 from gtrace.core.runtime.decisions import NOTHING, Action
@@ -226,7 +226,7 @@ class Engine:
     def _cut(self, graph: Graph, strides: Strides, target: Target, donated: Collection[int]) -> Route | Parts:
         if find_meshes(graph):
             return self._sharded(graph, strides, target)
-        recorded, graph = graph, SIMPLIFIED.run(graph)
+        recorded, graph = spelled_out(graph), SIMPLIFIED.run(graph)
         if is_divided(graph) or has_draws(graph):
             threads, left_out = get_num_threads(), self.tiering.left_out
             scheduler = Scheduler(target.backend, target.mode, threads, left_out, alone=config.current.native)
@@ -305,7 +305,7 @@ class Engine:
         Raises:
             GraphError: one of them raised, or broke a rule.
         """
-        graph = rewritten(graph, registered.passes if passes is None else passes)
+        graph = spelled_out(rewritten(graph, registered.passes if passes is None else passes))
         return self._route(graph, strides, target, recorded=graph)
 
     def _route(

@@ -27,6 +27,7 @@ from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.passes.whole_program import spelled_out
 from gtrace.core.runtime.lifted_scalars import Scalars
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PROGRAM
 from gtrace.core.runtime.worker.client import worker
@@ -134,6 +135,7 @@ class NewSizes:
         """Whether a program that is not kept is to be prepared."""
         known = hash(key)
         prepared = first = False
+        graph = spelled_out(graph)
         if known not in self._seen:
             name = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
             sizes = self._sizes.get(name, 0) + 1
@@ -153,7 +155,7 @@ class NewSizes:
         return False
 
     def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> Unprepared:
-        graph = program.graph
+        graph = spelled_out(program.graph)
         run = with_strides(reference(graph), graph, program.strides)
         made = Unprepared(run, list(program.slots), scalars, len(graph.nodes))
         known = hash(key)
