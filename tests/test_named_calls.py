@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
+from gtrace.core.passes.attention import BACKWARD, FORWARD
 from gtrace.core.passes.norm_operators import BATCH, BATCH_BACKWARD, BATCH_WITH_VARIANCE, LAYER, LAYER_BACKWARD
 from gtrace.core.passes.whole_program import SIMPLIFIED
 from gtrace.testing import assert_close
@@ -57,10 +58,80 @@ KERNELS = {
 }  # fmt: skip
 
 
+def attend(q, k, v, **settings):
+    return gt.nn.scaled_dot_product_attention(q, k, v, **settings)
+
+
+def formula(q, k, v, shown=None, bias=0.0, is_causal=False, scale=None):
+    """torch has no second derivative of its kernel."""
+    k, v = (x.repeat_interleave(q.shape[-3] // k.shape[-3], -3) for x in (k, v))
+    scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale) + bias
+    shown = torch.ones(scores.shape[-2:]).tril() > 0 if is_causal else shown
+    if shown is not None:  # a row that sees nothing is 0
+        scores = torch.where(shown, scores, torch.where(shown.any(-1, keepdim=True), -torch.inf, 0.0))
+    weights = torch.softmax(scores, -1)
+    return (weights if shown is None else torch.where(shown, weights, 0.0)) @ v
+
+
+def positions_first(q, k, v):
+    return gt.nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def hidden_keys(q, k, v):
+    """The first query sees nothing."""
+    return attend(q, k, v, attn_mask=gt.arange(32)[None, :] < gt.arange(32)[:, None])
+
+
+def attend_with_bias(q, k, v, bias):
+    return gt.nn.scaled_dot_product_attention(q, k, v, bias)
+
+
+HEADS, FEW, ALONE, LONG = (2, 2, 32, 4), (2, 1, 32, 4), (4, 32, 4), (2, 2, 64, 4)
+KERNEL = (FORWARD, BACKWARD)
+CAUSAL, SHARED = {"is_causal": True}, {"enable_gqa": True}
+ATTENTION = {
+    "plain": ({}, [HEADS] * 3, KERNEL),
+    "causal": (CAUSAL, [HEADS] * 3, KERNEL),
+    "scale": ({"scale": 0.3}, [HEADS] * 3, KERNEL),
+    "without a batch": ({}, [ALONE] * 3, KERNEL),
+    "two batches": (CAUSAL, [(2, 1, 2, 32, 4)] * 3, KERNEL),
+    "more queries": ({}, [LONG, HEADS, HEADS], KERNEL),
+    "more queries, causal": (CAUSAL, [LONG, HEADS, HEADS], KERNEL),  # the search finds it, as a mask
+    "shared keys": (SHARED, [LONG, FEW, FEW], KERNEL),
+    "shared keys, causal": (SHARED | CAUSAL, [HEADS, FEW, FEW], ()),
+    "few scores": ({}, [(1, 2, 8, 4)] * 3, ()),
+    "another depth of values": ({}, [HEADS, HEADS, (2, 2, 32, 3)], ()),
+}
+
+
+def attention_of(given):
+    return functools.partial(attend, **given), functools.partial(
+        formula, **{k: given[k] for k in given if k != "enable_gqa"}
+    )
+
+
+ATTENTION = {name: (*attention_of(given), *rest) for name, (given, *rest) in ATTENTION.items()} | {
+    "positions first": (
+        positions_first, lambda *xs: formula(*[x.transpose(1, 2) for x in xs], is_causal=True).transpose(1, 2),
+        [(2, 32, 2, 4)] * 3, KERNEL,
+    ),
+    "a mask": (
+        hidden_keys, lambda *xs: formula(*xs, shown=torch.ones(32, 32).tril(-1) > 0), [HEADS] * 3, (),
+    ),
+    "a bias": (attend_with_bias, lambda q, k, v, b: formula(q, k, v, bias=b), [HEADS] * 3 + [(32, 32)], ()),
+}  # fmt: skip
+
+CASES = {name: (ours, right, KERNELS[name]) for name, (ours, right, *_) in NORMS.items()}
+CASES |= {name: (ours, right, found) for name, (ours, right, _, found) in ATTENTION.items()}
+
+
 def arrays(name, dtype=torch.float64, seed=0):
-    ours, _, shape, of_vectors = NORMS[name]
+    if name in ATTENTION:
+        shapes = ATTENTION[name][2]
+    else:
+        ours, _, shape, of_vectors = NORMS[name]
+        shapes = [shape, *[of_vectors] * (ours.__code__.co_argcount - 1)]
     generator = torch.Generator().manual_seed(seed)
-    shapes = [shape, *[of_vectors] * (ours.__code__.co_argcount - 1)]
     return [torch.randn(s if isinstance(s, tuple) else (s,), generator=generator, dtype=dtype) for s in shapes]
 
 
@@ -117,44 +188,46 @@ def eager(function):
 FORMS = [lambda function: function, compiled, deterministic, eager]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*[(name, torch.float32) for name in CASES], *[(name, torch.float64) for name in [*NORMS, "scale"]]],
+)
 def test_values_and_gradients_are_those_of_torch_in_every_form(name, dtype):
-    ours, reference, *_ = NORMS[name]
+    ours, reference, _ = CASES[name]
     tensors = arrays(name, dtype)
     given = [gt.from_torch(x) for x in tensors]
     value = reference(*[x.double() for x in tensors])
     grads = torch_gradients(reference, tensors)
-    for form in FORMS:
+    forms = [form for form in FORMS if form is not compiled or name in {*NORMS, "causal"}]
+    for form in forms:
         assert_close(form(ours)(*given), value.to(dtype), steps=60, scale=10)
         for got, right in zip(form(gradients(ours))(*given), grads, strict=True):
             assert_close(got, right.to(dtype), steps=200, scale=40)
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", CASES)
 def test_kernels_of_functions_and_gradients(name):
-    ours, given = NORMS[name][0], [gt.from_torch(x) for x in arrays(name)]
-    assert kernels(ours, *given) == [*KERNELS[name][:1]]
-    assert kernels(gradients(ours), *given) == [*KERNELS[name]]
+    (ours, _, found), given = CASES[name], [gt.from_torch(x) for x in arrays(name)]
+    assert kernels(ours, *given) == [*found[:1]]
+    assert kernels(gradients(ours), *given) == [*found]
     for place in range(len(given)):  # gradients by one argument
-        found = kernels(gt.grad(loss_of(ours, gt.sin), argnums=place), *given)
-        assert set(found) <= {*KERNELS[name]}
+        assert {*kernels(gt.grad(loss_of(ours, gt.sin), argnums=place), *given)} <= {*found}
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", [*NORMS, "scale", "without a batch", "shared keys"])
 def test_second_derivatives_are_those_of_torch(name):
-    ours, reference, *_ = NORMS[name]
+    ours, reference, _ = CASES[name]
     tensors = arrays(name, seed=1)
     given = [gt.from_torch(x) for x in tensors]
     rights = torch_gradients(reference, tensors, of_gradient=1)
-    for form in (FORMS[0], compiled):
+    for form in (FORMS[0], compiled) if name in NORMS else (deterministic,):
         for got, right in zip(form(gradients(ours, of_gradient=1))(*given), rights, strict=True):
             assert_close(got, right, steps=3000, scale=float(right.abs().max()) + 1)
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", [*NORMS, "causal", "positions first"])
 def test_tangents_are_those_of_torch(name):
-    ours, reference, *_ = NORMS[name]
+    ours, reference, _ = CASES[name]
     tensors, tangents = arrays(name), arrays(name, seed=2)
     given, moved = ([gt.from_torch(x) for x in xs] for xs in (tensors, tangents))
     _, right = torch.autograd.functional.jvp(reference, tuple(tensors), tuple(tangents))
@@ -165,11 +238,16 @@ def test_tangents_are_those_of_torch(name):
     assert_close(alone, right, steps=200, scale=40)
 
 
-@pytest.mark.parametrize("name", ["layer", "layer, two axes", "group", "batch"])
-@pytest.mark.parametrize("batched", [(0, None, None), (None, 0, None), (1, None, 0)], ids=str)
+ONE, OTHER = (0, None, None), (None, 0, None)
+BATCHES = [(name, axes) for name in ("layer", "layer, two axes", "group", "batch") for axes in (ONE, OTHER)]
+BATCHES += [("layer", (1, None, 0)), ("layer", (0, 0, 0)), ("without a batch", (0, 1, 0)), ("without a batch", ONE)]
+
+
+@pytest.mark.parametrize(("name", "batched"), BATCHES)
 def test_batches_are_examples_one_by_one(name, batched):
-    ours = NORMS[name][0]
-    examples = [arrays(name, seed=k) for k in range(2)]
+    ours = CASES[name][0]
+    dtype = torch.float32 if name in ATTENTION else torch.float64
+    examples = [arrays(name, dtype, seed=k) for k in range(2)]
     given = [
         gt.from_torch(one if axis is None else torch.stack([one, other], axis))
         for axis, one, other in zip(batched, *examples, strict=True)
@@ -201,6 +279,27 @@ def test_a_batch_in_front_of_rows_keeps_the_kernel():
     assert kernels(norms, x, w) == [LAYER]
     assert kernels(gt.grad(lambda x, w: gt.sin(norms(x, w)).sum(), argnums=(0, 1)), x, w) == [LAYER, LAYER_BACKWARD]
     assert kernels(gt.vmap(gt.grad(lambda x: gt.sin(gt.nn.layer_norm(x, 6)).sum())), x) == [LAYER, LAYER_BACKWARD]
+
+
+def test_a_batch_in_front_of_attention_keeps_the_kernel():
+    examples = [gt.from_torch(torch.stack([x, x + 1.0])) for x in arrays("causal")]
+    function = gt.vmap(CASES["causal"][0])
+    assert kernels(function, *examples) == [FORWARD]
+    assert kernels(gradients(function), *examples) == [FORWARD, BACKWARD]
+    assert kernels(gt.vmap(gradients(CASES["causal"][0])), *examples) == [FORWARD, BACKWARD]
+
+
+def test_scales_that_change_are_one_program_and_have_gradients():
+    q, k, v = arrays("plain")
+    given = [gt.from_torch(x) for x in (q, k, v)]
+    for number in (0.1, 0.2, 0.3):
+        right = formula(q, k, v, scale=number)
+        for scale in (number, gt.array(number, dtype="float64")):
+            assert_close(attend(*given, scale=scale), right, steps=200, scale=4)
+    by_scale = gt.grad(lambda s: (attend(*given, scale=s) ** 2).sum())(gt.array(0.3, dtype="float64"))
+    scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    (right,) = torch.autograd.grad(((torch.softmax(q @ k.mT * scale, -1) @ v) ** 2).sum(), scale)
+    assert_close(by_scale, right, steps=1000, scale=1000)
 
 
 def test_statistics_come_from_the_kernel_that_normalizes():
@@ -249,13 +348,13 @@ def test_special_rows_are_those_of_the_formula():
     x = torch.tensor([*rows, [1e-30, 2e-30, 0.0, 0.0]], dtype=torch.float64)
     for eps in (1e-5, 0.0):
 
-        def formula(x, eps=eps):
+        def written_out(x, eps=eps):
             centred = x - x.mean(-1, keepdim=True)
             return centred * torch.rsqrt((centred * centred).mean(-1, keepdim=True) + eps)
 
         for form in FORMS:
             got = form(lambda x, eps=eps: gt.nn.layer_norm(x, 4, eps=eps))(gt.from_torch(x))
-            assert_close(got, formula(x), steps=60, scale=4)
+            assert_close(got, written_out(x), steps=60, scale=4)
 
 
 def test_rows_of_one_element_and_none():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
+from gtrace.core.transform.named import NamedFunction
 from gtrace.nn.common import check_number, floating, widened
 from gtrace.nn.regularization import dropout
 
@@ -31,6 +33,13 @@ def as_mask(name: str, mask: Any) -> Array:
         fix = "Pass mask != 0, true for the keys that take part."
         raise DtypeError(message(name, "a boolean or a floating mask", repr(x.aval), fix))
     return x
+
+
+def _all(batched: tuple[bool, ...], settings: Any) -> bool:
+    return all(batched)
+
+
+_ATTENTION = NamedFunction("attention", _all, _all)
 
 
 def _both(a: Array | None, b: Array) -> Array:
@@ -67,13 +76,37 @@ def _attend(
     `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). If a mask hides every key of a query, its
     result is 0. Weights are dropped at `rate`, by the key `draws`.
     """
+    if bias is None and mask is None and not rate:
+        factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else 1.0
+        rows = query if scale is None else query * scale  # a number that changes stays outside
+
+        def attend(operands: Sequence[Array]) -> list[Array]:
+            q, k, v = operands
+            return [_weighted(name, q if scale is not None else q * factor, k, v, None, None, causal)]
+
+        return _ATTENTION(attend, [rows, key, value], causal, factor)[0]
+    factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    return _weighted(name, query * factor, key, value, bias, mask, causal, rate, draws)
+
+
+def _weighted(
+    name: str,
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None,
+    mask: Array | None,
+    causal: bool,
+    rate: float = 0.0,
+    draws: Any = None,
+) -> Array:
+    """Return attention for queries that the scale has multiplied; see `_attend`."""
     earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
     # the queries of a group of heads, one after the other, share keys and values, so nothing is repeated
     rows = ops.reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
-    factor = 1.0 / math.sqrt(depth) if scale is None else scale
-    scores = ops.reshape(widened(ops.matmul(rows * factor, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
+    scores = ops.reshape(widened(ops.matmul(rows, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
         mask = _both(mask, scores != -math.inf)

@@ -100,7 +100,7 @@ NARROW_CALLS = _mechanism("narrow_calls", _PASS, "results of loops and branches 
 
 # fusions before a program is cut
 _FUSION = "Fusions"
-NAMED_CALLS = _mechanism("named_calls", _FUSION, "norms of gt.nn and their gradients are torch's kernels")
+NAMED_CALLS = _mechanism("named_calls", _FUSION, "what gt.nn records by name is torch's kernels")
 EINSUM_MATMUL = _mechanism("einsum_matmul", _FUSION, "an einsum of two matrices is a matmul")
 NORM_FUSION = _mechanism("norm_fusion", _FUSION, "handwritten norms and their gradients are torch's kernels")
 ATTENTION_FUSION = _mechanism("attention_fusion", _FUSION, "handwritten attention and its gradient are torch's kernels")

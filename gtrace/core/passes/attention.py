@@ -89,8 +89,12 @@ def _is_weights(node: Node) -> bool:
         return False
     if a.dtype not in (torch.float32, torch.float64) or a.device.type != "cpu" or a.sharding is not None or a.weak:
         return False
-    several = math.prod(a.shape[:-2]) > 1 or a.shape[-1] >= LEAST_KEYS
-    return len(a.shape) in (3, 4) and a.size >= LEAST_SCORES and several
+    return len(a.shape) in (3, 4) and takes_kernel(math.prod(a.shape[:-2]), *a.shape[-2:])
+
+
+def takes_kernel(heads: int, queries: int, keys: int) -> bool:
+    """Whether the kernel is worth its call for so many heads in all."""
+    return heads * queries * keys >= LEAST_SCORES and (heads > 1 or keys >= LEAST_KEYS)
 
 
 def _replaced(values: Values, masks: Masks, found: Sequence[_Attention]) -> Graph:

@@ -5,12 +5,16 @@ Calls without a kernel stay, and the canonical passes put their bodies in their 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
 
 from gtrace.core.ir.edit import Replacements, toposort
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.attention import BACKWARD, FORWARD, takes_kernel
 from gtrace.core.passes.norm_operators import MEAN, VARIANCE, BatchNorm, LayerNorm, Operands, Operators, normed
 
 Lowering = Callable[["_Calls", Node, Mapping[int, int]], None]
@@ -111,10 +115,52 @@ def _backward(calls: _Calls, node: Node, results: Mapping[int, int]) -> None:
     norm.backward(calls.build, given, cotangent, kept, {v: wanted[k] for v, k in results.items()}, False)
 
 
-LAYER_NORM, BATCH_NORM = "layer_norm", "batch_norm"
+# -- attention
+
+
+def _attention(calls: _Calls, node: Node, results: Mapping[int, int]) -> None:
+    """Put torch's kernel for CPUs, or its gradient, in place of attention with heads before positions."""
+    causal, scale, *wanted = _settings(node)
+    q, k, v = node.instr.ins[:3]
+    *batch, heads, queries, depth = q.shape
+    groups, keys = k.shape[-3:-1]
+    if any(a.dtype not in (torch.float32, torch.float64) or a.device.type != "cpu" or a.weak for a in (q, k, v)):
+        return
+    if len({a.dtype for a in (q, k, v)}) > 1 or v.shape[-1] != depth or (causal and (groups, keys) != (heads, queries)):
+        return
+    if not takes_kernel(math.prod(batch) * groups, heads * queries // max(groups, 1), keys) or not depth:
+        return
+    build = calls.build
+
+    def taken(value: Any) -> int:
+        """Heads that share keys and values are one head with more queries."""
+        a = build.aval(value)
+        shape = (math.prod(batch), groups, a.size // (math.prod(batch) * groups * depth), depth)
+        return value if a.shape == shape else build("reshape", (shape,), value)
+
+    rest = 0.0, causal, None, scale
+    operands = [taken(value) for value in node.ins[:3]]
+    call = build("aten", (FORWARD, ("x", "x", "x", *rest)), *operands)
+    places = [0]
+    if wanted:
+        kept = build("project", (0,), call), build("project", (1,), call)
+        call = build("aten", (BACKWARD, ("x",) * 6 + rest), taken(node.ins[3]), *operands, *kept)
+        places = [place for place, flag in enumerate(wanted[0]) if flag]
+    for value, which in results.items():
+        found, shape = (places[which],), build.aval(value).shape
+        if build.aval(call).avals[places[which]].shape == shape:
+            build("project", found, call, out=value)
+        else:
+            build("reshape", (shape,), build("project", found, call), out=value)
+
+
+LAYER_NORM, BATCH_NORM, ATTENTION = "layer_norm", "batch_norm", "attention"
 
 _LOWERINGS: dict[str, Lowering] = {
-    f"{name}{of}": lowering
-    for name in (LAYER_NORM, BATCH_NORM)
-    for of, lowering in (("", _forward), ("_gradient", _backward))
+    LAYER_NORM: _forward,
+    f"{LAYER_NORM}_gradient": _backward,
+    BATCH_NORM: _forward,
+    f"{BATCH_NORM}_gradient": _backward,
+    ATTENTION: _attention,
+    f"{ATTENTION}_gradient": _attention,
 }
