@@ -68,3 +68,11 @@ Chosen: copies of as much take a tenth of a millisecond."""
 BUCKET = 25 * 2**20
 """Bytes that are summed over processes by one call.
 Chosen: as in torch's DistributedDataParallel."""
+
+LONG_LOOP_SECONDS = 0.1
+"""Of an interpreted loop, until it goes on in blocks of steps, each a program.
+Chosen: preparing a block takes a part of that, and compiling one ten times as long."""
+
+BLOCK_SECONDS = 0.05
+"""Seconds of an interpreted block, about; a step may take longer.
+Chosen: a thousand times what a call costs. A trial has at least six of them, and a comparison one."""

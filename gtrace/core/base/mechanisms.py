@@ -81,6 +81,9 @@ REPEATED_PARTS = _mechanism("repeated_parts", _FORM, "repeated structure, such a
 OPEN_SIZES = _mechanism("open_sizes", _FORM, "one compiled program serves many sizes")
 NATIVE_PROGRAMS = _mechanism("native_programs", _FORM, "short programs are one C++ function")
 NATIVE_LOOPS = _mechanism("native_loops", _FORM, "loops with short steps are one C++ function")
+LOOPS_IN_BLOCKS = _mechanism(
+    "loops_in_blocks", _FORM, "a loop that takes long in one call goes on as a program, some steps at a time"
+)
 INDUCTOR = _mechanism("inductor", _FORM, "longer programs are compiled by Inductor")
 COMPARISONS = _mechanism(
     "comparisons", _FORM, "first calls of a form, and some later ones, are compared with the program as recorded"

@@ -107,9 +107,11 @@ class _Local(threading.local):
 
     Attributes:
         ran: the forms that ran of a program whose parts are compared as a whole; None: there is no such program.
+        apart: whether some of it was compared by itself.
     """
 
     ran: list[tuple[Program, Executable]] | None = None
+    apart: bool = False
 
 
 class Comparisons:
@@ -224,6 +226,18 @@ class Comparisons:
             bus.emit(Compared(name, 0.0, "", reason))
         return f"not compared: {reason}"
 
+    def apart(self, run: TensorFunction, tensors: Tensors) -> list[torch.Tensor]:
+        """Make a call of which each program is compared by itself, within another call, which is not compared."""
+        outer, self._local.ran = self._local.ran, None
+        try:
+            return run(tensors)
+        finally:
+            self._local.ran, self._local.apart = outer, True
+
+    def skip_long(self, name: str) -> None:
+        """Note that a call was not compared, because steps of its loops were."""
+        self._skip(name, "its loops took long, and their steps are compared by themselves")
+
     # -- programs that were rewritten or divided
 
     def whole(
@@ -249,7 +263,7 @@ class Comparisons:
         if profiler_enabled():
             return whole.form(tensors)
         inputs = taken(tensors, whole.donated)
-        outer, self._local.ran = self._local.ran, []
+        outer, self._local.ran, self._local.apart = self._local.ran, [], False
         start = perf_counter()
         try:
             results = whole.form(tensors)
@@ -257,6 +271,9 @@ class Comparisons:
             ran = self._local.ran
         finally:
             self._local.ran = outer
+        if self._local.apart:
+            self.skip_long(whole.name)
+            return results
         got, problem, seconds, found = self._compared(
             whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE
         )

@@ -32,7 +32,6 @@ from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, qui
 from gtrace.core.ir.aliasing import given_away
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph, skeleton
-from gtrace.core.ir.op import Leaf
 from gtrace.core.ir.signature import CompileKey, Signature, sign
 from gtrace.core.partitioner.partition import find_meshes, has_placements
 from gtrace.core.passes.channels_last import predicted_strides
@@ -49,11 +48,12 @@ from gtrace.core.runtime.forms import State
 from gtrace.core.runtime.instruments import INTERPRETED, Instrument, instrumented, measure_library_share
 from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
+from gtrace.core.runtime.loop_blocks import LoopBlocks
 from gtrace.core.runtime.measurements import save_ledger
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
 from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target
-from gtrace.core.runtime.sharded import AgreedCalls, gathering, localize, placed
+from gtrace.core.runtime.sharded import AgreedCalls, Gathers, localize, placed
 from gtrace.core.runtime.tier_controller import TierController
 from gtrace.core.runtime.trials import Call
 from gtrace.core.runtime.worker.client import worker
@@ -71,6 +71,8 @@ class Engine:
         programs: by what their compiled form depends on.
         forms: canonical forms.
         tiering, comparisons: move programs between tiers, and compare their calls with what was recorded.
+        gathers: makes whole arrays of parts.
+        blocks: has long loops go on in blocks of steps.
         instrument: runs every program in another way, which measures something; None: nobody measures. See `install`.
     """
 
@@ -81,11 +83,12 @@ class Engine:
         self.programs = ProgramTable()
         self.tiering = TierController(self.programs)
         self.comparisons = Comparisons(self.tiering.judging)
+        self.blocks = LoopBlocks(self.cut, self._call, self.comparisons)
         self.sizes = NewSizes()
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
-        self._gathers: BoundedTable[Hashable, Route | Parts] = BoundedTable(MAX_PROGRAMS, stale=lambda way: way.stale)
+        self.gathers = Gathers(self.cut, self._call)
         # by hashes of skeletons
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
@@ -252,19 +255,6 @@ class Engine:
         made = localize(graph)
         inner = self.cut(made.graph, strides, target, ())
         return Parts(AgreedCalls.of(graph, functools.partial(self._call, inner), made), (inner,), made.avals)
-
-    @without_modes
-    def whole(self, kind: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the whole of an array, of which this process has a part.
-
-        Args:
-            kind: the type of the array, and the strides of the part.
-        """
-        route = self._gathers.get(kind)
-        if route is None:
-            route = self.cut(gathering(kind.aval), [kind.strides], passes=())
-            self._gathers.remember(kind, route)
-        return self._call(route, [tensor])[0]
 
     def _sequence(
         self,
@@ -459,25 +449,30 @@ class Engine:
         measured = instrument is not None or profiler_enabled()
         if measured:
             executable = instrumented(program, executable, instrument)
-        compared = not (measured or deterministic)
-        taken = self.comparisons.begin(program, executable, tensors, settings.audit) if compared else None
+        plain = not (measured or deterministic)
+        taken = self.comparisons.begin(program, executable, tensors, settings.audit) if plain else None
+        blocks = self.blocks.of(program, executable, settings) if plain else None
+        run = executable.run if blocks is None else blocks.around(executable.run)
         stop = None if trial is None else clock(executable)
         start = perf_counter()
         try:
             if deterministic:
                 with deterministic_algorithms():
-                    results, disturbed = executable.run(tensors), bool(worker.pending)
+                    results, disturbed = run(tensors), bool(worker.pending)
             elif worker.pending:  # since `consider`, perhaps
-                results, disturbed = sharing.run(executable.run, tensors, program.ledger.usual)
+                results, disturbed = sharing.run(run, tensors, program.ledger.usual)
             else:
-                results, disturbed = executable.run(tensors), False
+                results, disturbed = run(tensors), False
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds = perf_counter() - start if stop is None else stop()
         disturbed |= trial is not None
-        call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed)
+        saved = blocks.saved if blocks is not None and blocks.used else None
+        call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed, saved)
         self.tiering.judging.count(program, call)
-        if taken is not None:
+        if taken is not None and saved is not None:
+            self.comparisons.skip_long(program.signature.exact)
+        elif taken is not None:
             results = self.comparisons.end(program, executable, taken, results, seconds)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))

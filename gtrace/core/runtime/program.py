@@ -176,6 +176,11 @@ class Program:
         return communicates(self.graph)
 
     @functools.cached_property
+    def has_calls(self) -> bool:
+        """Whether it has loops or branches."""
+        return has_calls(self.graph)
+
+    @functools.cached_property
     def operators(self) -> frozenset[str]:
         """The operators of torch that it calls by name, those in the bodies of loops and branches included."""
         return called_operators(self.graph)
@@ -236,7 +241,7 @@ class Program:
             scheduler = Scheduler(key.backend, key.mode, key.threads, self.left_out, self.alone)
             schedule = scheduler.schedule(self.graph, key.strides, key.donated)
             native = bool(schedule.requests) and all(request.native for request in schedule.requests)
-            self._plan = Plan(schedule, native, native and not has_calls(self.graph))
+            self._plan = Plan(schedule, native, native and not self.has_calls)
         return self._plan
 
     @property

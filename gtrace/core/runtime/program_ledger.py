@@ -32,6 +32,7 @@ class Ledger:
         seen: how many of the family's programs for open sizes it was compared with.
         settings, patience: under these settings, nothing is decided before this many seconds of interpreting.
         audited: `seconds` when it was last compared with the reference.
+        expected: seconds that an interpreted call takes without blocks of steps, which may be compiled; 0: unknown.
         audit_seconds: that a comparison takes; infinite if there can be none.
         comparisons: with the reference, so far.
         found: by the last of them, in words.
@@ -61,6 +62,7 @@ class Ledger:
     comparisons: int = 0
     found: str = ""
     found_at: int = 0
+    expected: float = 0.0
 
     # -- calls
 
@@ -90,6 +92,16 @@ class Ledger:
             self.interpreted_calls += 1
             self.interpreted_seconds += total
             self.interpreted_samples.append(seconds)
+
+    def count_blocks(self, seconds: float, expected: float) -> None:
+        """Add an interpreted call of which a loop went on in blocks.
+
+        Args:
+            expected: what it would have taken step by step.
+        """
+        self.interpreted_calls += 1
+        self.interpreted_seconds += seconds
+        self.expected = expected
 
     def took(self, seconds: float) -> None:
         """Note what an undisturbed call took. Fast calls count more: something else may have disturbed slow ones."""

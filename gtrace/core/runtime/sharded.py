@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import attrs
 import torch
 
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.core.base.events import Divided, bus
+from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.difference import difference
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, Node, print_graph
-from gtrace.core.ir.op import REGISTRY
+from gtrace.core.ir.op import REGISTRY, Leaf
 from gtrace.core.ir.sharding import ABSENT, Mesh, print_dims
 from gtrace.core.ir.text import parse_graph
 from gtrace.core.partitioner import processes
@@ -25,6 +27,8 @@ from gtrace.core.partitioner.stages import divide
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import count_operations
 from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.programs import MAX_PROGRAMS
+from gtrace.core.runtime.routes import Parts, Route
 
 _BITS = 62
 
@@ -101,6 +105,38 @@ def gathering(a: Aval) -> Graph:
     params = str(mesh), print_dims(((),) * len(a.shape)), None
     instr = REGISTRY["with_sharding"].instr(params, (a,))
     return Graph((0,), (a,), (Node(instr, (0,), 1),), (1,))
+
+
+class Gathers:
+    """Makes whole arrays of parts.
+
+    Args:
+        cut: returns the route of a program for inputs of these strides.
+        call: calls a route.
+    """
+
+    def __init__(
+        self,
+        cut: Callable[..., Route | Parts],
+        call: Callable[[Route | Parts, Sequence[torch.Tensor]], list[torch.Tensor]],
+    ) -> None:
+        self._cut, self._call = cut, call
+        self._routes: BoundedTable[Hashable, Route | Parts] = BoundedTable(
+            MAX_PROGRAMS, stale=lambda route: route.stale
+        )
+
+    @without_modes
+    def whole(self, kind: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the whole of an array, of which this process has a part.
+
+        Args:
+            kind: the type of the array, and the strides of the part.
+        """
+        route = self._routes.get(kind)
+        if route is None:
+            route = self._cut(gathering(kind.aval), [kind.strides], passes=())
+            self._routes.remember(kind, route)
+        return self._call(route, [tensor])[0]
 
 
 @attrs.frozen(eq=False)

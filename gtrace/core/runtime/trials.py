@@ -26,6 +26,8 @@ def new_trial(program: Program) -> Trial:
     """Return a trial of a compiled program. If it was not interpreted before, interpreted calls are to be rare."""
     if program.ledger.interpreted_samples:
         return Trial()
+    if program.ledger.expected:
+        return Trial(expected=program.ledger.expected)
     earlier = artifacts.earlier(program.signature)
     calls = earlier.interpreted_calls
     return Trial(expected=earlier.interpreted_seconds / calls if calls else _interpreted_seconds(program.graph))
@@ -51,6 +53,7 @@ class Call:
         interpreted: whether the interpreter ran all of it.
         waits: whether the program may be compiled once its family was interpreted for long.
         disturbed: whether the time is not what such calls usually take.
+        saved: seconds that it took less because loops went on in blocks; None: none did.
     """
 
     seconds: float
@@ -58,6 +61,7 @@ class Call:
     interpreted: bool
     waits: bool
     disturbed: bool
+    saved: float | None = None
 
 
 def as_text(program: Program) -> str:
@@ -96,9 +100,12 @@ class Trials:
         """Add a call to the ledger of a program, and to its trial if it is on one."""
         forms, ledger = program.forms, program.ledger
         with self._lock:
-            if not call.disturbed:
+            if not call.disturbed and call.saved is None:
                 self._took(program, call.seconds)
-            ledger.count(call.seconds, call.compiled or not call.interpreted)
+            if call.saved is None:
+                ledger.count(call.seconds, call.compiled or not call.interpreted)
+            else:
+                ledger.count_blocks(call.seconds, call.seconds + call.saved)
             trial = forms.trial
             if call.compiled:
                 if trial is not None and trial.due(ledger.compiled_seconds):

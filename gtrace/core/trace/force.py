@@ -213,7 +213,7 @@ def whole(x: ArrayBase, cause: str) -> torch.Tensor:
     sharding = x.aval.sharding
     if sharding is None or (sharding.is_fully_replicated and sharding.mesh.size == processes.count()):
         return tensor
-    return engine.whole(layout(x), tensor)
+    return engine.gathers.whole(layout(x), tensor)
 
 
 def flush(cause: str) -> None:

@@ -35,7 +35,9 @@ def bound_impl(node: Node) -> Callable[..., Any]:
     """Return the torch function of a node with its attributes filled in; sub-graphs are interpreted."""
     instr = node.instr
     if instr.op.rules.body is not None:
-        return bound_body(node, [interpreted(sub) for sub in subgraphs(instr.params)])
+        bodies = subgraphs(instr.params)
+        bound = bound_body(node, [interpreted(sub) for sub in bodies])
+        return functools.partial(bound, bodies=bodies) if instr.op.loop else bound
     function = instr.kernel()
     return functools.partial(function, **node.attributes) if instr.params else function
 

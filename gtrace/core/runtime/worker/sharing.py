@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -43,6 +44,35 @@ this counts for."""
 PRIOR_ALONE = 0.15
 """The same of short programs, which the C++ compiler alone compiles, on two cores or fewer: steps of 2 to 5 ms took up
 to 0.15 longer beside it."""
+
+
+class _Local(threading.local):
+    """What runs in this thread.
+
+    Attributes:
+        unmeasured: whether nobody knows what calls take without the worker.
+        ever: how many calls were not measured so far.
+    """
+
+    unmeasured: bool = False
+    ever: int = 0
+
+
+_local = _Local()
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """Within the block, the worker does not pause for calls of this thread.
+
+    Steps of a loop take more or less time for reasons of their own, and a loop that takes long needs its code.
+    """
+    before, _local.unmeasured = _local.unmeasured, True
+    _local.ever += 1
+    try:
+        yield
+    finally:
+        _local.unmeasured = before
 
 
 class Sharing:
@@ -90,13 +120,15 @@ class Sharing:
         Args:
             usual: the seconds that the program takes without the worker; 0: unknown, so the worker pauses.
         """
-        if not usual:
+        if _local.unmeasured:
+            worker.resume()
+        elif not usual:
             worker.pause()
         threads = spare_thread()
         if not threads:
             return self._timed(program, tensors, usual)
         bound = None
-        if usual >= LONG_CALL and worker.long and config.current.compile_share < 1:
+        if usual >= LONG_CALL and worker.long and not _local.unmeasured and config.current.compile_share < 1:
             # one thread fewer costs about as much of its speed
             bound = _Bound(MOST_LONGER * usual / max(self.slowdown(), 1 / threads), threads)
         _set_threads(threads - 1)
@@ -108,11 +140,13 @@ class Sharing:
     def _timed(
         self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float, bound: _Bound | None = None
     ) -> tuple[list[torch.Tensor], bool]:
-        alone = worker.paused
+        alone, ever = worker.paused, _local.ever
         start = time.perf_counter()
         with worker.beside(), contextlib.nullcontext() if bound is None else called_between(bound):
             results = program(tensors)
         end = time.perf_counter()
+        if _local.unmeasured or _local.ever > ever:
+            return results, True
         seconds = end - start
         lost = 0.0 if alone else max(seconds - usual, 0.0)
         if not alone:
@@ -159,6 +193,20 @@ def spare_thread() -> int:
     """Return the number of torch's threads if a program should leave one to the worker; otherwise 0."""
     threads = torch.get_num_threads()
     return 0 if worker.paused or threads == 1 or threads < _cores() or thread_setter() is None else threads
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Within the block, this thread has that many of torch's threads, also if it has left one to the worker."""
+    before = torch.get_num_threads()
+    if before == count or thread_setter() is None:
+        yield
+        return
+    _set_threads(count)
+    try:
+        yield
+    finally:
+        _set_threads(before)
 
 
 def _set_threads(count: int) -> None:

@@ -7,3 +7,7 @@ Measured: a training loop with large outputs, 49 to 33 ms together with other ch
 MAX_HOISTED = 128 * 2**20
 """Bytes of the values that are computed for all steps at once, at most; the work of others stays in the loop.
 Chosen: a small part of the memory of today's machines."""
+
+VIEWS = 1024
+"""Steps whose inputs become views at once.
+Chosen: a view takes half a kilobyte, and a loop may have millions of steps, most of which may run compiled."""

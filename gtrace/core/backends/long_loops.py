@@ -1,0 +1,120 @@
+"""Loops that take long in one call go on in blocks of steps.
+
+Each block is a call of one program, which becomes hot, is compiled, compared and judged like any other. A program that
+is called once would be counted when its call has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import attrs
+import torch
+
+from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.tuned import BLOCK_SECONDS, LONG_LOOP_SECONDS
+from gtrace.core.base.mechanisms import LOOPS_IN_BLOCKS
+from gtrace.core.ir.graph import Graph
+
+
+@attrs.define(eq=False)
+class Blocks:
+    """How the loops of a call go on, if they take long.
+
+    Attributes:
+        prepare: makes a function of a block's program and of its inputs' strides.
+        saved: seconds that blocks took less than their steps would have.
+        used: whether any loop went on in blocks.
+    """
+
+    prepare: Callable[[Graph, Sequence[tuple[int, ...]]], TensorFunction]
+    saved: float = 0.0
+    used: bool = False
+
+    def around(self, run: TensorFunction) -> TensorFunction:
+        """Return a function of which the loops may go on in blocks."""
+
+        def call(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            before, _local.blocks = _local.blocks, self
+            try:
+                return run(tensors)
+            finally:
+                _local.blocks = before
+
+        return call
+
+
+class _Local(threading.local):
+    """What runs in this thread.
+
+    Attributes:
+        blocks: of the call; None: its loops run step by step to their ends.
+        in_block: whether the loop that begins next is a block itself.
+    """
+
+    blocks: Blocks | None = None
+    in_block: bool = False
+
+
+_local = _Local()
+
+
+class LongLoop:
+    """A loop that runs step by step, until it has taken long.
+
+    Attributes:
+        until: when it has.
+        steps: that a block has.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._start = perf_counter()
+        self._before = 0  # steps
+        self._step = 0.0  # seconds
+        self._run: TensorFunction | None = None
+        self.until = self._start + LONG_LOOP_SECONDS
+        self.steps = 1
+
+    def is_long(self, done: int) -> bool:
+        """Return whether it has taken long, in steps after the first, and say how many steps a block has.
+
+        Args:
+            done: steps so far.
+        """
+        now = perf_counter()
+        if done == 1:  # this may have loaded code
+            self._start, self._before = now, 1
+            return False
+        self._step = (now - self._start) / (done - self._before)
+        count = max(int(BLOCK_SECONDS / self._step), 1)
+        self.steps = 1 << (count.bit_length() - 1)  # so that equal loops have equal blocks
+        return True
+
+    def block(self, graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run the next block, whose program is always the same."""
+        given = [x if x.is_contiguous() else x.contiguous() for x in tensors]
+        outer = _local.blocks, _local.in_block
+        if self._run is None:
+            LOOPS_IN_BLOCKS.used()
+            self._blocks.used = True
+            self._run = self._blocks.prepare(graph, [x.stride() for x in given])
+        start = perf_counter()
+        _local.blocks, _local.in_block = None, True
+        try:
+            results = self._run(given)
+        finally:
+            _local.blocks, _local.in_block = outer
+        self._blocks.saved += self._step * self.steps - (perf_counter() - start)
+        return results
+
+
+def begin() -> LongLoop | None:
+    """Return what a loop asks between its steps that begins now; None: it asks nobody."""
+    if _local.in_block:
+        _local.in_block = False
+        return None
+    blocks = _local.blocks
+    return None if blocks is None else LongLoop(blocks)
