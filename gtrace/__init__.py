@@ -104,12 +104,12 @@ try:
     from gtrace.sharding import from_process_local as from_process_local
     from gtrace.sharding import with_sharding as with_sharding
     from gtrace.version import __version__ as __version__
+
+    tree_map = tree.map
+    __getattr__ = _suggesting("gtrace")
+    _publish(globals(), "gtrace")
+    _free_threading.check_lock()
+    _garbage.freeze_imports(_first)
 finally:
     if _collects:
         _gc.enable()
-
-tree_map = tree.map
-__getattr__ = _suggesting("gtrace")
-_publish(globals(), "gtrace")
-_free_threading.check_lock()
-_garbage.freeze_imports(_first)
