@@ -26,7 +26,7 @@ NOTES = {
     "jax.default_backend": "as the setting `device` says, by default `\"cpu\"`",
     "jax.disable_jit": "runs each operation as it is recorded; jitted functions are traced all the same",
     "jax.jit": "options that say where and how to compile are ignored; `backend=` may also name one of torch's",
-    "jax.make_jaxpr": "returns a graph, which prints as gtrace's IR",
+    "jax.make_jaxpr": "fused operations of gtrace are one equation, or the equations that compute them",
     "jax.named_call": "without effect",
     "jax.named_scope": "without effect",
     "jax.pmap": "a jitted `vmap`, on one device",

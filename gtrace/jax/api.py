@@ -19,7 +19,7 @@ from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
 from gtrace.jax.adapt import __version__
-from gtrace.jax.jaxprs import make_jaxpr as make_jaxpr
+from gtrace.jax.equations import make_jaxpr as make_jaxpr
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient

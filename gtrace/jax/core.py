@@ -13,10 +13,7 @@ from gtrace.core.trace.force import is_placeholder, sources, with_values
 from gtrace.core.trace.record import followed, followers, thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.jax.extend.absent import (
-    DropVar,
     Effect,
-    JaxprEqn,
-    Literal,
     OpaqueTraceState,
     Primitive,
     Trace,
@@ -24,7 +21,20 @@ from gtrace.jax.extend.absent import (
     set_current_trace,
     take_current_trace,
 )
-from gtrace.jax.jaxprs import ClosedJaxpr, Jaxpr, ShapedArray, Var, eval_jaxpr
+from gtrace.jax.jaxprs import (
+    Atom,
+    ClosedJaxpr,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    ShapedArray,
+    Var,
+    eval_jaxpr,
+    jaxpr_as_fun,
+    new_jaxpr_eqn,
+    subjaxprs,
+)
 
 
 class _AbstractType(type):
@@ -43,8 +53,6 @@ class AbstractValue(metaclass=_AbstractType):
     (True, False)
     """
 
-
-Atom = Var | Literal
 
 ensure_compile_time_eval = with_values
 
@@ -150,6 +158,7 @@ def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
 __all__ = [
     "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
     "ShapedArray", "Trace", "Tracer", "Var", "concrete_or_error", "ensure_compile_time_eval", "eval_jaxpr",
-    "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "mapped_aval", "pytype_aval_mappings",
-    "set_current_trace", "take_current_trace", "trace_state_clean", "unmapped_aval", "valid_jaxtype",
+    "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "jaxpr_as_fun", "mapped_aval",
+    "new_jaxpr_eqn", "pytype_aval_mappings", "set_current_trace", "subjaxprs", "take_current_trace",
+    "trace_state_clean", "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip

@@ -1,7 +1,12 @@
-"""Programs under JAX's names of their parts: gtrace's graphs, which can be run again and not be read."""
+"""Programs as JAX's equations: variables, literals, equations, and programs that can be read, rewritten and run.
+
+A program of `make_jaxpr` holds gtrace's graph, which is what runs. Its equations are made when somebody reads them.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +15,8 @@ import attrs
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.graph import Graph
 from gtrace.core.trace.array import Array
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like, from_graph
-from gtrace.jax.adapt import HINTS
+from gtrace.core.transform.eval_shape import ShapeDtypeStruct, from_graph
+from gtrace.jax import jaxpr_text
 
 
 class ShapedArray(ShapeDtypeStruct):
@@ -25,44 +30,183 @@ class ShapedArray(ShapeDtypeStruct):
         super().__init__(shape, dtype)
 
 
-@attrs.frozen(eq=False)
 class Var:
     """A value of a program, known by its shape and dtype."""
 
-    aval: ShapedArray
+    def __init__(self, aval: Any, *_: Any) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"Var(id={id(self)}):{jaxpr_text.short(self.aval)}"
 
 
-def _variables(avals: Sequence[Any]) -> list[Var]:
-    return [Var(ShapedArray(a.shape, a.dtype)) for a in avals]
+class DropVar(Var):
+    """A result that nothing uses."""
+
+    def __repr__(self) -> str:
+        return "_"
+
+
+class Literal:
+    """A number in a program.
+
+    Attributes:
+        val: a Python number, a NumPy scalar, or an Array of shape ().
+        aval: its shape and dtype.
+    """
+
+    def __init__(self, val: Any, aval: Any) -> None:
+        self.val, self.aval = val, aval
+
+    def __str__(self) -> str:
+        return jaxpr_text.literal(self)
+
+    def __repr__(self) -> str:
+        return f"Literal({self.val})"
+
+
+Atom = Var | Literal
+
+
+@attrs.frozen
+class SourceInfo:
+    """Where an equation comes from.
+
+    Attributes:
+        name_stack: the named scopes around it; always none.
+        traceback: the user's line, or None.
+    """
+
+    name_stack: str = ""
+    traceback: str | None = None
 
 
 @attrs.frozen(eq=False, repr=False)
+class JaxprEqn:
+    """An equation: the results of a primitive."""
+
+    invars: list[Any]
+    outvars: list[Any]
+    primitive: Any
+    params: dict[str, Any]
+    effects: Any = frozenset()
+    source_info: SourceInfo = SourceInfo()
+    ctx: Any = None
+
+    def replace(self, *args: Any, **changes: Any) -> JaxprEqn:
+        """Return the equation with other fields."""
+        return attrs.evolve(self, **changes)
+
+    def __repr__(self) -> str:
+        return jaxpr_text.of_equation(self)
+
+
+def new_jaxpr_eqn(
+    invars: Sequence[Any], outvars: Sequence[Any], primitive: Any, params: dict[str, Any], effects: Any = frozenset(),
+    source_info: SourceInfo | None = None, ctx: Any = None,
+) -> JaxprEqn:  # fmt: skip
+    """Return an equation."""
+    return JaxprEqn(list(invars), list(outvars), primitive, params, effects, source_info or SourceInfo(), ctx)
+
+
 class Jaxpr:
     """A program without its constants.
 
     Attributes:
-        graph: its inputs are the arguments, and then the constants.
         invars, constvars, outvars: the arguments, constants and results.
+        eqns: the equations.
+        graph: the program as gtrace has it, or None: its inputs are the arguments, and then the constants.
+    """
+
+    graph: Graph | None = None
+
+    def __init__(
+        self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Any], eqns: Sequence[JaxprEqn],
+        effects: Any = frozenset(), debug_info: Any = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self._parts = list(constvars), list(invars), list(outvars), list(eqns)
+        self.effects, self.debug_info = effects, debug_info
+
+    constvars: Any = property(lambda self: self._parts[0])
+    invars: Any = property(lambda self: self._parts[1])
+    outvars: Any = property(lambda self: self._parts[2])
+    eqns: Any = property(lambda self: self._parts[3])
+
+    @property
+    def in_avals(self) -> list[Any]:
+        """The shapes and dtypes of the arguments."""
+        return [v.aval for v in self.invars]
+
+    @property
+    def out_avals(self) -> list[Any]:
+        """The shapes and dtypes of the results."""
+        return [v.aval for v in self.outvars]
+
+    def run(self, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        """Run the equations."""
+        env: dict[Any, Any] = dict(zip([*self.constvars, *self.invars], [*consts, *args], strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, Literal) else env[atom]
+
+        for eqn in self.eqns:
+            functions, params = eqn.primitive.get_bind_params(eqn.params)
+            out = eqn.primitive.bind(*functions, *map(read, eqn.invars), **params)
+            env.update(zip(eqn.outvars, out if eqn.primitive.multiple_results else [out], strict=True))
+        return [read(v) for v in self.outvars]
+
+    def replace(self, **changes: Any) -> Jaxpr:
+        """Return the program with other fields."""
+        names = ("constvars", "invars", "outvars", "eqns", "effects", "debug_info")
+        return Jaxpr(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def __str__(self) -> str:
+        return jaxpr_text.of_program(self)
+
+    __repr__ = __str__
+
+    def pretty_print(self, **options: Any) -> str:
+        """Return the text of the program."""
+        return str(self)
+
+
+class RecordedJaxpr(Jaxpr):
+    """A program of which gtrace has the graph.
+
+    Attributes:
+        held: the constants that are numbers in the equations, by the place of the input of the graph.
     """
 
     graph: Graph
-    invars: list[Var]
-    constvars: list[Var]
-    outvars: list[Var]
-    effects: frozenset[Any] = frozenset()
+
+    def __init__(self, graph: Graph, count: int, held: dict[int, Array], convert: Callable[[], Any]) -> None:
+        self.graph, self.held, self.effects, self.debug_info = graph, held, frozenset(), None
+        self._count, self._convert = count, convert
+
+    @functools.cached_property
+    def _parts(self) -> Any:  # type: ignore[override]
+        return self._convert()
+
+    def _avals(self, avals: Sequence[Any]) -> list[Any]:
+        return [ShapedArray(a.shape, a.dtype, a.weak) for a in avals]
 
     @property
-    def eqns(self) -> Any:
-        """Refuse: programs are not JAX's equations.
+    def in_avals(self) -> list[Any]:
+        return self._avals(self.graph.avals[: self._count])
 
-        Raises:
-            ArgumentError: always.
-        """
-        fix = "Use gt.make_graph, and the nodes of the graph."
-        raise ArgumentError(message("Jaxpr.eqns", "no use of JAX's equations", "one", fix))
+    @property
+    def out_avals(self) -> list[Any]:
+        return self._avals(self.graph.out_avals)
 
-    def __repr__(self) -> str:
-        return str(self.graph)
+    def run(self, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        given, wanted = len(consts), len(self.graph.avals) - self._count - len(self.held)
+        if len(args) != self._count or given != wanted:
+            expected = f"{self._count} arguments and {wanted} constants"
+            raise ArgumentError(message("eval_jaxpr", expected, f"{len(args)} and {given}", "Pass flat arguments."))
+        rest = iter(consts)
+        all_consts = [self.held[k] if k in self.held else next(rest) for k in range(self._count, len(self.graph.avals))]
+        found = from_graph(self.graph)(*args, *all_consts)
+        return list(found) if isinstance(found, tuple) else [found]
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -70,91 +214,84 @@ class ClosedJaxpr:
     """A program with its constants."""
 
     jaxpr: Jaxpr
-    consts: Sequence[Array]
+    consts: Sequence[Any] = ()
 
     @property
-    def in_avals(self) -> list[ShapedArray]:
+    def literals(self) -> Sequence[Any]:
+        """The constants."""
+        return self.consts
+
+    @property
+    def in_avals(self) -> list[Any]:
         """The shapes and dtypes of the arguments."""
-        return [v.aval for v in self.jaxpr.invars]
+        return self.jaxpr.in_avals
 
     @property
-    def out_avals(self) -> list[ShapedArray]:
+    def out_avals(self) -> list[Any]:
         """The shapes and dtypes of the results."""
-        return [v.aval for v in self.jaxpr.outvars]
+        return self.jaxpr.out_avals
 
     @property
-    def graph(self) -> Graph:
-        """The program as gtrace has it: its inputs are the arguments, and then the constants."""
+    def graph(self) -> Graph | None:
+        """The program as gtrace has it."""
         return self.jaxpr.graph
 
     @property
-    def effects(self) -> frozenset[Any]:
+    def effects(self) -> Any:
         """None."""
         return self.jaxpr.effects
 
     @property
     def eqns(self) -> Any:
-        """As of `Jaxpr`."""
+        """The equations."""
         return self.jaxpr.eqns
 
-    def __repr__(self) -> str:
-        return repr(self.jaxpr)
+    def map_jaxpr(self, f: Callable[[Jaxpr], Jaxpr]) -> ClosedJaxpr:
+        """Return another program with the same constants."""
+        return ClosedJaxpr(f(self.jaxpr), self.consts)
+
+    def replace(self, *, jaxpr: Any = None, consts: Any = None) -> ClosedJaxpr:
+        """Return the program with another body, or with other constants."""
+        return ClosedJaxpr(jaxpr or self.jaxpr, self.consts if consts is None else consts)
+
+    def run(self, *args: Any) -> list[Any]:
+        """Run the program."""
+        return self.jaxpr.run(self.consts, args)
+
+    def __str__(self) -> str:
+        return str(self.jaxpr)
+
+    __repr__ = __str__
+
+    def pretty_print(self, **options: Any) -> str:
+        """Return the text of the program."""
+        return str(self)
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, **options: Any) -> list[Array]:
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
     """Run a program.
 
     Raises:
         ArgumentError: other arguments than it has.
     """
-    if len(args) != len(jaxpr.invars) or len(consts) != len(jaxpr.constvars):
+    if jaxpr.graph is None and (len(args) != len(jaxpr.invars) or len(consts) != len(jaxpr.constvars)):
         expected = f"{len(jaxpr.invars)} arguments and {len(jaxpr.constvars)} constants"
         raise ArgumentError(message("eval_jaxpr", expected, f"{len(args)} and {len(consts)}", "Pass flat arguments."))
-    found = from_graph(jaxpr.graph)(*args, *consts)
-    return list(found) if isinstance(found, tuple) else [found]
+    return jaxpr.run(consts, args)
 
 
-def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Array]]:
+def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     """Return a program as a function of flat arguments."""
     return lambda *args: eval_jaxpr(closed_jaxpr.jaxpr, closed_jaxpr.consts, *args)
 
 
-def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | tuple[int, ...] | None = (), *, return_shape: bool = False,
-    **options: Any,
-) -> Any:  # fmt: skip
-    """Return a function that records `fun` for arguments like the given ones, and returns a `ClosedJaxpr`.
+def inner_programs(params: dict[str, Any]) -> list[Any]:
+    """Return the programs among the parameters of an equation."""
+    groups = [value if isinstance(value, (tuple, list)) else (value,) for value in params.values()]
+    return [x for x in itertools.chain(*groups) if isinstance(x, (Jaxpr, ClosedJaxpr))]
 
-    It can be run again, and prints as gtrace's IR and not as a jaxpr.
 
-    Args:
-        return_shape: also return the result, with a `ShapeDtypeStruct` for each array.
-
-    >>> import gtrace.jax as jax
-    >>> closed = jax.make_jaxpr(lambda x: jax.numpy.sin(x) * 2)(1.0)
-    >>> jax.core.eval_jaxpr(closed.jaxpr, closed.consts, 0.0)
-    [Array(0., dtype=float32)]
-    """
-    unknown = sorted(name for name in options if name not in HINTS and options[name])
-    if unknown:
-        fix = "Use gt.make_graph."
-        raise ArgumentError(message("make_jaxpr", "static_argnums and return_shape", ", ".join(unknown), fix))
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums or ())
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        static = {k % len(args): args[k % len(args)] for k in numbers}
-
-        def dynamic(*rest: Any, **named: Any) -> Any:
-            given = iter(rest)
-            return fun(*[static[k] if k in static else next(given) for k in range(len(args))], **named)
-
-        rest = tuple([x for k, x in enumerate(args) if k not in static])
-        captured = capture_like("make_jaxpr", dynamic, rest, kwargs)
-        graph, count = captured.graph, len(captured.graph.inputs) - len(captured.constants)
-        inputs, outputs = _variables(graph.avals), _variables(graph.out_avals)
-        closed = ClosedJaxpr(Jaxpr(graph, inputs[:count], inputs[count:], outputs), captured.constants)
-        if not return_shape:
-            return closed
-        return closed, captured.result.unflatten([ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in outputs])
-
-    return recorded
+def subjaxprs(jaxpr: Jaxpr) -> list[Jaxpr]:
+    """Return the programs within the equations of a program."""
+    inner = itertools.chain(*[inner_programs(eqn.params) for eqn in jaxpr.eqns])
+    return [x.jaxpr if isinstance(x, ClosedJaxpr) else x for x in inner]

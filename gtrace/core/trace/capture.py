@@ -167,6 +167,14 @@ def note_token(token: Array) -> None:
         thread.trace.effects.append((token, False))
 
 
+def note_call(name: str, start: int, arguments: Iterable[Array], results: Iterable[Array]) -> None:
+    """Note that the operations of the current trace from position `start` on are those of a jitted function."""
+    trace = thread.trace
+    assert trace.calls is not None
+    own = [tuple([x._number for x in arrays if x._trace is trace]) for arrays in (arguments, results)]
+    trace.calls.append((name, start, len(trace.flat), own[0], own[1]))
+
+
 @attrs.define(eq=False)
 class Stretch:
     """The recording of one run of a captured function.

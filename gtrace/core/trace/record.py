@@ -64,6 +64,8 @@ class Trace:
         full: it must run before more is recorded.
         effects: the results of calls made for their effect, and whether their order counts.
         special: instructions with a user-defined derivative rule, by the number of their result.
+        calls: calls of jitted functions, where somebody wants to know of them: name, the positions in `flat` before and
+            after, and the numbers of the arguments and results.
     """
 
     __slots__ = (
@@ -85,6 +87,7 @@ class Trace:
         "special",
         "effects",
         "locations",
+        "calls",
         "__weakref__",
     )
 
@@ -103,6 +106,7 @@ class Trace:
         self.full = False
         self.marks: tuple[tuple[int, Region | None], ...] = ()
         self.special: dict[int, Instr] = {}
+        self.calls: list[tuple[str, int, int, tuple[int, ...], tuple[int, ...]]] | None = None
         self.effects: list[tuple[Any, bool]] = []
         self.locations: dict[int, str] | None = None if capture is None else {}
         self.set_limit()

@@ -35,7 +35,7 @@ from gtrace.core.runtime.sharded import Placed
 from gtrace.core.trace.argument_kinds import gather, gather_named, noted_kinds, tensors_of
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.bind import check_thread
-from gtrace.core.trace.capture import Captured, NoOutputs, capture, replay
+from gtrace.core.trace.capture import Captured, NoOutputs, capture, note_call, replay
 from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
@@ -143,7 +143,8 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         trace = thread.trace
         if trace.tape is not None or trace.capture is not None:
-            return self._replayed(self._take_apart(args, kwargs))
+            given = self._take_apart(args, kwargs)
+            return self._replayed(given) if trace.calls is None else self._noted(given)
         if self._last is not None and not followers:
             kinds: list[Any] = []
             tensors: list[torch.Tensor] = []
@@ -207,6 +208,13 @@ class Jitted:
         arrays = self._lift(given)
         traced = self._trace(given, [x.aval for x in arrays])
         return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
+
+    def _noted(self, given: Arguments) -> Any:
+        """Run the function itself, and note which operations of the trace are its own."""
+        arrays, start = self._lift(given), len(thread.trace.flat)
+        outputs, structure = self._run(given, arrays)
+        note_call(self.__name__, start, arrays, outputs)
+        return structure.unflatten(outputs)
 
     def _checked(self, given: Arguments, leaves: Sequence[Array], outside: Sequence[torch.Tensor]) -> Any:
         """Run the captured program; raise if an operation on finite operands gives NaN or infinity."""
@@ -328,6 +336,20 @@ class Jitted:
                 return *key, numbers
         return key
 
+    def _run(self, given: Arguments, inputs: Sequence[Array]) -> tuple[list[Array], tree.TreeDef]:
+        """Call the function on these leaves; return those of the result, and its structure."""
+        rebuilt = given.structure.unflatten(inputs)
+        positional, keywords = rebuilt if given.kwargs else (rebuilt, {})
+        positional, keywords = list(positional), dict(keywords)
+        for where, value in given.static:
+            if isinstance(where, int):
+                positional[where] = value
+            else:
+                keywords[where] = value
+        with torch.enable_grad():  # the graph also serves calls inside torch.no_grad()
+            outputs, structure = tree.flatten(self.__wrapped__(*positional, **keywords))
+        return [_output(x) for x in outputs], structure
+
     def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
         found = self._traced.get((self._key(given), *avals))
         if found is not None:
@@ -335,20 +357,7 @@ class Jitted:
         if not self._number_keys and tree.number_keys(given.structure):
             self._number_keys = True
 
-        def run(inputs: Sequence[Array]) -> tuple[list[Array], tree.TreeDef]:
-            rebuilt = given.structure.unflatten(inputs)
-            positional, keywords = rebuilt if given.kwargs else (rebuilt, {})
-            positional, keywords = list(positional), dict(keywords)
-            for where, value in given.static:
-                if isinstance(where, int):
-                    positional[where] = value
-                else:
-                    keywords[where] = value
-            with torch.enable_grad():  # the graph also serves calls inside torch.no_grad()
-                outputs, out_structure = tree.flatten(self.__wrapped__(*positional, **keywords))
-            return [_output(x) for x in outputs], out_structure
-
-        captured: Captured = capture(run, avals, self._called(), tokens="if any")
+        captured: Captured = capture(functools.partial(self._run, given), avals, self._called(), tokens="if any")
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)

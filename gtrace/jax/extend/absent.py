@@ -46,8 +46,7 @@ def absent_function(name: str) -> Callable[..., NoReturn]:
     return call
 
 
-Primitive, JaxprEqn, Literal = absent_class("Primitive"), absent_class("JaxprEqn"), absent_class("Literal")
-DropVar, Token, Trace = absent_class("DropVar"), absent_class("Token"), absent_class("Trace")
+Primitive, Token, Trace = absent_class("Primitive"), absent_class("Token"), absent_class("Trace")
 TraceTag, Effect = absent_class("TraceTag"), absent_class("Effect")
 take_current_trace, set_current_trace = absent_function("take_current_trace"), absent_function("set_current_trace")
 
@@ -77,6 +76,6 @@ def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
 
 
 __all__ = [
-    "DropVar", "Effect", "JaxprEqn", "Literal", "OpaqueTraceState", "Primitive", "Token", "Trace", "TraceTag",
+    "Effect", "OpaqueTraceState", "Primitive", "Token", "Trace", "TraceTag",
     "get_opaque_trace_state", "set_current_trace", "take_current_trace",
 ]  # fmt: skip

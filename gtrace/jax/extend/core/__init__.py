@@ -1,9 +1,6 @@
-"""Of ``jax.extend.core``, the classes that programs ask for with ``isinstance``, and the state of tracing."""
+"""Of ``jax.extend.core``, the classes of programs and their parts, and the state of tracing."""
 
-from gtrace.jax.extend.absent import DropVar as DropVar
 from gtrace.jax.extend.absent import Effect as Effect
-from gtrace.jax.extend.absent import JaxprEqn as JaxprEqn
-from gtrace.jax.extend.absent import Literal as Literal
 from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
 from gtrace.jax.extend.absent import Primitive as Primitive
 from gtrace.jax.extend.absent import Token as Token
@@ -14,6 +11,10 @@ from gtrace.jax.extend.absent import set_current_trace as set_current_trace
 from gtrace.jax.extend.absent import take_current_trace as take_current_trace
 from gtrace.jax.extend.core import primitives as primitives
 from gtrace.jax.jaxprs import ClosedJaxpr as ClosedJaxpr
+from gtrace.jax.jaxprs import DropVar as DropVar
 from gtrace.jax.jaxprs import Jaxpr as Jaxpr
+from gtrace.jax.jaxprs import JaxprEqn as JaxprEqn
+from gtrace.jax.jaxprs import Literal as Literal
 from gtrace.jax.jaxprs import Var as Var
 from gtrace.jax.jaxprs import jaxpr_as_fun as jaxpr_as_fun
+from gtrace.jax.jaxprs import new_jaxpr_eqn as new_jaxpr_eqn

@@ -1,37 +1,69 @@
-"""``jax.extend.core.primitives``: JAX's operations, none of which is ever met here, whatever their name."""
+"""``jax.extend.core.primitives``: JAX's operations under their names. Each can be bound to operands and parameters."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.jax.extend.core import binding
 
 
 class NamedPrimitive:
-    """The name of an operation of JAX's, for comparisons.
+    """An operation of JAX's, or one of gtrace's that JAX has not. `named` makes them: one a name.
 
     Attributes:
         name: as JAX has it.
+        multiple_results: whether `bind` returns a list.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    call_primitive = map_primitive = False
 
-    def bind(self, *args: Any, **params: Any) -> NoReturn:
-        """Refuse: the function of that name in ``jax.lax`` records the operation.
+    def __init__(self, name: str, multiple_results: bool = False) -> None:
+        self.name = name
+        self.multiple_results = multiple_results or name in binding.SEVERAL
+
+    def bind(self, *args: Any, **params: Any) -> Any:
+        """Record the operation.
 
         Raises:
-            ArgumentError: always.
+            ArgumentError: there is no operation of this name here.
         """
-        fix = "Call the function of that name in jax.lax."
-        raise ArgumentError(message(f"{self.name}_p.bind", "no use of JAX's primitives", "a call", fix))
+        rule = binding.RULES.get(self.name)
+        if rule is not None:
+            return rule(*args, **params)
+        if not binding.is_operation(self.name):
+            fix = "Call the function of that name in jax.lax."
+            raise ArgumentError(message(f"{self.name}_p.bind", "an operation that gtrace has", self.name, fix))
+        return binding.bind_operation(self.name, self.multiple_results, args, params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the functions and the parameters that `bind` takes: no functions, and the given ones."""
+        return [], params
 
     def __repr__(self) -> str:
         return self.name
 
 
+_made: dict[str, NamedPrimitive] = {}
+
+
+def named(name: str, multiple_results: bool = False) -> NamedPrimitive:
+    """Return the operation of this name.
+
+    >>> named("sin").bind(0.0), named("sin") is sin_p
+    (Array(0., dtype=float32), True)
+    """
+    found = _made.get(name)
+    if found is None:
+        found = _made[name] = NamedPrimitive(name, multiple_results)
+    return found
+
+
 def __getattr__(name: str) -> Any:
     if not name.endswith("_p"):
         raise AttributeError(f"module 'jax.extend.core.primitives' has no attribute {name!r}")
-    found = globals()[name] = NamedPrimitive(name.removesuffix("_p"))
+    found = globals()[name] = named(binding.NAMES.get(name, name.removesuffix("_p")))
     return found
+
+
+sin_p = named("sin")
