@@ -19,6 +19,9 @@ from gtrace.errors import DtypeError, KeyReuseError, ShapeError
 
 EXPECTED = json.loads((pathlib.Path(__file__).parent / "data" / "jax_keys.json").read_text())
 
+HALVED = json.loads((pathlib.Path(__file__).parent / "data" / "jax_halved.json").read_text())
+"""Draws with ``jax_threefry_partitionable=False``, by tests/data/make_jax_halved.py."""
+
 
 @pytest.fixture
 def jax():
@@ -254,3 +257,24 @@ def test_dtypes_by_name_follow_x64(jax):
     assert jax.ShapeDtypeStruct((2,), jnp.float32).dtype == jnp.float32 == jnp.result_type(jnp.float32, jnp.bfloat16)
     with gt.config(x64=True):
         assert canonical(jnp.float64) is np.dtype("float64") and jnp.zeros(2, jnp.int64).dtype == jnp.int64
+
+
+@pytest.mark.parametrize("call", HALVED)
+def test_draws_of_the_older_form_are_jaxs(jax, call):
+    with jax.threefry_partitionable(False), jax.enable_x64("64'" in call):
+        found = eval(call, {"jax": jax, "R": jax.random})
+    assert close(found.tolist(), HALVED[call]), found
+
+
+def test_jitted_draws_follow_the_form(jax):
+    f = jax.jit(lambda key: jax.random.normal(key, (3,)), backend="eager")
+    key = jax.random.key(12)
+    newer = f(key).tolist()
+    jax.config.update("jax_threefry_partitionable", False)
+    try:
+        older = f(key).tolist()
+        assert close(older, HALVED["jax.jit(lambda k: R.normal(k, (3,)))(R.key(12))"])
+        assert older == jax.random.normal(key, (3,)).tolist() and jax.config.jax_threefry_partitionable is False
+    finally:
+        jax.config.update("jax_threefry_partitionable", True)
+    assert f(key).tolist() == newer == jax.random.normal(key, (3,)).tolist() != older

@@ -20,6 +20,7 @@ _SAME: dict[str, str] = {
     "jax_debug_infs": "debug_nans",
     "jax_debug_key_reuse": "debug_key_reuse",
     "jax_disable_jit": "eager",
+    "jax_threefry_partitionable": "threefry_partitionable",
 }
 """JAX's settings that gtrace has, too."""
 
@@ -35,7 +36,6 @@ _WITHOUT_EFFECT: dict[str, Any] = {
 """JAX's settings that change no result here, with their values: those of JAX until a program sets others."""
 
 _ONE_VALUE: dict[str, tuple[Any, str]] = {
-    "jax_threefry_partitionable": (True, "Draws are those of the partitionable form, JAX's default since 0.5."),
     "jax_default_prng_impl": ("threefry2x32", "There is one cipher."),
     "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
 }
@@ -157,7 +157,7 @@ debug_key_reuse = _block("debug_key_reuse")
 default_matmul_precision = _kept("jax_default_matmul_precision")
 numpy_dtype_promotion, numpy_rank_promotion = _kept("jax_numpy_dtype_promotion"), _kept("jax_numpy_rank_promotion")
 log_compiles, check_tracer_leaks = _kept("jax_log_compiles"), _kept("jax_check_tracer_leaks")
-default_prng_impl, threefry_partitionable = _kept("jax_default_prng_impl"), _kept("jax_threefry_partitionable")
+default_prng_impl, threefry_partitionable = _kept("jax_default_prng_impl"), _block("threefry_partitionable")
 enable_custom_prng, legacy_prng_key = _kept("jax_enable_custom_prng"), _kept("jax_legacy_prng_key")
 transfer_guard, enable_checks = _kept("jax_transfer_guard"), _kept("jax_enable_checks")
 softmax_custom_jvp, explain_cache_misses = _kept("jax_softmax_custom_jvp"), _kept("jax_explain_cache_misses")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
+from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.create import to_device
 from gtrace.core.ops.join_split import slice_axis
@@ -102,11 +103,60 @@ def _two_words(key: Array) -> tuple[Array, Array]:
 def pack(words: Array) -> Array:
     """Return words, int64 of shape (..., 2), as packed keys of shape (...)."""
     halves = [ops.reshape(slice_axis(words, words.ndim - 1, k, k + 1), words.shape[:-1]) for k in (0, 1)]
-    return ops.bitwise_or(ops.bitwise_left_shift(halves[0], 32), halves[1])
+    return _joined(*halves)
+
+
+def halved(key: Array, count: int) -> Array:
+    """Return `count` words in the form that JAX had before 0.5: its setting ``jax_threefry_partitionable`` is False.
+
+    The counters 0, 1, 2, ..., with a 0 after an odd number, are cut in two halves. A counter of the first half and its
+    partner in the second are encrypted together. The first words of the results come first, then the second words.
+
+    Raises:
+        ArgumentError: too many words.
+    """
+    if count > MASK:
+        fix = "Set threefry_partitionable."
+        raise ArgumentError(message("random", "fewer than 2**32 words without threefry_partitionable", count, fix))
+    half = (count + 1) // 2
+    first = ops.arange(half, dtype=torch.int64, device=key.device)
+    second = ops.where(first + half < count, first + half, 0)
+    pairs = threefry2x32(*_two_words(key), first, second, PAIR)
+    words = ops.concat([ops.bitwise_and(ops.bitwise_right_shift(pairs, 32), MASK), ops.bitwise_and(pairs, MASK)])
+    return slice_axis(words, 0, 0, count)
+
+
+def _halved_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
+    """Return `draw_bits` in that form."""
+    n = math.prod(shape)
+    if width == 64:
+        words = ops.reshape(halved(key, 2 * n), (2, n))
+        return ops.reshape(_joined(words[0], words[1]), shape)
+    parts = 32 // width
+    words = halved(key, -(-n // parts))
+    if parts > 1:
+        spread = ops.bitwise_right_shift(ops.expand_dims(words, 1), ops.arange(parts, device=key.device) * width)
+        words = slice_axis(ops.reshape(ops.bitwise_and(spread, (1 << width) - 1), (-1,)), 0, 0, n)
+    return ops.reshape(words, shape)
+
+
+def _joined(upper: Array, lower: Array) -> Array:
+    """Return pairs of words as 64-bit patterns."""
+    return ops.bitwise_or(ops.bitwise_left_shift(upper, 32), lower)
+
+
+def packed_subkeys(key: Array, shape: tuple[int, ...]) -> Array:
+    """Return new keys, each packed into one element."""
+    if config.current.threefry_partitionable:
+        return cipher(key, shape, PAIR)
+    words = ops.reshape(halved(key, 2 * math.prod(shape)), (*shape, 2))
+    return pack(words)
 
 
 def draw_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
     """Return `bits` without checking the arguments."""
+    if not config.current.threefry_partitionable:
+        return _halved_bits(key, shape, width)
     if width == 64:
         return cipher(key, shape, PAIR)
     out = cipher(key, shape, XOR)
@@ -121,12 +171,12 @@ def unpack(pair: Array) -> Array:
 
 def subkeys(key: Array, shape: tuple[int, ...]) -> Array:
     """Return `split` without checking the arguments."""
-    return unpack(cipher(key, shape, PAIR))
+    return unpack(packed_subkeys(key, shape))
 
 
 def single_keys(key: Array, count: int) -> list[Array]:
     """Return new keys, packed if the key is."""
-    keys = subkeys(key, (count,)) if key.aval.shape else cipher(key, (count,), PAIR)
+    keys = subkeys(key, (count,)) if key.aval.shape else packed_subkeys(key, (count,))
     return [ops.reshape(slice_axis(keys, 0, k, k + 1), keys.aval.shape[1:]) for k in range(count)]
 
 
@@ -281,7 +331,7 @@ def split(key: Any, num: Any = 2) -> Array:
     (3, 2)
     """
     found, shape = fresh_key("split", key), as_sizes("split", num)
-    return keys_of(cipher(found, shape, PAIR)) if type(key) is PRNGKeyArray else subkeys(found, shape)
+    return keys_of(packed_subkeys(found, shape)) if type(key) is PRNGKeyArray else subkeys(found, shape)
 
 
 @replayable

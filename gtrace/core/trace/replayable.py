@@ -133,7 +133,8 @@ def _replayable(function: F, places: bool) -> F:
         if not trace.limit and trace.capture is None:  # each operation needs handling
             return function(*args, **kwargs)
         settings = config.process if config.blocks() is None else config.current
-        key: list[Any] = [settings.x64, settings.jax_results, settings.device, trace.place, thread.in_rule]
+        rules = settings.x64, settings.jax_results, settings.threefry_partitionable, settings.device
+        key: list[Any] = [rules, trace.place, thread.in_rule]
         arrays: list[Array] = []
         if settings.debug_key_reuse:
             return function(*args, **kwargs)

@@ -327,7 +327,8 @@ class Jitted:
         # the third entry separates f(x, k=y) from f((x,), {"k": y})
         settings = config.current
         places = settings.device, thread.trace.place
-        rules = thread.in_rule, settings.x64, settings.jax_results, places, callers_default_dtype()
+        kinds = settings.x64, settings.jax_results, settings.threefry_partitionable
+        rules = thread.in_rule, kinds, places, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare keys of dicts by ==, where 1 is True
