@@ -592,3 +592,47 @@ def test_parts_of_internals_that_do_something(jax):
     assert gt.nn.Linear in registry and dict in registry and int not in registry
     with pytest.raises(ArgumentError, match="HiPrimitive 'p'"):
         importlib.import_module("gtrace.jax.experimental.hijax").HiPrimitive("p").bind(1)
+
+
+# -- integers, and the stages of jitted functions
+
+
+def test_gradients_by_integers_have_no_values(jax):
+    jnp = jax.numpy
+    given = {"n": 3, "x": 2.0}
+
+    def f(d):
+        return d["n"] * d["x"]
+
+    for found in (
+        jax.grad(f, allow_int=True)(given), jax.value_and_grad(f, allow_int=True)(given)[1],
+        jax.jit(lambda x: jax.grad(f, allow_int=True)({"n": 3, "x": x})["x"], backend="eager")(2.0),
+    ):  # fmt: skip
+        if isinstance(found, dict):
+            assert found["n"].dtype == jax.float0 and found["n"].shape == ()
+            found = found["x"]
+        assert float(found) == 3.0
+    first, second = jax.grad(lambda n, x: (n * x).sum(), (0, 1), allow_int=True)(jnp.arange(2), jnp.ones(2))
+    assert (first.dtype, first.shape, second.tolist()) == (jax.float0, (2,), [0.0, 1.0])
+    rows = jax.jacrev(f, allow_int=True)({"n": jnp.arange(2), "x": jnp.ones(2)})
+    assert (str(rows["n"].dtype), rows["n"].tolist()) == ("int32", [[0, 0], [0, 0]])
+    assert rows["x"].tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    for transform in (jax.grad, jax.value_and_grad, jax.jacrev):
+        with pytest.raises(TypeError, match="floating inputs"):
+            transform(f)(given)
+
+
+def test_stages_say_what_a_function_costs(jax):
+    jnp = jax.numpy
+    traced = jax.jit(lambda x: {"a": jnp.sin(x) @ x}, backend="eager").trace(jnp.ones((4, 4)))
+    compiled = traced.lower().compile(compiler_options={})
+    for stage in (traced.lower(), compiled):
+        cost = stage.cost_analysis()
+        assert (cost["flops"], cost["transcendentals"]) == (128.0, 16.0) and cost["bytes accessed"] >= 128.0
+    memory = compiled.memory_analysis()
+    assert (memory.argument_size_in_bytes, memory.output_size_in_bytes) == (64, 64)
+    assert memory.temp_size_in_bytes >= 0
+    for stage in (traced, traced.lower(), compiled):
+        assert stage.out_info["a"].shape == (4, 4) and stage.out_tree.num_leaves == 1
+    assert [e.primitive.name for e in traced.jaxpr.eqns] == ["sin", "dot_general"]
+    assert isinstance(compiled.as_text(), str)

@@ -78,7 +78,7 @@ def sorted_names(name):
     return there, differs, missing
 
 
-OUT_OF_USE = ("out", "order", "copy", "ndmin", "promote_integers", "allow_int", "is_ref", "weak_type")
+OUT_OF_USE = ("out", "order", "copy", "ndmin", "promote_integers", "is_ref", "weak_type")
 """Parameters that JAX itself refuses, or that change nothing for arrays that never change."""
 
 

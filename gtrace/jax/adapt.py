@@ -91,7 +91,6 @@ INSTEAD = {
 """Replacements for missing names."""
 
 DEFAULTS: dict[str, tuple[Any, ...]] = {
-    "allow_int": (True,),
     "copy": (True,),
     "nan_policy": ("propagate",),
     "perturb_singular": (False,),

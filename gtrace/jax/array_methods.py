@@ -57,7 +57,7 @@ METHODS: dict[str, Any] = {
 
 
 def add() -> None:
-    """Put these names on Array, and those of `stages` on jitted functions."""
-    for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS)):
+    """Put these names on Array, and those of `stages` on jitted functions and their stages."""
+    for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS), *stages.STAGES.items()):
         for name, value in methods.items():
             setattr(kind, name, value)

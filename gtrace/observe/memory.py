@@ -205,11 +205,12 @@ def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
     if route.avals is not None:
         fix = "gt.sharding.plan says what each process holds."
         raise ArgumentError(message("peak_memory", "a program of one process", "arrays with shardings", fix))
-    return _predict(route, graph.avals)
+    return predict(route, graph.avals)
 
 
 @without_modes
-def _predict(route: Route | Parts, avals: Sequence[Aval]) -> PeakMemory:
+def predict(route: Route | Parts, avals: Sequence[Aval]) -> PeakMemory:
+    """Return the predicted memory of a program for arguments of these types."""
     meter = _Meter()
     inputs = [meter.empty(a) for a in avals]
     held = meter.live

@@ -117,7 +117,7 @@ def halved(key: Array, count: int) -> Array:
     """
     if count > MASK:
         fix = "Set threefry_partitionable."
-        raise ArgumentError(message("random", "fewer than 2**32 words without threefry_partitionable", count, fix))
+        raise ArgumentError(message("random", "fewer than 2**32 words without threefry_partitionable", str(count), fix))
     half = (count + 1) // 2
     first = ops.arange(half, dtype=torch.int64, device=key.device)
     second = ops.where(first + half < count, first + half, 0)

@@ -58,6 +58,11 @@ def differentiable(name: str, paths: Sequence[str], leaves: Sequence[Any], integ
     return arrays
 
 
+def empty_like(x: Array) -> Any:
+    """Return the cotangent of integers, which has no values."""
+    return numpy.zeros(x.shape, FLOAT0)
+
+
 class Call:
     """The differentiated arguments of one call as a flat list, and the call with replaced arguments.
 
@@ -119,9 +124,9 @@ class Call:
                 raise ArgumentError(message(name, expected, type(leaf).__name__, fix))
         return [t for t, x in zip(found, self.leaves, strict=True) if x.aval.floating]
 
-    def gradient(self, cotangents: Sequence[Array]) -> Any:
-        """Return the cotangents of the inputs in the structure of the arguments; those of integers have no values."""
-        return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]), lambda x: numpy.zeros(x.shape, FLOAT0))
+    def gradient(self, cotangents: Sequence[Array], other: Callable[[Array], Any] = empty_like) -> Any:
+        """Return the cotangents of the inputs in the structure of the arguments, and ``other(x)`` for integers x."""
+        return self.pack(weak_like(cotangents, [x.aval for x in self.inputs]), other)
 
 
 def is_empty(leaf: Any) -> bool:

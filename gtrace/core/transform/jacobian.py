@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,9 +36,10 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
 
 
 def _run(
-    name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, args: Any, kwargs: Any
-) -> tuple[Call, list[Array], Any, Tape, Any]:
-    call = Call(name, f, argnums, args, kwargs)
+    name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, args: Any, kwargs: Any,
+    integers: bool = False,
+) -> tuple[Call, list[Array], Any, Tape, Any]:  # fmt: skip
+    call = Call(name, f, argnums, args, kwargs, integers)
     if holomorphic:
         check_holomorphic(name, call.inputs, "inputs")
     outputs, structure, tape, aux = run_taped(name, call, has_aux)
@@ -57,14 +59,21 @@ def _require_real(name: str, arrays: Sequence[Array], what: str) -> None:
             raise DtypeError(message(name, f"real {what}", LONG[x.aval.dtype], fix))
 
 
+def _zeros_for(out: Array, x: Array) -> Array:
+    """Return the Jacobian of an output by integers."""
+    return ops.zeros((*out.shape, *x.shape), x.dtype)
+
+
 def jacrev(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """Return a function that computes the Jacobian of `f` in reverse mode, which suits few outputs.
 
     For an output leaf of shape s and an input leaf of shape t, the Jacobian's leaf has shape s + t. The structure is
     the output's, with the argument's in place of each leaf. With `has_aux`: (Jacobian, aux). Outputs are real; with
-    `holomorphic`, inputs and outputs are complex.
+    `holomorphic`, inputs and outputs are complex. With `allow_int`, integers and bools may be among the arguments.
+    Their Jacobians are zeros of their dtype, as in JAX.
 
     >>> gt.jacrev(lambda x: x ** 2)(gt.array([1., 2.]))
     Array([[2., 0.],
@@ -72,7 +81,7 @@ def jacrev(
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call, outputs, structure, tape, aux = _run("jacrev", f, argnums, has_aux, holomorphic, args, kwargs)
+        call, outputs, structure, tape, aux = _run("jacrev", f, argnums, has_aux, holomorphic, args, kwargs, allow_int)
         if not holomorphic:
             _require_real("jacrev", outputs, "outputs")
         columns = []
@@ -82,9 +91,9 @@ def jacrev(
                 return _batched(lambda ct: pull(tape, (out,), (ct,)), out, "jacrev")
 
             rows = recorded_once(("jacrev", thread.batched_axis), tape, (out,), (), rows_of)
-            columns.append(
-                call.gradient([ops.reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)])
-            )
+            moved = [ops.reshape(r, (*out.shape, *x.shape)) for r, x in zip(rows, call.inputs, strict=True)]
+            empty = functools.partial(_zeros_for, out)
+            columns.append(call.gradient(moved, empty))
         jacobian = structure.unflatten(columns)
         return (jacobian, aux) if has_aux else jacobian
 

@@ -16,8 +16,9 @@ __all__ = ["grad", "value_and_grad", "vjp"]
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """Return a function that computes `f` and its gradient.
 
     Args:
@@ -25,6 +26,8 @@ def value_and_grad(
         argnums: the position of the argument to differentiate, or several: pytrees of floating or complex arrays. For
             z = x + iy the gradient is df/dx - i df/dy, as in JAX.
         holomorphic: `f` is a holomorphic function of complex numbers, and its derivative is computed.
+        allow_int: integers and bools may be among these arguments. Their gradients have no values and the dtype
+            ``float0``, as in JAX.
 
     Returns:
         A function with the arguments of `f`. It returns (value, gradient), or ((value, aux), gradient). The gradient
@@ -39,7 +42,7 @@ def value_and_grad(
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = Call("grad", f, argnums, args, kwargs)
+        call = Call("grad", f, argnums, args, kwargs, integers=allow_int)
         if holomorphic:
             check_holomorphic("grad", call.inputs, "inputs")
         aux: list[Any] = []
@@ -76,8 +79,9 @@ def _scalar_output(value: Any, holomorphic: bool) -> Array:
 
 
 def grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
-) -> Callable[..., Any]:
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False,
+    allow_int: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """Return a function that computes the gradient of `f`; see `value_and_grad`. With `has_aux`: (gradient, aux).
 
     >>> gt.grad(lambda x: x ** 3)(2.0)
@@ -85,7 +89,7 @@ def grad(
     >>> gt.grad(lambda z: z ** 2, holomorphic=True)(1 + 1j)
     Array(2.+2.j, dtype=complex64)
     """
-    both = value_and_grad(f, argnums, has_aux, holomorphic)
+    both = value_and_grad(f, argnums, has_aux, holomorphic, allow_int)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
