@@ -78,6 +78,7 @@ try:
     from gtrace.distributed.signals import *
     from gtrace.errors import *
     from gtrace.hotpath import enable_hot_path_detection as enable_hot_path_detection
+    from gtrace.interop import autograd_functions as _autograd_functions
     from gtrace.interop import tensor_methods as _tensor_methods
     from gtrace.interop.aten import operation as _aten
     from gtrace.interop.define_op import *

@@ -607,50 +607,58 @@ def test_writing_to_an_argument_names_the_module_and_the_line():
         apply(gt.ones(3))
 
 
-class Clipped(torch.autograd.Function):
-    """The straight-through estimator."""
-
-    @staticmethod
-    def forward(ctx, x, k):
-        return x.clamp(-k, k), x.sign().long()
-
-    @staticmethod
-    def backward(ctx, ct, _):
-        return ct, None
+WRITES = {
+    "data": lambda w: w.data.clamp_(-1, 1),
+    "no_grad": torch.no_grad()(lambda w: w.clamp_(-1, 1)),
+    "copy": torch.no_grad()(lambda w: w.copy_(w.clamp(-1, 1))),
+    "a part": torch.no_grad()(lambda w: w[1:].div_(2)),
+}
 
 
-class Quantized(nn.Module):
-    def __init__(self):
+class Clipping(nn.Module):
+    """A module that writes to its parameter."""
+
+    def __init__(self, write, look=False):
         super().__init__()
-        self.layer = nn.Linear(3, 3)
+        self.w = nn.Parameter(torch.tensor([0.5, 2.0, -3.0]))
+        self.write, self.look = write, look
 
     def forward(self, x):
-        y, sign = Clipped.apply(self.layer(x), 0.5)
-        return y * sign
+        if self.look and (x > 100).any():
+            return x
+        self.write(self.w)
+        return self.w * self.w * x
 
 
-@pytest.mark.slow
-def test_an_autograd_function_has_values_and_no_derivative():
-    """Its derivative was zero: torch runs the forward pass of such functions without a gradient."""
-    torch.manual_seed(0)
-    module, x = Quantized(), torch.randn(2, 3)
+@pytest.mark.filterwarnings("ignore::gtrace.RetracingWarning")
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_write_to_a_parameter_lasts_for_the_call(write, look):
+    module, x = Clipping(write, look), torch.tensor([1.0, 2.0, 3.0])
     params, apply = gt.from_module(module)
-    expected = module(x).detach()
-    for found in (apply(params, x), gt.jit(apply)(params, x), gt.vmap(lambda x: apply(params, x))(gt.array(x))):
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
-    text = r"\[Clipped\] expected no derivative of a torch.autograd.Function.*gt.custom_vjp"
-    loss = lambda params: apply(params, x).sum()  # noqa: E731
-    for derivative in (
-        lambda: gt.grad(loss)(params),
-        lambda: gt.jit(gt.grad(loss))(params),
-        lambda: gt.jvp(loss, (params,), (params,)),
-        lambda: gt.grad(lambda p: gt.scan(lambda c, _: (c + loss(p), None), gt.array(0.0), None, length=2)[0])(params),
+    with pytest.warns(UserWarning, match=r"\[Clipping\] writes to a parameter, and the write ends with the call"):
+        found = apply(params, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        grad = gt.grad(lambda p: apply(p, x).sum())(params)
+    np.testing.assert_array_equal(params["w"], [0.5, 2.0, -3.0])
+    expected = module(x)
+    expected.sum().backward()
+    assert_close(found, expected.detach())
+    assert_close(grad["w"], module.w.grad)
+
+
+def test_an_assignment_to_data_is_refused():
+    """It was ignored in silence."""
+
+    def assign(w):
+        w.data = w.data.clamp(-1, 1)
+
+    params, apply = gt.from_module(Clipping(assign))
+    with pytest.raises(
+        ArgumentError, match=r"\[data\] expected .*, got an assignment to x\.data\. Write x\.data\.copy_"
     ):
-        with pytest.raises(ArgumentError, match=text):
-            derivative()
-    frozen = gt.grad(lambda x: (gt.stop_gradient(apply(params, x)) * x).sum())(gt.array(x))
-    np.testing.assert_allclose(frozen, expected, rtol=1e-6, atol=1e-7)
-    assert module(x).requires_grad, "torch's own functions are as they were"
+        apply(params, gt.ones(3))
 
 
 @pytest.mark.filterwarnings("ignore::gtrace.RetracingWarning")

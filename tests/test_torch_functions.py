@@ -533,6 +533,24 @@ def test_memory_is_read_by_the_strides_that_torch_has(name):
     assert torch.equal(gt.grad(lambda a: (ours(a) * gt.array(weights)).sum())(gt.array(x)).to_torch(), grad)
 
 
+@pytest.mark.parametrize("name", ["transposed", "windows"])
+def test_memory_is_read_by_strides_where_values_are_read_too(name):
+    function, x = BY_STRIDES[name], torch.arange(24.0).reshape(6, 4).requires_grad_()
+    right = (function(x) ** 2).sum()
+    reading = gt.lift(lambda x: function(x) if x.sum() > 0 else x)
+    value, grad = gt.value_and_grad(lambda x: (reading(x) ** 2).sum())(gt.array(x))
+    assert_close(value, right.detach())
+    assert_close(grad, torch.autograd.grad(right, x)[0])
+
+
+def test_elements_that_are_joined_may_be_broadcast():
+    weights = gt.array([1.0, 2.0, 3.0])
+    parts = gt.lift(lambda x: torch.view_as_real(torch.complex(x, 2 * x)).sum(-1))
+    assert_close(gt.grad(lambda x: (parts(x) * weights).sum())(gt.ones(3)), 3 * weights)
+    wide = gt.lift(lambda x: x.view(torch.int64))(gt.broadcast_to(gt.ones((3, 1)), (3, 2)))
+    assert torch.equal(wide.to_torch(), torch.ones(3, 2).view(torch.int64))
+
+
 def test_memory_that_no_dense_array_has_is_refused():
     with pytest.raises(ArgumentError, match=r"as_strided\] expected a view of a dense tensor"):
         gt.lift(lambda x: S(torch.complex(x, x).real, (2,), (2,)))(gt.ones(4))

@@ -125,6 +125,7 @@ class Call:
         self,
         function: Callable[..., Any],
         writable: Sequence[int] = (),
+        parameters: Sequence[int] = (),
         draw: tuple[Array, Draw] | None = None,
         values: bool = False,
     ) -> Recorded:
@@ -150,7 +151,7 @@ class Call:
         avals = [x.aval for x in self.arrays]
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
         has_gradient = _followed(self.arrays)
-        derived = _traced(self.name, run, avals, writable, draw, tensors, has_gradient, self.default)
+        derived = _traced(self.name, run, avals, (writable, parameters), draw, tensors, has_gradient, self.default)
         return Recorded(derived, *result)
 
 
@@ -337,14 +338,14 @@ def _traced(
     name: str,
     function: Callable[..., list[torch.Tensor]],
     avals: list[Aval],
-    writable: Sequence[int],
+    writable: tuple[Sequence[int], Sequence[int]],
     draw: tuple[Array, Draw] | None,
     tensors: list[torch.Tensor] | None,
     followed: bool,
     default: torch.dtype,
 ) -> Derived:
     try:
-        traced = trace_function(function, avals, writable, tensors, name, followed, default)
+        traced = trace_function(function, avals, *writable, tensors, name, followed, default)
         return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
     except LooksAtValues as error:
         raise _looks_at_values(name, error) from error

@@ -129,14 +129,17 @@ class Apply:
         module = _copied(self._module)  # Python state, such as tables of masks, belongs to this trace
 
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
-            out = torch.func.functional_call(module, {**params, **buffers}, args, kwargs, tie_weights=True)
+            # a write to a view is local, and what torch does not follow keeps the gradient of the parameter
+            own = {key: x.view_as(x) for key, x in params.items()}
+            out = torch.func.functional_call(module, {**own, **buffers}, args, kwargs, tie_weights=True)
             return out, buffers
 
         places = range(len(params), len(params) + len(buffers))
         with self._lock:
             module.train(train)
             try:
-                recorded = call.trace(run, places, None if key is None else (key, _Draw()), values)
+                drawn = None if key is None else (key, _Draw())
+                recorded = call.trace(run, places, range(len(params)), drawn, values)
             except RandomOperatorError as error:
                 if key is not None:
                     raise

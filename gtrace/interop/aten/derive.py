@@ -17,7 +17,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, message, user_location, warn_at
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.torch_modes import without_modes
@@ -29,7 +29,7 @@ from gtrace.core.ir.text import parse_graph
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
-from gtrace.interop.aten.custom_functions import marked
+from gtrace.interop.aten.custom_functions import custom_calls
 from gtrace.interop.aten.decompose import DECOMPOSITIONS
 from gtrace.interop.aten.default_dtype import default_dtype_of_caller
 from gtrace.interop.aten.derived_on_disk import derivations
@@ -90,6 +90,7 @@ def trace_function(
     function: TensorFunction,
     avals: Sequence[Aval],
     writable: Sequence[int] = (),
+    parameters: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
     followed: bool = True,
@@ -101,6 +102,7 @@ def trace_function(
 
     Args:
         writable: the inputs that it may write to; it returns them.
+        parameters: the inputs that it may write to for the time of the call, with a warning.
         tensors: the inputs, if the function may read their values; everything derived from them is then constant.
         name: the name of the function in errors.
         followed: whether a gradient may follow an input.
@@ -114,7 +116,7 @@ def trace_function(
     with (
         torch.enable_grad(),
         _taken_apart(),
-        marked(),
+        custom_calls() as custom,
         padded(),
         internals.masks_unread(),
         internals.compiling(),
@@ -124,13 +126,20 @@ def trace_function(
             traced, written = trace(function, avals, default) if tensors is None else by_torch()
         except Untraceable:
             traced, written = by_torch()
-    written = [k for k in written if k not in writable]
+    if any(k in parameters for k in written):
+        warn_at(
+            f"[{name}] writes to a parameter, and the write ends with the call: the next call starts from the"
+            " parameters that it is given. Turn the write off, or write what it computes into a new parameter.",
+            user_location(),
+            UserWarning,
+        )
+    written = [k for k in written if k not in (*writable, *parameters)]
     if written:
         raise ArgumentError(
             message(name, "a function that leaves its arguments as they are",
                     f"one that writes to an argument, {avals[written[0]]!r}", "Let it write to a clone of it.")
         )  # fmt: skip
-    return traced
+    return attrs.evolve(traced, custom=custom)
 
 
 def _function_traced_by_torch(
@@ -316,7 +325,9 @@ def read_derived(text: str) -> Derived:
 
 
 def made_of_torch(graph: Graph) -> bool:
-    """Whether a graph means the same in every process, because it has no operators of other libraries."""
+    """Whether a graph means the same in every process: it has no rules of users, nor operators of other libraries."""
+    if any(node.instr.plain is not None for node in graph.nodes):
+        return False
     return all(of_torch(node.attributes["overload"]) for node in graph.nodes if "overload" in node.op.params)
 
 

@@ -243,6 +243,10 @@ _LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     **dict.fromkeys(
         ("aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"), _with_own_memory
     ),
+    # they join elements that lie side by side
+    **dict.fromkeys(
+        ("aten.view_as_complex.default", "aten.view_as_complex_copy.default", "aten.view.dtype"), _with_own_memory
+    ),
     # torch's functions make these operands dense before they call the operator, whose kernel ignores strides
     **dict.fromkeys(
         (

@@ -16,7 +16,7 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base import tree
-from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.interop.aten.default_dtype import with_default_dtype
 from gtrace.interop.aten.overloads import is_view
 
@@ -36,6 +36,8 @@ def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
 def users_detaches(observing: Any) -> Iterator[None]:
     """Tell a mode or tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
 
+    An assignment to ``x.data`` raises, because it replaces memory that other tensors may share.
+
     torch's autograd detaches the results that it saves for its backward pass. A derivative of that pass, as in a
     function that calls ``torch.autograd.grad``, follows them. One thread at a time may be in this context.
     """
@@ -54,9 +56,16 @@ def users_detaches(observing: Any) -> Iterator[None]:
         return call
 
     data = torch.Tensor.data
+
+    def assign(x: torch.Tensor, value: torch.Tensor) -> None:
+        if threading.get_ident() == owner and type(x) not in (torch.Tensor, torch.nn.Parameter):
+            fix = "Write x.data.copy_(value)."
+            raise ArgumentError(message("data", "a function that writes to tensors", "an assignment to x.data", fix))
+        data.__set__(x, value)  # type: ignore[attr-defined]
+
     changed: list[tuple[Any, str, Any]] = [
         (torch.Tensor, "detach", told(torch.Tensor.detach)),
-        (torch.Tensor, "data", property(told(data.__get__), data.__set__)),  # type: ignore[attr-defined]
+        (torch.Tensor, "data", property(told(data.__get__), assign)),  # type: ignore[attr-defined]
         (torch, "detach", told(torch.detach)),
     ]
     own = [(holder, name, vars(holder).get(name)) for holder, name, _ in changed]

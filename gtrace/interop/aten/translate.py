@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -26,9 +26,9 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift, scalar_operand
 from gtrace.interop.aten.conversions import real_if_needed
-from gtrace.interop.aten.custom_functions import MARK, record_mark
+from gtrace.interop.aten.custom_functions import CUSTOM, CustomCall
 from gtrace.interop.aten.derived_on_disk import derivations
-from gtrace.interop.aten.memory import BY_MEMORY, is_whole
+from gtrace.interop.aten.memory import BY_MEMORY, is_whole, memory_order
 from gtrace.interop.aten.overloads import (
     ATTENTION,
     caller,
@@ -132,10 +132,12 @@ class Traced:
     Attributes:
         graph: its nodes have their types in ``meta["val"]``.
         constant: the tensor of a ``get_attr`` node, by its target.
+        custom: its calls of custom functions, by their names.
     """
 
     graph: torch.fx.Graph
     constant: Callable[[str], torch.Tensor]
+    custom: Mapping[str, CustomCall] = attrs.field(factory=dict)
 
 
 def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
@@ -168,8 +170,11 @@ def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = No
             if not node.target._schema.returns:
                 continue  # a check of values, such as whether a matrix was singular
             args = [read(x) for x in node.args]
+            if str(node.target) == CUSTOM:
+                values[node] = RECORDED[CUSTOM](traced.custom[args[3]], *args[:3])
+                continue
             if str(node.target) in BY_MEMORY:
-                _check_dense(node, traced)
+                args[0] = _in_memory_order(args[0], node, traced)
             if (
                 draw is not None
                 and not str(node.target).startswith(ATTENTION)
@@ -189,17 +194,23 @@ def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = No
     return outputs
 
 
-def _check_dense(node: torch.fx.Node, traced: Traced) -> None:
-    """Raise for a call that describes the memory of an operand that is not dense."""
+def _in_memory_order(x: Array, node: torch.fx.Node, traced: Traced) -> Array:
+    """Return the operand whose memory a call describes, with its axes in the order of that memory.
+
+    Raises:
+        ArgumentError: the operand is not dense, or the call writes to it in another order.
+    """
     operand: Any = node.args[0]
     if operand.op == "placeholder":  # recorded programs have dense operands
-        return
-    x = traced.constant(str(operand.target)) if operand.op == "get_attr" else operand.meta["val"]
-    if not is_whole(x) or x.storage_offset():
-        raise ArgumentError(
-            message("as_strided", "a dense tensor", f"a view with strides {tuple(x.stride())}",
-                    "Call contiguous() first, and describe the memory that it gives.")
-        )  # fmt: skip
+        return x
+    tensor = traced.constant(str(operand.target)) if operand.op == "get_attr" else operand.meta["val"]
+    order = memory_order(tensor)
+    if order is not None and not tensor.storage_offset() and (is_whole(tensor) or "scatter" not in str(node.target)):
+        return _permuted(x, order)
+    raise ArgumentError(
+        message("as_strided", "a dense tensor", f"a view with strides {tuple(tensor.stride())}",
+                "Call contiguous() first, and describe the memory that it gives.")
+    )  # fmt: skip
 
 
 def _first_type(result: Any) -> Aval:
@@ -451,13 +462,6 @@ def _neg_view(a: Aval, x: Any) -> Array:
 def _detach(a: Aval, x: Any) -> Array:
     x = _array(a, x)
     return ops.stop_gradient(x) if a.floating else x
-
-
-def _custom_function(a: Aval, x: Array, inputs: Sequence[Array], function: str) -> Array:
-    return record_mark(cast(x, a.dtype), inputs, function)
-
-
-_TRANSLATIONS[MARK] = _custom_function
 
 
 @_rule("_to_copy.default")
