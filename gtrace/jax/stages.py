@@ -130,9 +130,8 @@ def _traced(stage: Traced | Lowered | Compiled) -> Traced:
 def out_info(self: Traced | Lowered | Compiled) -> Any:
     """Return the result with a `ShapeDtypeStruct` for each array."""
     traced = _traced(self)
-    return traced.out_structure.unflatten(
-        [ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in traced.graph.out_avals]
-    )
+    leaves: list[Any] = [ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in traced.graph.out_avals]
+    return traced.out_structure.unflatten(leaves)
 
 
 def jaxpr_of(self: Traced) -> Any:
