@@ -361,7 +361,7 @@ def test_rules_with_symbolic_zeros_and_linear_calls(jax):
         return x * y
 
     def forward(x, y):
-        assert x.perturbed and y.perturbed
+        assert x.perturbed and not y.perturbed
         x, y = jax.custom_derivatives.custom_vjp_primal_tree_values((x, y))
         return x * y, (x, y)
 
@@ -452,8 +452,6 @@ def test_further_functions_of_lax_and_nn(jax):
     assert lax.tanh_p is lax.tanh_p and repr(lax.tanh_p) == "tanh"
     with pytest.raises(ArgumentError, match="Call the function of that name"):
         lax.tanh_p.bind(x)
-    with pytest.raises(ArgumentError, match=r"gt\.define_op"):
-        jax.extend.core.Primitive("mine")
     assert jax.ops.segment_sum(jnp.ones(3), jnp.array([0, 5, 1]), 2, mode="clip").tolist() == [1.0, 2.0]
     assert jnp.polymul(jnp.array([0, 1.0]), jnp.array([2.0]), trim_leading_zeros=True).tolist() == [2.0]
 

@@ -30,7 +30,6 @@ NOTES = {
     "jax.named_call": "without effect",
     "jax.named_scope": "without effect",
     "jax.pmap": "a jitted `vmap`, on one device",
-    "jax.typeof": "a `ShapeDtypeStruct`",
     "jax.debug.callback": "in traced functions: if a result of theirs is computed",
     "jax.debug.print": "in traced functions: if a result of theirs is computed",
     "jax.lax.approx_max_k": "exact",

@@ -13,12 +13,12 @@ import numpy
 
 import gtrace as gt
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.force import value_of, with_values
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
 from gtrace.jax.adapt import __version__
+from gtrace.jax.avals import get_aval
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
@@ -78,11 +78,12 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def typeof(x: Any) -> Any:
-    """Return the shape and the dtype of an array or number."""
-    if isinstance(x, PRNGKeyArray):
-        return gt.ShapeDtypeStruct(x.shape, x.dtype)
-    array = gt.array(x)
-    return gt.ShapeDtypeStruct(array.shape, array.dtype)
+    """Return the shape and the dtype of an array or number.
+
+    >>> typeof(gt.ones((2, 3)))
+    ShapedArray(float32[2,3])
+    """
+    return get_aval(x)
 
 
 def block_until_ready(x: Any) -> Any:

@@ -8,14 +8,13 @@ import numpy
 
 from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import is_placeholder, sources, with_values
 from gtrace.core.trace.record import followed, followers, thread
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct
+from gtrace.jax.avals import ShapedArray, get_aval, mapped_aval, raise_to_shaped, unmapped_aval
 from gtrace.jax.extend.absent import (
     Effect,
     OpaqueTraceState,
-    Primitive,
     Trace,
     get_opaque_trace_state,
     set_current_trace,
@@ -28,13 +27,13 @@ from gtrace.jax.jaxprs import (
     Jaxpr,
     JaxprEqn,
     Literal,
-    ShapedArray,
     Var,
     eval_jaxpr,
     jaxpr_as_fun,
     new_jaxpr_eqn,
     subjaxprs,
 )
+from gtrace.jax.primitives import Primitive
 
 
 class _AbstractType(type):
@@ -67,6 +66,8 @@ def _array_of(x: Any) -> Any:
 
 class _PlaceholderType(type):
     def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is JVPTracer:
+            return bool(followers) and type(instance) is Array and followed(instance)
         if cls is not Tracer:
             return type.__instancecheck__(cls, instance)
         x = _array_of(instance)
@@ -84,6 +85,15 @@ class Tracer(metaclass=_PlaceholderType):
     False
     >>> jax.grad(lambda x: x * isinstance(x, jax.core.Tracer))(2.0)
     Array(1., dtype=float32)
+    """
+
+
+class JVPTracer(Tracer):
+    """The class of Arrays that are differentiated.
+
+    >>> import gtrace.jax as jax
+    >>> jax.grad(lambda x: x * isinstance(x, JVPTracer))(2.0), jax.jit(lambda x: isinstance(x, JVPTracer))(2.0)
+    (Array(1., dtype=float32), Array(False, dtype=bool))
     """
 
 
@@ -114,38 +124,6 @@ def find_top_trace(xs: Any) -> OpaqueTraceState:
     return get_opaque_trace_state()
 
 
-def get_aval(x: Any) -> Any:
-    """Return the shape and the dtype of an array or number."""
-    if isinstance(x, PRNGKeyArray):
-        return ShapedArray(x.shape, x.dtype)
-    array = lift("get_aval", x)
-    return ShapedArray(array.shape, array.dtype, array.aval.weak)
-
-
-def mapped_aval(size: int, axis: int | None, aval: Any) -> ShapedArray:
-    """Return the shape and dtype of one example of a batch.
-
-    >>> mapped_aval(3, 1, ShapedArray((2, 3), "float32")).shape
-    (2,)
-    """
-    shape = list(aval.shape)
-    if axis is not None:
-        del shape[axis]
-    return ShapedArray(shape, aval.dtype)
-
-
-def unmapped_aval(size: int, axis: int | None, aval: Any) -> ShapedArray:
-    """Return the shape and dtype of a batch of examples.
-
-    >>> unmapped_aval(3, 0, ShapedArray((2,), "float32")).shape
-    (3, 2)
-    """
-    shape = list(aval.shape)
-    if axis is not None:
-        shape.insert(axis, size)
-    return ShapedArray(shape, aval.dtype)
-
-
 def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
     """Return a value, as `force` makes it; an error for a placeholder.
 
@@ -158,7 +136,7 @@ def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
 __all__ = [
     "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
     "ShapedArray", "Trace", "Tracer", "Var", "concrete_or_error", "ensure_compile_time_eval", "eval_jaxpr",
-    "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "jaxpr_as_fun", "mapped_aval",
-    "new_jaxpr_eqn", "pytype_aval_mappings", "set_current_trace", "subjaxprs", "take_current_trace",
+    "JVPTracer", "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "jaxpr_as_fun", "mapped_aval",
+    "new_jaxpr_eqn", "pytype_aval_mappings", "raise_to_shaped", "set_current_trace", "subjaxprs", "take_current_trace",
     "trace_state_clean", "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip

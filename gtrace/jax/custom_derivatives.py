@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 import gtrace as gt
-from gtrace.core.base import tree
+from gtrace.core.ir.aval import Aval
+from gtrace.jax import paths
 from gtrace.jax.adapt import namespace
+from gtrace.jax.avals import ShapedArray, SymbolicZero, zeros_like_aval
 from gtrace.jax.dtypes import float0
-
-
-class SymbolicZero:
-    """A tangent or cotangent that is known to be zero: an array of zeros. Nothing is an instance of this class.
-
-    >>> import gtrace.jax as jax
-    >>> SymbolicZero(jax.ShapeDtypeStruct((2,), "float32"))
-    Array([0., 0.], dtype=float32)
-    """
-
-    def __new__(cls, aval: Any) -> Any:
-        return gt.zeros(aval.shape, aval.dtype)
+from gtrace.jax.extend.core.primitives import custom_jvp_call_p as custom_jvp_call_p
+from gtrace.jax.extend.core.primitives import custom_vjp_call_p as custom_vjp_call_p
 
 
 @attrs.frozen
@@ -31,7 +23,7 @@ class CustomVJPPrimal:
 
     Attributes:
         value: the argument.
-        perturbed: whether its derivative is wanted. It is True for all arguments: rules do not see which.
+        perturbed: whether a derivative by it is wanted.
     """
 
     value: Any
@@ -44,16 +36,23 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """Return the zero tangent of a value.
+    """Return the zero tangents of a pytree: arrays, or `SymbolicZero`.
 
-    >>> zero_from_primal(gt.ones(2))
-    Array([0., 0.], dtype=float32)
+    >>> zero_from_primal(gt.ones(2)), zero_from_primal(gt.ones(2), symbolic_zeros=True)
+    (Array([0., 0.], dtype=float32), SymbolicZero(float32[2]))
     """
-    return gt.zeros_like(val)
+    zeros = paths.map(SymbolicZero.from_primal_value, val)
+    return zeros if symbolic_zeros else paths.map(lambda zero: zeros_like_aval(zero.aval), zeros)
+
+
+def _symbolic_zero(a: Aval) -> SymbolicZero:
+    return SymbolicZero(ShapedArray(a.shape, a.dtype).to_tangent_aval())
 
 
 class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
     """``gt.custom_vjp``, with JAX's names of parameters and its options of `defvjp`."""
+
+    _symbolic = False
 
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
@@ -62,13 +61,12 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
         self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
         optimize_remat: bool = False,
     ) -> None:  # fmt: skip
-        """State the rule; with `symbolic_zeros`, `fwd` gets each array as a `CustomVJPPrimal`.
+        """State the rule.
 
-        The cotangent of integers and keys may be an array of ``float0``, as in JAX, or None.
+        With `symbolic_zeros`, `fwd` gets each array as a `CustomVJPPrimal`, and `bwd` gets a `SymbolicZero` for each
+        result that no derivative depends on. The cotangent of integers and keys may be an array of ``float0``, as in
+        JAX, or None.
         """
-
-        def marked(*args: Any) -> Any:
-            return fwd(*[tree.map(lambda x: CustomVJPPrimal(x, True), arg) for arg in args])
 
         def without_float0(*args: Any) -> Any:
             found = bwd(*args)
@@ -76,18 +74,38 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
                 return found
             return type(found)([None if getattr(g, "dtype", None) == float0 else g for g in found])
 
-        super().defvjp(marked if symbolic_zeros else fwd, without_float0)
+        self._symbolic = symbolic_zeros
+        super().defvjp(fwd, without_float0)
+
+    def _zero(self, a: Aval) -> Any:
+        return _symbolic_zero(a) if self._symbolic else super()._zero(a)
+
+    def _for_forward(self, arguments: Sequence[Any], needed: Sequence[bool]) -> Sequence[Any]:
+        if not self._symbolic:
+            return arguments
+        flags = iter(needed)
+
+        def mark(x: Any) -> CustomVJPPrimal:
+            return CustomVJPPrimal(x, next(flags) and type(x) is gt.Array and x.aval.floating)
+
+        return list(paths.map(mark, list(arguments)))
 
 
 class custom_jvp(gt.custom_jvp):  # noqa: N801 - JAX's name
     """``gt.custom_jvp``, with JAX's names of parameters and its option of `defjvp`."""
 
+    _symbolic = False
+
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: Any = (), nondiff_argnames: Any = ()) -> None:
         super().__init__(fun, nondiff_argnums, nondiff_argnames)
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
-        """State the rule. With `symbolic_zeros`, too, it gets arrays of zeros, and may return `SymbolicZero`."""
+        """State the rule. With `symbolic_zeros` it gets, and may return, a `SymbolicZero` for what does not change."""
+        self._symbolic = symbolic_zeros
         return super().defjvp(jvp)
+
+    def _zero(self, a: Aval) -> Any:
+        return _symbolic_zero(a) if self._symbolic else super()._zero(a)
 
 
 def linear_call(

@@ -15,19 +15,9 @@ import attrs
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.graph import Graph
 from gtrace.core.trace.array import Array
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct, from_graph
+from gtrace.core.transform.eval_shape import from_graph
 from gtrace.jax import jaxpr_text
-
-
-class ShapedArray(ShapeDtypeStruct):
-    """The shape and the dtype of an array, with JAX's further arguments, which say nothing here.
-
-    >>> ShapedArray((2,), "float32", weak_type=True)
-    ShapeDtypeStruct(shape=(2,), dtype=float32)
-    """
-
-    def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, **options: Any) -> None:
-        super().__init__(shape, dtype)
+from gtrace.jax.avals import ShapedArray
 
 
 class Var:

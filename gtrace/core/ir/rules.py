@@ -45,6 +45,7 @@ class Rules:
             axis, which is its first attribute. The vmap with that name calls it.
         factors: (avals, **params) -> how to divide it among processes. None: each process computes all of it. An
             elementwise operation needs no such rule.
+        reached: (flags of operands, **params) -> flags of the results that may have a derivative by them. None: all.
         inlined: (graph) -> whether the operation only runs its body, which then replaces it.
     """
 
@@ -65,4 +66,5 @@ class Rules:
     span: Callable[..., tuple[int, int] | None] | None = None
     named: Callable[..., tuple[Any, bool]] | None = None
     factors: Callable[..., Factors | None] | None = None
+    reached: Callable[..., tuple[bool, ...]] | None = None
     inlined: Callable[[Any], bool] | None = None

@@ -121,7 +121,9 @@ def iscomplexobj(x: Any) -> bool:
     """
     if python_scalar(x) is not None:
         return numpy.iscomplexobj(x)
-    return as_dtype(x.dtype) in COMPLEX if hasattr(x, "dtype") else numpy.iscomplexobj(x)
+    if not hasattr(x, "dtype"):
+        return numpy.iscomplexobj(x)
+    return getattr(x.dtype, "kind", "") != "V" and as_dtype(x.dtype) in COMPLEX  # keys and `float0` have kind V
 
 
 def isrealobj(x: Any) -> bool:

@@ -26,7 +26,7 @@ from gtrace.core.partitioner import processes
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.array_text import array_text, elements_text
 from gtrace.core.trace.force import layout, materialize, refuse_followed, whole
-from gtrace.core.trace.record import Donation
+from gtrace.core.trace.record import SETTLED, Donation
 
 __all__ = ["Array"]
 
@@ -107,7 +107,7 @@ class Array(ArrayBase):
 
         Reading it computes the value, because the layouts of results follow from the whole program.
         """
-        if self._buf is None and (self._trace is None or self._trace.capture is None):
+        if self._buf is None and self._trace.capture is None:
             materialize(self, "sharding")
         return self.aval.sharding
 
@@ -250,12 +250,12 @@ class Array(ArrayBase):
     def __repr__(self) -> str:
         if self._buf is None and self._trace.__class__ is Donation:
             return f"Donated({LONG[self.aval.dtype]}{list(self.aval.shape)})"
-        if self._buf is None and self._trace is not None and self._trace.capture is not None:
+        if self._buf is None and self._trace.capture is not None:
             return f"Traced({LONG[self.aval.dtype]}{list(self.aval.shape)})"
         return array_text(_to_numpy(whole(self, "print")), LONG[self.aval.dtype], weak=self.aval.weak)
 
     def __str__(self) -> str:
-        if self._buf is None and self._trace is not None and self._trace.capture is not None:
+        if self._buf is None and self._trace.capture is not None:
             return repr(self)
         return elements_text(_to_numpy(whole(self, "print")), LONG[self.aval.dtype])
 
@@ -335,7 +335,7 @@ def wrap_as(tensor: torch.Tensor, a: Aval, kind: Leaf | None = None) -> Array:
     """Return an Array of this tensor itself, with a known aval and perhaps a known `Leaf`."""
     out: Array = _new(Array)
     out.aval = a
-    out._trace = None
+    out._trace = SETTLED
     out._number = -1
     out._buf = tensor
     out._leaf = kind
@@ -346,7 +346,7 @@ def fresh(x: Array) -> Array:
     """Return another Array with the value of `x`; gradients distinguish the two."""
     out: Array = _new(Array)
     out.aval = x.aval
-    out._trace = None
+    out._trace = SETTLED
     out._number = -1
     out._buf = x._buf
     # cached on `x`, because each call of a gradient copies it again

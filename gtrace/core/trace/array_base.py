@@ -19,7 +19,7 @@ class ArrayBase:
 
     Attributes:
         aval: shape, dtype and device.
-        _trace: the pending `gtrace.core.trace.record.Trace` that will compute it; None once it has a value.
+        _trace: the pending `gtrace.core.trace.record.Trace` that will compute it; `SETTLED` once it has a value.
         _number: its number in that trace; inputs of a running gradient have negative numbers.
         _buf: the value; None if it is pending or a placeholder.
         _leaf: its record as a trace input; None until it is made.

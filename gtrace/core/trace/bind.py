@@ -50,7 +50,7 @@ def as_input(trace: Trace, x: Array) -> int:
     if tensor is None or (x._number < -1 and x._number != thread.mark):
         check_thread(x)
     if trace.capture is not None:
-        if tensor is None and x._trace is not None and x._trace.capture is not None and x._trace.closed:
+        if tensor is None and x._trace.capture is not None and x._trace.closed:
             raise leaked(x)
         return trace.leaf(x, _whole_leaf(x.aval))
     if tensor is None:

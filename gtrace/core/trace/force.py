@@ -25,7 +25,7 @@ from gtrace.core.runtime.sharded import Placed, placed
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.no_value import concretization, leaked
 from gtrace.core.trace.recomputing_trace import RecomputingTrace
-from gtrace.core.trace.record import Trace, followed, followers, thread
+from gtrace.core.trace.record import SETTLED, Trace, followed, followers, thread
 
 
 def value_of(x: ArrayBase) -> torch.Tensor | None:
@@ -55,7 +55,7 @@ def refuse_followed(x: ArrayBase, op: str, fix: str) -> None:
 
 def captured_by(x: ArrayBase) -> str | None:
     """Return the description of the function whose placeholder `x` is; None if `x` is not a placeholder."""
-    return None if x._buf is not None or x._trace is None else x._trace.capture
+    return None if x._buf is not None else x._trace.capture
 
 
 def is_placeholder(x: ArrayBase) -> bool:
@@ -94,7 +94,6 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
             # it was cut off by mistake before it was read
             _follow(cause, len(thread.trace.refs))
         return tensor
-    assert trace is not None
     if trace.capture is not None:
         return _known_value(x, cause)
     if trace is thread.trace:
@@ -109,7 +108,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
             x.aval = tensors.avals[0]
         x._buf = tensors[0]
         if trace.__class__ is RecomputingTrace:
-            x._trace = None  # which has other tensors
+            x._trace = SETTLED  # which has other tensors
     return x._buf
 
 
@@ -126,7 +125,6 @@ def _run(graph: Graph, strides: Sequence[tuple[int, ...]], inputs: list[torch.Te
 def sources(x: ArrayBase) -> list[ArrayBase] | None:
     """Return the Arrays with values that a value of a function under `vmap` follows from; None: it has no value yet."""
     trace = x._trace
-    assert trace is not None
     if not trace.knows or trace.closed:
         return None
     found: list[ArrayBase] = []
@@ -153,7 +151,6 @@ def sources(x: ArrayBase) -> list[ArrayBase] | None:
 def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
     """Return the value of a placeholder that follows from values alone. For the errors see `materialize`."""
     trace = x._trace
-    assert trace is not None
     given = sources(x)
     follows = bool(given and followers) and any(map(followed, given or ()))
     if given is None or (follows and cause == "thread"):
@@ -187,7 +184,7 @@ def settle(trace: Trace, outputs: Sequence[ArrayBase] = (), start: int = 0) -> N
         if kept._buf is None and sources(kept) is not None:
             materialize(kept, "vmap")
         if kept._buf is not None:
-            kept._trace, kept._number = None, -1
+            kept._trace, kept._number = SETTLED, -1
 
 
 @contextlib.contextmanager
@@ -257,7 +254,7 @@ def flush(cause: str) -> None:
             x._trace = recomputing
             continue
         x._buf = tensor
-        x._trace = None
+        x._trace = SETTLED
         x._number = mark
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gtrace.core.ir.op import Instr
@@ -15,11 +16,10 @@ MAX_DEPTH = 8
 
 def span(index: Array) -> Span | None:
     """Return the least and greatest integer that `index` may contain, if its operation declares them."""
-    trace = index._trace
-    return None if trace is None else _span(trace.flat, index._number, MAX_DEPTH)
+    return _span(index._trace.flat, index._number, MAX_DEPTH)
 
 
-def _span(flat: list[Any], number: int, depth: int) -> Span | None:
+def _span(flat: Sequence[Any], number: int, depth: int) -> Span | None:
     instr = flat[number] if 0 <= number < len(flat) else None
     if instr.__class__ is not Instr or instr.op.rules.span is None or not depth:
         return None

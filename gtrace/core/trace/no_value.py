@@ -35,7 +35,6 @@ def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
         cause, "Return the value and look at it outside the traced function, or pass it as a static argument"
     )
     trace = x._trace
-    assert trace is not None
     return _KINDS.get(cause, ConcretizationError)(
         f"[{cause}] expected a value, got the placeholder {x!r} while tracing {trace.capture}: it has no value yet."
         f" {fix}. (at {user_location()})"
@@ -45,7 +44,6 @@ def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
 def leaked(x: ArrayBase) -> LeakError | DonatedError:
     """Return the error for a placeholder whose trace has ended, or a donated Array."""
     trace = x._trace
-    assert trace is not None
     if trace.__class__ is Donation:
         fix = "Use what the call returned, or leave the argument out of donate_argnums and donate_argnames."
         expected, got = "an array that has its value", f"{x.aval!r}, which was given away to {trace.capture}"

@@ -63,7 +63,7 @@ def of_user(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a user's function that a rule calls; inside it, the settings apply again."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        with thread_has(in_rule=False, linear=False):
+        with thread_has(in_rule=False, linear=False, deferred=None):
             return function(*args, **kwargs)
 
     return call

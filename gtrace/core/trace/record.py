@@ -66,7 +66,10 @@ class Trace:
         special: instructions with a user-defined derivative rule, by the number of their result.
         calls: calls of jitted functions, where somebody wants to know of them: name, the positions in `flat` before and
             after, and the numbers of the arguments and results.
+        main: None: libraries of JAX compare it.
     """
+
+    main = None
 
     __slots__ = (
         "flat",
@@ -171,6 +174,18 @@ class Trace:
     def inputs(self, program: RecordedGraph) -> list[Any]:
         """Return the inputs of the program, in the order of its graph."""
         return [self.leaves[slot] for slot in program.slots]
+
+
+class _Settled:
+    """Stands for the trace of an Array that has its value, with some attributes of `Trace`."""
+
+    __slots__ = ()
+
+    capture = main = None
+    flat = ()
+
+
+SETTLED = _Settled()
 
 
 class Donation(Trace):
@@ -305,6 +320,7 @@ class _Thread(threading.local):
         batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
         in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
         linear: a linear function of tangents is being transposed, see `gtrace.core.transform.custom`.
+        deferred: names of calls whose tangents are put off, see `gtrace.core.transform.jvp.linearize`; None: none may.
     """
 
     def __init__(self) -> None:
@@ -319,6 +335,7 @@ class _Thread(threading.local):
         self.batched_axis: str | None = None
         self.in_rule = False
         self.linear = False
+        self.deferred: list[str] | None = None
 
     def begin(self) -> Trace:
         """Start another pending trace, with the tape and region of the one before."""

@@ -30,7 +30,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit
 from gtrace.core.trace.capture import capture, replay, room
 from gtrace.core.trace.index_ranges import span
-from gtrace.core.trace.record import thread
+from gtrace.core.trace.record import SETTLED, thread
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -185,7 +185,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
     for x in values:
         kind = x.__class__
         if kind is Array:
-            if places and x._trace is not None and not x.aval.floating and span(x) is not None:
+            if places and x._trace is not SETTLED and not x.aval.floating and span(x) is not None:
                 return False
             key.append(x.aval)
             arrays.append(x)

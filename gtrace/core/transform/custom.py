@@ -11,7 +11,7 @@ import attrs
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
-from gtrace.core.ir.aval import Bundle, bundle
+from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Instr, Op, define
 from gtrace.core.ir.rules import Rules
@@ -29,7 +29,7 @@ from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
-from gtrace.core.transform.tape import pull, record
+from gtrace.core.transform.tape import pull_some, record
 from gtrace.core.transform.vmap import without_batch
 
 __all__ = ["custom_jvp", "custom_vjp"]
@@ -56,14 +56,20 @@ custom_call = define(
 )  # fmt: skip
 
 
-def with_rules(vjp: Rule, jvp: Rule | None) -> Op:
-    """Return the operation that calls a body and differentiates it by these rules."""
+def with_rules(vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None) -> Op:
+    """Return the operation that calls a body and differentiates it by these rules, also for a batch of examples.
+
+    Args:
+        batch: the rule for a batch, as `Rules` has it; None: the body and the rules are batched.
+    """
 
     def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
         return _batched_call(body, vjp, jvp, size, tuple(batched), given)
 
     # `attrs.evolve` would take as long as the operations of a short body
-    rules = Rules(result=_result, vjp=vjp, jvp=jvp, batch=batch_rule, body=_run, inlined=custom_call.rules.inlined)
+    rules = Rules(
+        result=_result, vjp=vjp, jvp=jvp, batch=batch or batch_rule, body=_run, inlined=custom_call.rules.inlined
+    )
     return Op(custom_call.name, custom_call.impl, custom_call.params, None, rules=rules)
 
 
@@ -130,6 +136,22 @@ def _batched_call(
 
 
 # -- the functions
+
+
+class KnownZero:
+    """A tangent or cotangent that is known to be zero, for rules that ask to see such."""
+
+    __slots__ = ()
+
+
+def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
+    """Return what `like` does, with None for what is known to be zero and for what is not floating."""
+    leaves, given = tree.flatten(values)
+    zero = [isinstance(leaf, KnownZero) for leaf in leaves]
+    if any(zero) and given == structure:
+        values = given.unflatten([x if flag else leaf for x, leaf, flag in zip(patterns, leaves, zero, strict=True)])
+    found = like(name, what, values, structure, patterns)
+    return [None if flag or not x.aval.floating else x for x, flag in zip(found, zero, strict=True)]
 
 
 @attrs.frozen(eq=False)
@@ -228,6 +250,14 @@ class _Custom:
     def _stated(self) -> bool:
         raise NotImplementedError
 
+    def _zero(self, a: Aval) -> Any:
+        """Return what a rule gets for a tangent or cotangent that is zero."""
+        return constant(0, a)
+
+    def _for_forward(self, arguments: Sequence[Any], needed: Sequence[bool]) -> Sequence[Any]:
+        """Return what the forward rule gets for the differentiated arguments; `needed` flags their leaves."""
+        return arguments
+
     def _refuse_placeholders(self, static: Iterable[Any]) -> None:
         """Raise a LeakError for placeholders in nondiff_argnums: rules run after the trace of a body has ended."""
         for value in static:
@@ -278,12 +308,12 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_vjp", needed)
             operands = rest[: call.count]
-            pair = fwd(*_merge(static, call.arguments(operands)))
+            pair = fwd(*_merge(static, self._for_forward(call.arguments(operands), needed)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
             outs = body.graph.out_avals
-            full = [constant(0, a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
+            full = [self._zero(a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
             grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
             return [*_cotangents(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
 
@@ -303,8 +333,8 @@ def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Arra
         if g is None:
             out += [None] * len(patterns)
         else:
-            out += like("custom_vjp", "cotangent from bwd", g, part, patterns)
-    return [None if g is None or not g.aval.floating else g for g in out]
+            out += _like("custom_vjp", "cotangent from bwd", g, part, patterns)
+    return out
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator
@@ -361,33 +391,37 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])
             operands = rest[: call.count]
-            full = [constant(0, x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
+            full = [self._zero(x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
             pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
             outs, _ = lift_outputs("custom_jvp", pair[0])
-            return [
-                t if t.aval.floating else None
-                for t in like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
-            ]
+            return _like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
-            operands = rest[:-1]
-            chosen = [k for k, flag in enumerate(needed) if flag and operands[k].aval.floating]
-            if thread.linear:
-                # of a tangent there is no derivative for the rule to give: as in JAX, the call is its body
-                return _pulled(list(operands), chosen, cts, lambda values: replay(body.graph, values))
-            call.refuse_constants("custom_jvp", needed)
-
-            def forward(ts: list[Any]) -> list[Array | None]:
-                return jvp([t if k in chosen else None for k, t in enumerate(ts)], *operands, None, body=body)
-
-            with thread_has(linear=True):
-                zeros: list[Any] = [constant(0, x.aval) if k in chosen else None for k, x in enumerate(operands)]
-                return _pulled(zeros, chosen, cts, forward)
+            if not thread.linear:
+                call.refuse_constants("custom_jvp", needed)
+            return transposed(jvp, cts, needed, rest[:-1], body)
 
         return with_rules(vjp, jvp)
+
+
+def transposed(
+    jvp: Rule, cts: Any, needed: Sequence[bool], operands: Sequence[Array], body: Subgraph
+) -> list[Array | None]:
+    """Return the cotangents of a call that has a rule for tangents; None where there is none."""
+    chosen = [k for k, flag in enumerate(needed) if flag and operands[k].aval.floating]
+    if thread.linear:
+        # of a tangent there is no derivative for the rule to give: as in JAX, the call is its body
+        return _pulled(list(operands), chosen, cts, lambda values: replay(body.graph, values))
+
+    def forward(ts: list[Any]) -> list[Array | None]:
+        return jvp([t if k in chosen else None for k, t in enumerate(ts)], *operands, None, body=body)
+
+    zeros: list[Any] = [constant(0, x.aval) if k in chosen else None for k, x in enumerate(operands)]
+    with thread_has(linear=True):
+        return _pulled(zeros, chosen, cts, forward)
 
 
 def _pulled(
@@ -403,7 +437,7 @@ def _pulled(
     outs, tape = record([values[k] for k in chosen], run)
     pairs = [(out, ct) for out, ct in zip(outs, cts, strict=True) if out is not None and ct is not None]
     grads: list[Array | None] = [None] * len(values)
-    for k, g in zip(chosen, pull(tape, [out for out, _ in pairs], [ct for _, ct in pairs]), strict=True):
+    for k, g in zip(chosen, pull_some(tape, [out for out, _ in pairs], [ct for _, ct in pairs]), strict=True):
         grads[k] = g
     return grads
 

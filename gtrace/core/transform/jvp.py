@@ -13,7 +13,7 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Bundle
-from gtrace.core.ir.graph import Scalar
+from gtrace.core.ir.graph import Graph, Scalar
 from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import weak_like, with_avals
@@ -23,6 +23,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
+from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import Call
 from gtrace.core.transform.tape import Tape, pull, record, run_taped
 
@@ -95,6 +96,9 @@ def _transposed(
     avals = instr.aval.avals if several else (instr.aval,)
     floating = [k for k, a in enumerate(avals) if a.floating]
     zeros = [constant(0.0, avals[k]) for k in floating]
+    if thread.deferred is not None and instr.plain is not None:
+        thread.deferred.append(op.name)
+        return [constant(0.0, a) if a.floating else None for a in avals]
     needed = [t is not None for t in ts]
 
     def run(cts: list[Array]) -> Any:
@@ -107,7 +111,8 @@ def _transposed(
 
     grads, tape = record(zeros, run)
     pairs = [(g, t) for g, t in zip(grads, ts, strict=True) if g is not None and t is not None]
-    results = pull(tape, [g for g, _ in pairs], [t for _, t in pairs])
+    with thread_has(linear=True):
+        results = pull(tape, [g for g, _ in pairs], [t for _, t in pairs])
     if not several:
         return results[0]
     all_results: list[Array | None] = [None] * len(avals)
@@ -154,7 +159,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
-    The part that does not depend on the tangents runs once, here; the linear function reuses it.
+    The part that does not depend on the tangents runs once, here; the linear function reuses it. Rules of `custom_vjp`
+    are transposed when the linear function is called, so that those that have no transpose raise then.
 
     >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)
     >>> push(1.0), push(10.0)
@@ -162,15 +168,26 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     """
     call, outputs, structure, tape, aux = _taped("linearize", f, primals, has_aux)
     inputs, avals = [x.aval for x in call.inputs], [x.aval for x in outputs]
-    what = "the linear part of linearize"
-    captured = capture(lambda ts: (push(tape, outputs, ts), None), inputs, what, repeated=True)
-    known, linear = captured.derived(
-        ("linearize", len(inputs)), lambda: partial_eval(captured.graph, captured.graph.inputs[len(inputs) :])
-    )
-    residuals = replay(known, captured.constants)
+
+    def split(deferred: list[str] | None) -> tuple[Graph, list[Array]] | None:
+        """Return the linear part, and what it takes from the other part; None if something was deferred."""
+        what = "the linear part of linearize"
+        with thread_has(deferred=deferred):
+            captured = capture(lambda ts: (push(tape, outputs, ts), None), inputs, what, repeated=True)
+        if deferred:
+            return None
+        known, linear = captured.derived(
+            ("linearize", len(inputs)), lambda: partial_eval(captured.graph, captured.graph.inputs[len(inputs) :])
+        )
+        return linear, replay(known, captured.constants)
+
+    first = split([])
 
     def pushforward(*tangents: Any) -> Any:
         ts = with_avals(call.tangents("linearize", tangents), inputs)
+        found = first or split(None)
+        assert found is not None  # nothing is deferred now
+        linear, residuals = found
         return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)

@@ -125,7 +125,7 @@ def pushforward(sub: Subgraph, moved: Flags, wanted: Flags) -> Subgraph:
 
         return captured_subgraph(run, [*graph.avals, *[graph.avals[k] for k in chosen]])
 
-    return sub.memo(("pushforward", moved, wanted), make)
+    return sub.memo(("pushforward", moved, wanted), make) if thread.deferred is None else make()
 
 
 def batched(sub: Subgraph, size: int, flags: Flags, forced: Flags) -> tuple[Subgraph, Flags]:

@@ -25,11 +25,12 @@ from gtrace.core.base.tree import TreeDef
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr
+from gtrace.core.ir.reach import reached_results
 from gtrace.core.ops.elementwise import identity, neg
 from gtrace.core.ops.shape import constant, unbroadcast
 from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.bind import new_pending
-from gtrace.core.trace.record import PADDING, TapeEntry, Trace, followers, thread
+from gtrace.core.trace.record import PADDING, SETTLED, TapeEntry, Trace, followers, thread
 from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
 
 MAX_PULLBACKS = 1024
@@ -68,7 +69,7 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
         # the copy is an operation that an enclosing gradient must see; one around a capture gets it with the program
         copies = [identity(x) for x in inputs]
     for x in copies:
-        if x._trace is None:
+        if x._trace is SETTLED:
             x._number = thread.mark
     start = len(entries)
     trace = thread.trace  # copying may have cut the trace
@@ -86,11 +87,11 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
         followers.pop(id(copies), None)
         if outermost:
             for x in copies:
-                if x._trace is None:
+                if x._trace is SETTLED:
                     x._number = -1
             if thread.trace is not trace:
                 for _, _, x in entries:
-                    if x._trace is None:
+                    if x._trace is SETTLED:
                         x._number = -1
     if not outermost:
         entries = entries[start:]
@@ -112,7 +113,12 @@ def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDe
 
 def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None = None) -> list[Array]:
     """Walk the tape backwards; return the cotangents of its inputs. Without `cotangents`, they begin as ones."""
-    return recorded_once("pull", tape, outputs, cotangents, lambda: _walk(tape, outputs, cotangents))
+
+    def walk() -> list[Array]:
+        found = pull_some(tape, outputs, cotangents)
+        return [constant(0, x.aval) if g is None else g for x, g in zip(tape.inputs, found, strict=True)]
+
+    return recorded_once("pull", tape, outputs, cotangents, walk)
 
 
 def recorded_once(
@@ -137,12 +143,17 @@ def recorded_once(
 def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[set[int], list[TapeEntry]]:
     """Return the identities of values that depend on `inputs` differentiably, and the entries that compute them."""
     reached = {id(x) for x in inputs}
+    parts: dict[int, tuple[bool, ...]] = {}
     steps: list[TapeEntry] = []
     for entry in entries:
         instr, operands, out = entry
         if (instr.op.rules.nondiff is None or instr.op.projection) and instr.aval.floating:
             for x in operands:
                 if id(x) in reached:
+                    if instr.op.rules.reached is not None:
+                        parts[id(out)] = reached_results(instr, [id(each) in reached for each in operands])
+                    elif instr.op.projection and id(x) in parts and not parts[id(x)][instr.params[0]]:
+                        break
                     reached.add(id(out))
                     steps.append(entry)
                     break
@@ -164,7 +175,10 @@ def _backward(line: str) -> str:
     return f"{line.removesuffix(_BACKWARD)}{_BACKWARD}"
 
 
-def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None) -> list[Array]:
+def pull_some(
+    tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None = None
+) -> list[Array | None]:  # fmt: skip
+    """Walk the tape backwards as `pull` does; return None for inputs that no cotangent reaches."""
     before, home, layout = thread.origin, thread.region, thread.layout
     reached, steps = _followed(tape.inputs, tape.entries)
     found: dict[int, Any] = {}
@@ -197,7 +211,7 @@ def _walk(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | No
         thread.origin = before
         thread.switch(home)
         thread.lay_out(layout)
-    return [found[id(x)] if id(x) in found else constant(0, x.aval) for x in tape.inputs]
+    return [found.get(id(x)) for x in tape.inputs]
 
 
 def _apply(
@@ -301,11 +315,11 @@ def walk_key(
             return None
     # number the inputs -2, -3, ... while the key is built, to tell them from the Arrays they copy
     for k, x in enumerate(tape.inputs):
-        if x._trace is None:
+        if x._trace is SETTLED:
             x._number = -2 - k
     numbers = tuple([x._number for _, operands, _ in tape.entries for x in operands if x.__class__ is Array])
     for x in tape.inputs:
-        if x._trace is None:
+        if x._trace is SETTLED:
             x._number = -1
     a, b = tape.flat
     c, d = tape.scalars

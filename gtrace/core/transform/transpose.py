@@ -16,6 +16,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.record import thread_has
 from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of
 from gtrace.core.transform.tape import pull, record
 
@@ -59,7 +60,8 @@ def linear_transpose(f: Callable[..., Any], *primals: Any) -> Callable[[Any], An
     def backward(inputs: Sequence[Array]) -> tuple[list[Array], None]:
         xs, rest = inputs[:count], inputs[count:]
         results, tape = record(xs, lambda copies: replay(graph, [*copies, *rest[len(outs) :]]))
-        return pull(tape, results, rest[: len(outs)]), None
+        with thread_has(linear=True):
+            return pull(tape, results, rest[: len(outs)]), None
 
     constants = captured.constants
     pulled = capture(backward, [*avals, *outs, *[x.aval for x in constants]], where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -16,3 +17,8 @@ def api_boundary(fun: Callable[..., Any], **options: Any) -> Callable[..., Any]:
 def register_exclusion(path: str) -> None:
     """Note a file whose lines tracebacks leave out."""
     _exclude_paths.append(path)
+
+
+def include_frame(frame: types.FrameType) -> bool:
+    """Return whether tracebacks show a frame: not if its file is noted."""
+    return not frame.f_code.co_filename.startswith(tuple(_exclude_paths))

@@ -1,6 +1,6 @@
 """Classes of JAX's intermediate representation that have no instances, and the state of tracing.
 
-Programs are recorded as gtrace's graphs, so there are no primitives and equations of JAX's.
+Programs are recorded as gtrace's graphs, so there are no equations of JAX's.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ def refuse(name: str) -> NoReturn:
     Raises:
         ArgumentError: always.
     """
-    fix = (
-        "Use gt.define_op for operations of your own, and gt.make_graph for graphs. docs/coming-from-jax.md lists the"
-        " libraries that need JAX's own, such as Equinox, with what to use instead: of Equinox, gt.nn."
-    )
-    raise ArgumentError(message(f"jax.extend.core.{name}", "no use of JAX's primitives and jaxprs", "one", fix))
+    fix = "Use jax.extend.core.Primitive for operations of your own, and gt.make_graph for graphs."
+    raise ArgumentError(message(f"jax.extend.core.{name}", "no use of JAX's equations and traces", "one", fix))
 
 
 def absent_class(name: str) -> type:
@@ -46,16 +43,21 @@ def absent_function(name: str) -> Callable[..., NoReturn]:
     return call
 
 
-Primitive, Token, Trace = absent_class("Primitive"), absent_class("Token"), absent_class("Trace")
+Token, Trace = absent_class("Token"), absent_class("Trace")
 TraceTag, Effect = absent_class("TraceTag"), absent_class("Effect")
 take_current_trace, set_current_trace = absent_function("take_current_trace"), absent_function("set_current_trace")
 
 
 @attrs.frozen(eq=False)
 class OpaqueTraceState:
-    """The function that is being traced, or none; equal to another state of the same."""
+    """The function that is being traced, or none; equal to another state of the same.
+
+    Attributes:
+        main: what traces have in its place, None.
+    """
 
     capture: Any
+    main: None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OpaqueTraceState) and self.capture is other.capture
@@ -76,6 +78,6 @@ def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
 
 
 __all__ = [
-    "Effect", "OpaqueTraceState", "Primitive", "Token", "Trace", "TraceTag",
+    "Effect", "OpaqueTraceState", "Token", "Trace", "TraceTag",
     "get_opaque_trace_state", "set_current_trace", "take_current_trace",
 ]  # fmt: skip

@@ -49,7 +49,7 @@ def trace_to_jaxpr_nounits(
     >>> given = [PartialVal.unknown(gt.ShapeDtypeStruct((2,), "float32")), PartialVal.known(gt.ones(2))]
     >>> out = trace_to_jaxpr_nounits(wrap_init(lambda x, y: [x + y, y * 2]), given)[1]
     >>> out[0].aval, out[1].const.tolist()
-    (ShapeDtypeStruct(shape=(2,), dtype=float32), [2.0, 2.0])
+    (ShapedArray(float32[2]), [2.0, 2.0])
     """
     avals = [x.aval for x in pvals if x.aval is not None]
     results: list[Any] = []

@@ -9,6 +9,7 @@ import numpy
 
 from gtrace.jax.adapt import internal
 from gtrace.jax.core import pytype_aval_mappings as pytype_aval_mappings
+from gtrace.jax.primitives import apply_primitive as apply_primitive
 
 canonicalize_dtype_handlers: dict[type, Any] = {numpy.ndarray: None}
 

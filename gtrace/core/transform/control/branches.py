@@ -13,6 +13,7 @@ from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, messa
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.reach import Flags, reached_outputs
 from gtrace.core.ir.subgraph import select
 from gtrace.core.ops.gather import index_op
 from gtrace.core.ops.operands import cast
@@ -62,7 +63,9 @@ def _vjp(cts: Any, needed: Any, index: Array, *rest: Any, branches: Branches) ->
 def _jvp(ts: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | None]:
     operands = rest[:-1]
     moved = tuple(t is not None for t in ts[1:])
-    wanted = floating(branches[0].graph.out_avals)
+    wanted = _moving((False, *moved), branches)
+    if not any(wanted):
+        return [None] * len(wanted)
     derived = [_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches]
     pushed, numbers = lift_rule_numbers(derived, branches, "the tangents of switch")
     present = [t for t in ts[1:] if t is not None]
@@ -132,9 +135,15 @@ def _narrow(wanted: set[int], branches: Branches) -> tuple[tuple[Branches], list
     return (tuple(select(branch, kept) for branch in branches),), kept
 
 
+def _moving(flags: Flags, branches: Branches) -> Flags:
+    each = [reached_outputs(b, flags[1:]) for b in branches]
+    return tuple([any(column) for column in zip(*each, strict=True)])
+
+
 switch_op = define(
     "switch", params=("branches",), arity=None, branch=True, body=_run, result=_result, vjp=_vjp,
-    jvp=_jvp, batch=_batch, narrow=_narrow, elsewhere="test_control: a choice in Python, example by example",
+    jvp=_jvp, batch=_batch, narrow=_narrow, reached=_moving,
+    elsewhere="test_control: a choice in Python, example by example",
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.reach import Flags, reached_by_loop
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops import indexed_updates
 from gtrace.core.ops.batching import spread
@@ -31,7 +32,7 @@ from gtrace.core.transform.control.bodies import Closure, capture_body, check_sa
 from gtrace.core.transform.control.scan import scan
 from gtrace.core.transform.control.stepping import run_while
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
-from gtrace.core.transform.subgraph_rules import captured_subgraph, floating, pushforward
+from gtrace.core.transform.subgraph_rules import captured_subgraph, pushforward
 from gtrace.core.transform.vmap import vmap
 
 __all__ = ["while_loop", "fori_loop", "map", "associative_scan"]
@@ -52,8 +53,10 @@ def _no_vjp(*_: Any, **__: Any) -> NoReturn:
 def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> list[Array | None]:
     operands = rest[:-1]
     outs = body.graph.out_avals
-    moving = floating(outs)
     start = cond_consts + body_consts
+    moving = reached_by_loop(body, tuple([t is not None for t in ts[cond_consts:]]), body_consts, len(outs))
+    if not any(moving):
+        return [None] * len(moving)
     consts_moved = tuple(t is not None for t in ts[cond_consts:start])
     pushed = pushforward(body, (*consts_moved, *moving), moving)
     (pushed,), numbers = lift_rule_numbers([pushed], [body], "the tangents of while_loop")
@@ -134,9 +137,14 @@ def _until_all_stop(test: Subgraph, step: Subgraph, cond_consts: int, body_const
     return captured_subgraph(go_on, test.graph.avals), captured_subgraph(move, both)
 
 
+def _moving(flags: Flags, cond: Subgraph, body: Subgraph, cond_consts: int, body_consts: int) -> Flags:
+    return reached_by_loop(body, flags[cond_consts:], body_consts, len(body.graph.outputs))
+
+
 while_op = define(
     "while_loop", params=("cond", "body", "cond_consts", "body_consts"), arity=None, loop=True, body=run_while,
-    result=_result, vjp=_no_vjp, jvp=_jvp, batch=_batch, elsewhere="test_control: the same steps in a Python loop",
+    result=_result, vjp=_no_vjp, jvp=_jvp, batch=_batch, reached=_moving,
+    elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
 from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.reach import Flags, reached_by_loop
 from gtrace.core.ir.subgraph import select, subgraph
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.operands import cast, weak_like
@@ -24,7 +25,7 @@ from gtrace.core.transform.control.bodies import Closure, capture_body, check_sa
 from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
-from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
+from gtrace.core.transform.subgraph_rules import pullback, pushforward
 
 __all__ = ["scan"]
 
@@ -174,8 +175,8 @@ def _vjp(
     graph = body.graph
     outs = graph.out_avals
     loop = Loop(body, consts, carry, length)
-    # include every floating carry: its cotangent may become nonzero in the loop
-    moving = floating(outs[:carry])
+    # include every carry that may have a derivative: its cotangent may become nonzero in the loop
+    moving = reached_by_loop(body, tuple(needed), consts, carry)[:carry]
     wanted = (*needed[:consts], *moving, *needed[consts + carry :])
     given = (*moving, *[ct is not None for ct in cts[carry:]])
     joint = pullback(body, tuple(wanted), given)
@@ -200,9 +201,12 @@ def _jvp(
     operands = rest[:-1]
     outs = body.graph.out_avals
     loop = Loop(body, consts, carry, length)
-    moving = floating(outs[:carry])
-    moved = (*[t is not None for t in ts[:consts]], *moving, *[t is not None for t in ts[consts + carry :]])
-    wanted = floating(outs)
+    given = tuple([t is not None for t in ts])
+    wanted = reached_by_loop(body, given, consts, carry)
+    if not any(wanted):
+        return [None] * len(wanted)
+    moving = wanted[:carry]
+    moved = (*given[:consts], *moving, *given[consts + carry :])
     joint = pushforward(body, moved, wanted)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)
     n_consts = sum(t is not None for t in ts[:consts])
@@ -262,9 +266,13 @@ def _narrow(
     return (select(body, kept), length, reverse, consts, carry), kept
 
 
+def _moving(flags: Flags, body: Subgraph, length: int, reverse: bool, consts: int, carry: int) -> Flags:
+    return reached_by_loop(body, flags, consts, carry)
+
+
 scan_op = define(
     "scan", params=("body", "length", "reverse", "consts", "carry"), arity=None, loop=True, body=run_scan,
-    result=_result, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow,
+    result=_result, vjp=_vjp, jvp=_jvp, batch=_batch, narrow=_narrow, reached=_moving,
     elsewhere="test_control: the same steps in a Python loop",
 )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from gtrace.jax.extend.absent import Effect as Effect
 from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
-from gtrace.jax.extend.absent import Primitive as Primitive
 from gtrace.jax.extend.absent import Token as Token
 from gtrace.jax.extend.absent import Trace as Trace
 from gtrace.jax.extend.absent import TraceTag as TraceTag
@@ -18,3 +17,4 @@ from gtrace.jax.jaxprs import Literal as Literal
 from gtrace.jax.jaxprs import Var as Var
 from gtrace.jax.jaxprs import jaxpr_as_fun as jaxpr_as_fun
 from gtrace.jax.jaxprs import new_jaxpr_eqn as new_jaxpr_eqn
+from gtrace.jax.primitives import Primitive as Primitive

@@ -6,9 +6,10 @@ from typing import Any
 
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.jax.extend.core import binding
+from gtrace.jax.primitives import Primitive
 
 
-class NamedPrimitive:
+class NamedPrimitive(Primitive):
     """An operation of JAX's, or one of gtrace's that JAX has not. `named` makes them: one a name.
 
     Attributes:
@@ -16,10 +17,8 @@ class NamedPrimitive:
         multiple_results: whether `bind` returns a list.
     """
 
-    call_primitive = map_primitive = False
-
     def __init__(self, name: str, multiple_results: bool = False) -> None:
-        self.name = name
+        super().__init__(name)
         self.multiple_results = multiple_results or name in binding.SEVERAL
 
     def bind(self, *args: Any, **params: Any) -> Any:
@@ -35,13 +34,6 @@ class NamedPrimitive:
             fix = "Call the function of that name in jax.lax."
             raise ArgumentError(message(f"{self.name}_p.bind", "an operation that gtrace has", self.name, fix))
         return binding.bind_operation(self.name, self.multiple_results, args, params)
-
-    def get_bind_params(self, params: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the functions and the parameters that `bind` takes: no functions, and the given ones."""
-        return [], params
-
-    def __repr__(self) -> str:
-        return self.name
 
 
 _made: dict[str, NamedPrimitive] = {}
