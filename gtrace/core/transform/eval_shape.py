@@ -18,7 +18,7 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.ir.verify import verify
 from gtrace.core.ops.key_arrays import KeyType, keys_of
-from gtrace.core.ops.operands import with_avals
+from gtrace.core.ops.operands import cast, with_avals
 from gtrace.core.ops.shape import as_shape
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
@@ -155,7 +155,7 @@ def from_graph(graph: Graph) -> Callable[..., Any]:
     """Return a graph as a function that records the graph's operations on its arguments.
 
     It takes one array per input. It returns an array, or a tuple unless there is exactly one output. It can be jitted,
-    differentiated and batched like any function.
+    differentiated and batched like any function. An argument of int32 may stand for one of int64.
 
     Raises:
         GraphError: `graph` violates a rule.
@@ -169,6 +169,8 @@ def from_graph(graph: Graph) -> Callable[..., Any]:
 
     def function(*arrays: Any) -> Any:
         lifted = [lift("from_graph", x) for x in arrays]
+        if len(lifted) == len(graph.avals):
+            lifted = [_widened(x, a) for x, a in zip(lifted, graph.avals, strict=True)]
         kinds, expected = ([(a.shape, a.dtype, a.device) for a in avals] for avals in (_avals(lifted), graph.avals))
         if kinds != expected:
             got = ", ".join(map(repr, _avals(lifted))) or "none"
@@ -180,6 +182,11 @@ def from_graph(graph: Graph) -> Callable[..., Any]:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     return function
+
+
+def _widened(x: Array, a: Aval) -> Array:
+    """Return an int32 as an int64 where a graph takes one: indices of branches are int64, whatever `x64` is."""
+    return cast(x, a.dtype) if x.aval.dtype is torch.int32 and a.dtype is torch.int64 else x
 
 
 def _avals(arrays: Sequence[Array]) -> tuple[Aval, ...]:
