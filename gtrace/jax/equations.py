@@ -18,7 +18,7 @@ import torch
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval
-from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph
 from gtrace.core.ir.op import Instr, Leaf
 from gtrace.core.trace.array import wrap
 from gtrace.core.trace.capture import Captured
@@ -136,6 +136,10 @@ class Writer:
             found = self.expanded(node, operands)
             if found is not None:
                 return found
+        body = node.attributes.get("body")
+        if isinstance(body, Subgraph):  # an operation that is the name of a program
+            params = {"name": node.attributes.get("name", name), "jaxpr": self.closed(body.graph), **_JIT}
+            return self.several("jit", operands, body.graph.out_avals, **params)
         if name == "aten":
             name = node.params[0]
         operands = [self.strong(x) for x in operands]
