@@ -407,3 +407,14 @@ def test_limits_of_dtypes_that_numpy_has_not(jax):
     pytest.importorskip("ml_dtypes")
     for name, most in (("bfloat16", 3.3895314e38), ("float8_e4m3fn", 448.0), ("float32", 3.4028235e38)):
         assert jax.numpy.finfo(name).max.astype("float32") == np.float32(most)
+
+
+def test_names_that_libraries_import_are_there_and_say_when_they_are_of_no_use(jax):
+    from gtrace.jax.experimental import sparse
+    from gtrace.jax.extend import core
+
+    assert isinstance(type("Own", (core.Effect,), {})(), core.Effect)
+    assert issubclass(sparse.BCOO, sparse.JAXSparse) and core.concrete_or_error(int, 2.0) == 2
+    for refused in (lambda: sparse.BCSR(jax.numpy.eye(2)), lambda: sparse.sparsify(jax.numpy.sum)(jax.numpy.eye(2))):
+        with pytest.raises(gt.errors.ArgumentError, match="BCOO"):
+            refused()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gtrace.jax import paths
 from gtrace.jax.extend.linear_util import WrappedFun
 
-__all__ = ["debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
+__all__ = ["argnums_partial", "debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
@@ -51,6 +51,26 @@ def flatten_fun(f: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[], A
 def flatten_fun_nokwargs(f: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[], Any]]:
     """`flatten_fun`, for arguments by position alone."""
     return _flattened(f, in_tree, False)
+
+
+def argnums_partial(
+    f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any], require_static_args_hashable: bool = True
+) -> tuple[WrappedFun, list[Any]]:
+    """Return a function of some of the arguments, the others fixed, and these arguments.
+
+    >>> from gtrace.jax.extend.linear_util import wrap_init
+    >>> f, given = argnums_partial(wrap_init(lambda x, y: x - y), 1, (5, 2))
+    >>> f.call_wrapped(*given), f.call_wrapped(4)
+    (3, 1)
+    """
+    numbers = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
+    places = sorted({k % len(args) for k in numbers})
+
+    def call(*given: Any, **kwargs: Any) -> Any:
+        merged = dict(enumerate(args)) | dict(zip(places, given, strict=True))
+        return f.call_wrapped(*merged.values(), **kwargs)
+
+    return WrappedFun(call, {}), [args[k] for k in places]
 
 
 def flatten_axes(name: str, treedef: Any, axis_tree: Any, *, kws: bool = False, tupled_args: bool = False) -> list[Any]:

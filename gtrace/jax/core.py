@@ -16,6 +16,7 @@ from gtrace.jax.extend.absent import (
     Effect,
     OpaqueTraceState,
     Trace,
+    concrete_or_error,
     get_opaque_trace_state,
     set_current_trace,
     take_current_trace,
@@ -122,15 +123,6 @@ def trace_state_clean() -> bool:
 def find_top_trace(xs: Any) -> OpaqueTraceState:
     """Return what tells whether two places run in one traced function, whatever the values are."""
     return get_opaque_trace_state()
-
-
-def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
-    """Return a value, as `force` makes it; an error for a placeholder.
-
-    Raises:
-        ConcretizationError: it is a placeholder.
-    """
-    return val if force is None else force(val)
 
 
 __all__ = [

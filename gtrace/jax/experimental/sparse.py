@@ -5,7 +5,9 @@ Products with dense arrays, and derivatives in the stored elements, touch these 
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import numpy
 
@@ -14,10 +16,25 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.trace.array import Array
 
-__all__ = ["BCOO", "bcoo_fromdense", "bcoo_todense"]
+__all__ = ["BCOO", "BCSR", "JAXSparse", "bcoo_fromdense", "bcoo_todense", "sparsify"]
 
 
-class BCOO:
+class JAXSparse:
+    """The base class of sparse matrices."""
+
+
+class BCSR(JAXSparse):
+    """Matrices in compressed rows, which there are not.
+
+    Raises:
+        ArgumentError: one is made.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        raise ArgumentError(message("BCSR", "a matrix in coordinates", "compressed rows", "Use BCOO."))
+
+
+class BCOO(JAXSparse):
     """A matrix that stores some elements. The others are zero, and several elements at one index are added.
 
     Args:
@@ -145,3 +162,14 @@ def bcoo_fromdense(mat: Any, *, nse: int | None = None, **options: Any) -> BCOO:
 def bcoo_todense(mat: BCOO) -> Array:
     """`BCOO.todense`."""
     return mat.todense()
+
+
+def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., NoReturn]:
+    """Return a function that refuses to be called: dense functions do not take sparse matrices here."""
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> NoReturn:
+        fix = "Use the methods of BCOO, or its todense()."
+        raise ArgumentError(message("sparsify", "functions of dense arrays", "a function of sparse ones", fix))
+
+    return call

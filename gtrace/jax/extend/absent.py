@@ -44,7 +44,13 @@ def absent_function(name: str) -> Callable[..., NoReturn]:
 
 
 Token, Trace = absent_class("Token"), absent_class("Trace")
-TraceTag, Effect = absent_class("TraceTag"), absent_class("Effect")
+TraceTag = absent_class("TraceTag")
+
+
+class Effect:
+    """The base class of effects, of which libraries have kinds of their own. Programs here have none."""
+
+
 take_current_trace, set_current_trace = absent_function("take_current_trace"), absent_function("set_current_trace")
 
 
@@ -77,7 +83,16 @@ def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
     return OpaqueTraceState(thread.trace.capture)
 
 
+def concrete_or_error(force: Any, val: Any, context: str = "") -> Any:
+    """Return a value, as `force` makes it; an error for a placeholder.
+
+    Raises:
+        ConcretizationError: it is a placeholder.
+    """
+    return val if force is None else force(val)
+
+
 __all__ = [
     "Effect", "OpaqueTraceState", "Token", "Trace", "TraceTag",
-    "get_opaque_trace_state", "set_current_trace", "take_current_trace",
+    "concrete_or_error", "get_opaque_trace_state", "set_current_trace", "take_current_trace",
 ]  # fmt: skip

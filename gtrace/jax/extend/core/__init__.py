@@ -5,6 +5,7 @@ from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
 from gtrace.jax.extend.absent import Token as Token
 from gtrace.jax.extend.absent import Trace as Trace
 from gtrace.jax.extend.absent import TraceTag as TraceTag
+from gtrace.jax.extend.absent import concrete_or_error as concrete_or_error
 from gtrace.jax.extend.absent import get_opaque_trace_state as get_opaque_trace_state
 from gtrace.jax.extend.absent import set_current_trace as set_current_trace
 from gtrace.jax.extend.absent import take_current_trace as take_current_trace
