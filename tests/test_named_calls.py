@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.core.passes.attention import BACKWARD, FORWARD
 from gtrace.core.passes.norm_operators import BATCH, BATCH_BACKWARD, BATCH_WITH_VARIANCE, LAYER, LAYER_BACKWARD
-from gtrace.core.passes.whole_program import SIMPLIFIED
+from gtrace.core.passes.whole_program import SIMPLIFIED, spelled_out
+from gtrace.sharding import Mesh, NamedSharding, P, plan
 from gtrace.testing import assert_close
 
 NORMS = {
@@ -423,6 +424,33 @@ def test_bodies_of_loops_branches_and_checkpoints_have_the_formula():
     ):
         assert "named_call" not in str(gt.make_graph(gt.grad(function))(x))
         assert_close(gt.grad(function)(x), gt.grad(written_out)(x), steps=300, scale=20)
+
+
+def test_kernels_and_formulas_have_the_lines_of_their_calls():
+    def norms(x):
+        one = gt.nn.layer_norm(x, 6)
+        return gt.sin(gt.nn.layer_norm(one * 2.0, 6)).sum()
+
+    first = norms.__code__.co_firstlineno
+    graph = gt.make_graph(gt.grad(norms))(gt.ones((4, 6)))
+    for rewritten, name in ((SIMPLIFIED.run(graph), "aten"), (spelled_out(graph), "rsqrt")):
+        lines = [node.location.partition(".py:")[2] for node in rewritten.nodes if node.op.name == name]
+        wanted = {str(first + 1), str(first + 2)}
+        assert wanted <= {*lines} <= wanted | {f"{line} (its backward pass)" for line in wanted}
+
+
+def test_sharded_programs_communicate_as_for_the_formula():
+    def by_name(x, w):
+        return gt.sin(gt.nn.layer_norm(x, 8, w)).sum()
+
+    def by_hand(x, w):
+        centred = x - x.mean(-1, keepdims=True)
+        return gt.sin(centred * gt.rsqrt(gt.square(centred).mean(-1, keepdims=True) + 1e-5) * w).sum()
+
+    batch = NamedSharding(Mesh(range(4), "data"), P("data"))
+    args = gt.ShapeDtypeStruct((64, 8), "float32", sharding=batch), gt.ShapeDtypeStruct((8,), "float32")
+    one, other = (plan(gt.value_and_grad(f, argnums=(0, 1)), *args) for f in (by_name, by_hand))
+    assert one.moved == other.moved > 0 and not one.gathered
 
 
 def test_passes_of_users_see_the_formula():

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from gtrace.core.base.config import config
 from gtrace.core.ir.aval import Bundle, bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph
 from gtrace.core.ir.op import Op, define
@@ -23,7 +24,6 @@ from gtrace.core.trace.record import thread
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import captured_subgraph, floating, pullback, pushforward
-from gtrace.core.transform.tape import in_one_go
 
 GRADIENT = "_gradient"
 """What follows the name of a function in that of its derivative."""
@@ -53,13 +53,13 @@ class NamedFunction:
     def __call__(
         self, function: Callable[[Sequence[Array]], Sequence[Array]], operands: Sequence[Array], *settings: Any
     ) -> Sequence[Array]:
-        """Record a call, and return its results. Where each operation needs handling, they are recorded one by one.
+        """Record a call, and return its results. In eager mode and for a layout, operations are recorded one by one.
 
         Args:
             function: gives the results from the operands alone.
             settings: what a kernel must know: numbers, flags.
         """
-        if not in_one_go(thread.trace):
+        if thread.layout is not None or (thread.trace.capture is None and config.current.eager):
             return function(operands)
         body = captured_subgraph(function, [x.aval.plain for x in operands])
         return bind_all(named_call, operands, (self.name, settings, body))
