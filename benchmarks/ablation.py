@@ -75,6 +75,7 @@ PLACES = {
     "merge_calls": "core/passes/subgraph_calls:merge_calls",
     "narrow_calls": "core/passes/subgraph_calls:narrow_calls",
     "einsum_matmul": "core/passes/contractions:multiply_matrices",
+    "named_calls": "core/passes/named_calls core/transform/named",
     "norm_fusion": "core/passes/norms core/passes/rowwise core/passes/norm_operators",
     "attention_fusion": "core/passes/attention core/passes/masks core/passes/contractions",
     "memory_reuse": "core/backends/interpreter/call_plan:reusable",

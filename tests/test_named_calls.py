@@ -358,6 +358,26 @@ def test_special_rows_are_those_of_the_formula():
             assert_close(got, written_out(x), steps=60, scale=4)
 
 
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan"), 1e30])
+@pytest.mark.parametrize("causal", [False, True])
+def test_special_scores_are_those_of_the_formula(bad, causal):
+    q, k, v = arrays("plain", torch.float32)
+    k[0, 0, 5, 0] = v[1, 1, 3, 2] = bad
+    if not abs(bad) == float("inf"):  # a row of scores of minus infinity alone is 0 in the kernel, NaN in the formula
+        q[1, 0, 2, 1] = bad
+
+    def attention(q, k, v):
+        return attend(q, k, v, is_causal=causal)
+
+    given = [gt.from_torch(x) for x in (q, k, v)]
+    right = deterministic(attention)(*given)
+    graph = SIMPLIFIED.run(gt.make_graph(attention)(*given))
+    assert any(node.op.name == "aten" for node in graph.nodes)
+    assert_close(
+        gt.from_torch(gt.ir.evaluate(graph, q, k, v)[0]), right, steps=200, scale=10 * max(1.0, gt.abs(right).max())
+    )
+
+
 def test_rows_of_one_element_and_none():
     for shape in ((3, 1), (0, 4), (2, 0)):
         got = deterministic(lambda x: gt.nn.layer_norm(x, x.shape[-1]))(gt.ones(shape))
