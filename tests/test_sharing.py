@@ -459,8 +459,9 @@ def test_wait_is_a_number_of_seconds_or_a_bool(wait):
         gt.jit(lambda x: x, wait=wait)
 
 
-@pytest.mark.slow
-def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
+@pytest.fixture
+def run(tmp_path):
+    """Runs a process that calls one program; returns the seconds that it was interpreted, and its tier at the end."""
     script = """
         import json, sys, time
         import gtrace as gt
@@ -481,7 +482,19 @@ def test_time_spent_interpreting_in_earlier_runs_counts(tmp_path):
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400, check=True)
         return next(iter(json.loads(done.stdout).values()))
 
+    return run
+
+
+@pytest.mark.slow
+def test_time_spent_interpreting_in_earlier_runs_counts(run):
     seconds, tier = run(1e9, 60)
     assert tier == "interpreted"
     # by itself the second run, a third as long, would not be worth a compile, which costs the program 0.15 of its time
     assert run(1.1 * seconds / 0.15, 20, "wait")[1] == "compiled"
+
+
+@pytest.mark.slow
+def test_a_process_that_would_end_too_early_waits_for_what_earlier_ones_paid_for(run):
+    seconds, tier = run(1e9, 4)
+    assert tier == "interpreted"
+    assert run(seconds / 2, 1) == [0.0, "compiled"]

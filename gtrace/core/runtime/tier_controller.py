@@ -152,9 +152,21 @@ class TierController:
             if settings.compile or not settings.background or not self._ahead_of_time(program):
                 # another thread may be compiling: then this call is interpreted, and a later one asks again
                 self.compile(program, wait=math.inf if settings.compile else 0)
+            elif self._came_to_nothing(program):
+                self.compile_all([program], math.inf)
             else:
                 self._request(program)
         return False
+
+    def _came_to_nothing(self, program: Program) -> bool:
+        """Whether earlier processes interpreted a program for longer than the C++ compiler takes, and never got code.
+
+        Each ended before its code was there, and so may this one: it waits.
+        """
+        if program.ledger.calls or not program.natively:
+            return False
+        entry = artifacts.earlier(program.signature)
+        return not entry.compiled_calls and entry.interpreted_seconds >= program.native_seconds
 
     def _learn_earlier(self) -> None:
         """Expect of compiles what they took in earlier processes."""
