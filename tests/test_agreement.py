@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
-from gtrace.core.runtime import agreement, comparisons, programs
+from gtrace.core.backends.native import library
+from gtrace.core.runtime import agreement, comparisons, programs, tier_controller
 from gtrace.core.runtime import engine as engine_module
 from gtrace.core.runtime.agreement import disagreement
 from gtrace.testing import arguments, graphs
@@ -241,3 +242,29 @@ def test_results_are_looked_at_block_by_block(monkeypatch):
     monkeypatch.setattr(agreement, "BLOCK", 16)
     assert not compared(lambda x, y: (x @ y).T, lambda x, y: y.T @ x.T, X, Y)
     assert compared(lambda x: x * 2, lambda x: gt.concat([x[:-1] * 2, x[-1:] * 2.0001]), X)
+
+
+@pytest.mark.slow
+@pytest.mark.native
+def test_the_time_that_a_reference_may_take_is_ten_calls_without_their_compile(monkeypatch):
+    now, took = [0.0], []
+    for module in (comparisons, tier_controller):
+        monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+    build, compared = library.build, comparisons.Comparisons._compared
+
+    def slow_build(graph, folder):
+        now[0] += 1000.0
+        return build(graph, folder)
+
+    def noted(self, name, graph, reference, inputs, results, seconds, *rest):
+        took.append(seconds)
+        return compared(self, name, graph, reference, inputs, results, seconds, *rest)
+
+    monkeypatch.setattr(library, "build", slow_build)
+    monkeypatch.setattr(comparisons.Comparisons, "_compared", noted)
+    with gt.config(compile=True):
+        x = gt.linspace(0.5, 1, 11)
+        y = gt.fori_loop(0, 9, lambda i, c: gt.sin(c) * 1.0625 + i, x)
+        gt.eval(gt.einsum("ij,jk->ik", y[:, None], y[None]))
+    assert now[0] >= 1000.0
+    assert took == [0.0] * len(took) and took
