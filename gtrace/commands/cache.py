@@ -140,7 +140,11 @@ def _about(store: Store, console: Console, action: str, signature: str | None) -
         for manifest in again:
             store.remove(manifest.name)
         print(f"{_count(len(again))} will be compiled again when hot")
-        rewritten = store.forget_table(folders.WRONG) if signature is None else 0
+        try:
+            rewritten = store.forget_table(folders.WRONG) if signature is None else 0
+        except OSError as error:
+            print(printable(f"gtrace cache retry: {store.folder} cannot be written: {error}."), file=sys.stderr)
+            return 2
         if rewritten:
             print(f"{rewritten} programs that were rewritten into wrong ones will be rewritten again")
         return 0

@@ -128,8 +128,7 @@ def _store() -> Iterator[Finding]:
 def _reports() -> Iterator[Finding]:
     for path in [] if artifacts.store is None else artifacts.store.reports():
         about = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        fix = f"Send that file to who makes gtrace. `gtrace bisect {path}` finds the mechanism at fault."
-        yield Finding("report", f"{path}: {about}", fix, good=False)
+        yield Finding("report", f"{path}: {about} Send it; `gtrace bisect` with it finds the mechanism.", good=None)
 
 
 def _gpu() -> Iterator[Finding]:

@@ -367,7 +367,11 @@ class Store:
             self._once("write", f"{file} is not kept: {error}.")
 
     def forget_table(self, file: str) -> int:
-        """Remove a table; returns how many texts it held."""
+        """Remove a table; returns how many texts it held.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
         count = len(self.table(file))
         if count:
             with self._writing():
