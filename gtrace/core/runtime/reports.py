@@ -116,7 +116,8 @@ def write(what: str, problem: str, graph: Graph, inputs: Sequence[torch.Tensor],
     text = "".join(f"{line}\n" for line in _lines(what, problem, graph, inputs, run, form))
     if len(text) > MAX_TEXT:
         return ""
-    return str(store.keep_report(text) or "")
+    written = text.encode("utf-8", "backslashreplace").decode()  # paths may have bytes that are no text
+    return str(store.keep_report(written) or "")
 
 
 def _lines(
