@@ -57,6 +57,8 @@ def computes(
         ordinary: operands that are neither zero nor large, or of which no more is claimed.
     """
     fresh, starts = before.graph.fresh, list(replaced)
+    if not starts:
+        return True
     new = _ordered(after, starts, lambda value: value < fresh and value not in before.constants)
     if new is None:
         return False
