@@ -50,6 +50,35 @@ def test_what_jit_compiles_has_no_model_and_is_found_by_the_next_one(libraries):
     assert_close(w, expected)
 
 
+WRAPPER = """
+}  // extern "C"
+int helper();
+namespace torch::aot_inductor {
+void AOTInductorModel::run_impl(int x) {
+  __check_inputs_outputs(x);
+  call(x);
+} // AOTInductorModel::run_impl
+"""
+"""What Inductor generates beside the kernels, as far as it is read."""
+
+
+def test_the_function_of_a_program_is_taken_without_its_model():
+    text = launcher.launcher(WRAPPER, 1, [])
+    assert "int helper();" in text and "call(x);" in text and "__check_inputs_outputs" not in text
+
+
+@pytest.mark.parametrize(
+    ("found", "instead"),
+    [
+        ('// extern "C"', "// C"), ("namespace torch::aot_inductor {", "namespace torch::other {"),
+        ("::run_impl(", "::run("), ("} // AOTInductorModel::run_impl", "}"),
+        ("call(x)", "call(constants_[0])"), ("call(x)", "kernels.call(x)"), ("call(x)", "call(outputs_info_)"),
+    ],
+)  # fmt: skip
+def test_a_program_that_reads_otherwise_is_built_by_torch(found, instead):
+    assert found in WRAPPER and launcher.launcher(WRAPPER.replace(found, instead), 1, []) is None
+
+
 @pytest.mark.slow
 def test_a_torch_whose_headers_lack_something_gets_the_model(libraries, monkeypatch):
     monkeypatch.setattr(launcher, "_PROGRAM", "#error no such header\n")

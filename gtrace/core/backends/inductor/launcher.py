@@ -137,8 +137,7 @@ def launcher(wrapper: str, outputs: int, operators: Iterable[str]) -> str | None
     unused = "\n".join(f"int32_t AOTInductorModel{name}() {{ return 1; }}" for name in _UNUSED)
     own = "\n".join(f"extern {code}" for code in operators)
     called = f'extern "C" {{\n{own}\n}}\n' if own else ""
-    text = "".join((declarations.group(1), called, _PROGRAM, body, _ENTRIES % (outputs, unused)))
-    return re.sub(r"\baoti_torch_empty_strided\(", "gtrace_empty_strided(", text)
+    return "".join((declarations.group(1), called, _PROGRAM, body, _ENTRIES % (outputs, unused)))
 
 
 def _precompiled_header(command: str, options: dict[str, Any]) -> str:

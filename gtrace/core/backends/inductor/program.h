@@ -27,3 +27,4 @@ inline AOTITorchError gtrace_empty_strided(
 #endif
   return failed;
 }
+#define aoti_torch_empty_strided gtrace_empty_strided
