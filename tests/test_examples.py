@@ -21,6 +21,7 @@ LINES = {
     "neural_ode": r"from 64 new starts: (\d\.\d+)",
     "ppo_pole": r"mean length of 20 new episodes: (nan|[\d.]+) of 500",
     "hmc": r"of a covariance: (\d+\.\d+)",
+    "fine_tuning": r"(\d\.\d+) after fine-tuning",
     "gaussian_process": r"root mean square error (\d\.\d+)",
 }
 

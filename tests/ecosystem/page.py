@@ -1,0 +1,96 @@
+"""Writes docs/ecosystem.md from results.json: python tests/ecosystem/page.py"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent.parent / "docs" / "ecosystem.md"
+RESULTS = HERE / "results.json"
+
+START = """# Libraries and models of others
+
+Libraries of JAX run unchanged under `gtrace run --jax`, and models of torch by `gt.from_module`. A program writes this
+page: each row says what was run, with which commit, and when.
+
+    make ecosystem LIB=optax     # a folder with the library, its quickstart, and its own tests where it has some
+    make ecosystem               # all of them
+
+[Coming from JAX](coming-from-jax.md) and [torch](torch.md) say what works in general, and what does not.
+
+## Libraries of JAX
+
+jax and jaxlib are not installed. A quickstart is a small program of
+[`tests/ecosystem/quickstarts`](../tests/ecosystem/quickstarts). It states the numbers of several parts. They are
+compared with those of JAX 0.10.2, to 1e-4 of the largest. Samples of a posterior are compared as loosely as they
+scatter.
+
+| library | version | parts that run | with JAX's numbers | stopped by | its own tests | commit | date |
+|---|---|---|---|---|---|---|---|
+"""
+
+MODELS = """
+## Models of torch
+
+Small models with random weights, those of timm in float64. Values, gradients of all parameters and new buffers are
+compared with torch's, in evaluation and in training, without dropout.
+
+| package | version | models | agree | what differs or raises | commit | date |
+|---|---|---|---|---|---|---|
+"""
+
+
+def read() -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    return {"libraries": {}, "models": {}, **known}
+
+
+def remember(kind: str, name: str, row: dict[str, Any]) -> None:
+    """Keep a result of the "libraries" or the "models"."""
+    results = read()
+    results[kind][name] = row
+    rows = []
+    for k in ("libraries", "models"):
+        lines = [f"  {json.dumps(n)}: {json.dumps(results[k][n])}" for n in sorted(results[k])]
+        rows.append(f' "{k}": {{\n' + ",\n".join(lines) + "\n }")
+    RESULTS.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+
+
+def told(row: dict[str, Any]) -> str:
+    return f"{row['ran']} of {row['parts']} parts, {row['equal']} with JAX's numbers  {row['stopped by']}".rstrip()
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+def text() -> str:
+    """Return the page."""
+    results = read()
+    titles = json.loads((HERE / "libraries.json").read_text(encoding="utf-8"))
+    libraries = ""
+    for name in sorted(results["libraries"], key=str.lower):
+        row = results["libraries"][name]
+        words = row["stopped by"].removeprefix("gtrace.errors.").partition(". ")[0]
+        stopped = cell(words or (f"differs: {', '.join(row['differ'])}" if row["differ"] else ""))
+        equal = "all" if row["equal"] == row["parts"] else row["equal"]
+        parts = f"{row['ran']} of {row['parts']}"
+        end = stopped, row["tests"], row["commit"], row["date"]
+        fields = (titles[name]["title"], row["version"], parts, equal, *end)
+        libraries += f"| {' | '.join(map(str, fields))} |\n"
+    models = ""
+    for name, row in results["models"].items():
+        agree = f"{row['agree']} of {row['of']}"
+        fields = (name, row["version"], row["names"], agree, cell(row["others"]), row["commit"], row["date"])
+        models += f"| {' | '.join(fields)} |\n"
+    return START + libraries + (MODELS + models if models else "")
+
+
+def write() -> None:
+    PAGE.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()
