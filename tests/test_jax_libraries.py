@@ -410,9 +410,12 @@ def test_limits_of_dtypes_that_numpy_has_not(jax):
 
 
 def test_names_that_libraries_import_are_there_and_say_when_they_are_of_no_use(jax):
-    from gtrace.jax.experimental import sparse
+    from gtrace.jax._src import literals, pjit
+    from gtrace.jax.experimental import multihost_utils, sparse
     from gtrace.jax.extend import core
 
+    assert not isinstance(jax.numpy.ones(2), literals.TypedNdArray) and pjit.jit_p is core.primitives.jit_p
+    assert not multihost_utils.reached_preemption_sync_point(0)
     assert isinstance(type("Own", (core.Effect,), {})(), core.Effect)
     assert issubclass(sparse.BCOO, sparse.JAXSparse) and core.concrete_or_error(int, 2.0) == 2
     for refused in (lambda: sparse.BCSR(jax.numpy.eye(2)), lambda: sparse.sparsify(jax.numpy.sum)(jax.numpy.eye(2))):

@@ -7,7 +7,9 @@ from typing import Any
 import gtrace as gt
 from gtrace.core.base import tree
 
-__all__ = ["assert_equal", "broadcast_one_to_all", "process_allgather", "sync_global_devices"]
+__all__ = [
+    "assert_equal", "broadcast_one_to_all", "process_allgather", "reached_preemption_sync_point", "sync_global_devices",
+]  # fmt: skip
 
 
 def sync_global_devices(name: str) -> None:
@@ -30,3 +32,8 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     (1, 2)
     """
     return tree.map(lambda x: gt.array(x if tiled else gt.array(x)[None]).numpy(), in_tree)
+
+
+def reached_preemption_sync_point(step_id: int) -> bool:
+    """Return whether the processes agreed to save at this step, before they are stopped: never."""
+    return False
