@@ -24,7 +24,7 @@ SAME: dict[str, str] = {
     "erfinv": "erf_inv", "sigmoid": "logistic", "isfinite": "is_finite", "bitwise_not": "not", "bitwise_and": "and",
     "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shift_left", "maximum": "max", "minimum": "min",
     "gammaln": "lgamma", "i0e": "bessel_i0e", "i1e": "bessel_i1e", "gammainc": "igamma", "gammaincc": "igammac",
-    "pow": "pow", "fmod": "rem",
+    "pow": "pow", "fmod": "rem", "modulus": "abs",
 }  # fmt: skip
 """Elementwise operations without parameters, with JAX's names."""
 
