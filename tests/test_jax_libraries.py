@@ -421,3 +421,12 @@ def test_names_that_libraries_import_are_there_and_say_when_they_are_of_no_use(j
     for refused in (lambda: sparse.BCSR(jax.numpy.eye(2)), lambda: sparse.sparsify(jax.numpy.sum)(jax.numpy.eye(2))):
         with pytest.raises(gt.errors.ArgumentError, match="BCOO"):
             refused()
+
+
+def test_kernels_of_pallas_load_and_say_what_to_do_instead():
+    from gtrace.jax.experimental import pallas
+    from gtrace.jax.experimental.pallas import triton
+
+    for use in (lambda: pallas.pallas_call(lambda x: x), lambda: pallas.program_id(0), triton.CompilerParams):
+        with pytest.raises(gt.ArgumentError, match="define_op"):
+            use()

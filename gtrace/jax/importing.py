@@ -14,7 +14,6 @@ from gtrace.core.base.errors import ArgumentError, message
 
 INSTEAD = {
     "jax.experimental.jax2tf": "Export programs with gtrace.export.",
-    "jax.experimental.pallas": "Give a kernel to gt.define_op as a torch function.",
     "jax.experimental.stax": "Use jax.example_libraries.stax.",
     "jax.experimental.optimizers": "Use jax.example_libraries.optimizers.",
 }
