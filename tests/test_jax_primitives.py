@@ -278,3 +278,14 @@ def test_shapes_with_dtypes(jax):
     assert jax.tree.leaves([ad.Zero(aval), ad.UndefinedPrimal(aval)]) == []
     assert ad.instantiate_zeros(ad.Zero.from_primal_value(3)).dtype == jax.float0
     assert math.isclose(ad.add_tangents(ad.Zero(aval), 2.0), 2.0)
+
+
+def test_equations_name_the_primitive(jax):
+    p = power(jax, lowered=False)
+    both = jax.extend.core.Primitive("both")
+    both.multiple_results = True
+    both.def_impl(lambda x: [x * 2.5, x])
+    program = jax.make_jaxpr(lambda x: both.bind(p.bind(x, n=3))[0])(1.0)
+    assert [(eqn.primitive is p, eqn.primitive is both) for eqn in program.eqns] == [(True, False), (False, True)]
+    assert program.eqns[0].params == {"n": 3}
+    assert_close(jax.core.eval_jaxpr(program.jaxpr, program.consts, 2.0)[0], gt.array(20.0), check_dtype=False)

@@ -14,6 +14,7 @@ from gtrace.core.ir.aval import aval
 from gtrace.core.ops.gather import index_place
 from gtrace.core.transform import custom
 from gtrace.jax.jaxprs import Literal
+from gtrace.jax.primitives import Call
 
 SAME: dict[str, str] = {
     **{name: name for name in """
@@ -466,6 +467,9 @@ def _checkpoint(w: Any, node: Any, *operands: Any) -> Any:
 @_rule("custom_call")
 def _custom_call(w: Any, node: Any, *operands: Any) -> Any:
     p, rules = node.attributes, node.op.rules
+    call = Call.of(node.op)
+    if call is not None and call.takes_arrays_alone and all(isinstance(x, Literal) for x in operands[call.count :]):
+        return w.several(call.primitive, operands[: call.count], node.instr.aval.avals, **call.params)
     forward = rules.jvp is not None and node.op is not custom.custom_call
     params = {"jvp": rules.jvp} if forward else {"bwd": rules.vjp, "fwd": rules.vjp}
     return w.several(

@@ -43,6 +43,7 @@ from gtrace.jax.jaxprs import (
     SourceInfo,
     Var,
 )
+from gtrace.jax.primitives import Primitive
 
 
 def shaped(a: Aval) -> ShapedArray:
@@ -86,11 +87,18 @@ class Writer:
         """Return the type of a variable or number."""
         return self.types[atom]
 
-    def several(self, name: str, operands: Sequence[Atom], types: Sequence[Aval], /, **params: Any) -> list[Any]:
-        """Write an equation with several results; return their variables."""
+    def several(
+        self, primitive: str | Primitive, operands: Sequence[Atom], types: Sequence[Aval], /, **params: Any
+    ) -> list[Any]:
+        """Write an equation with several results; return their variables.
+
+        Args:
+            primitive: it, or JAX's name of one.
+        """
+        one = named(primitive, True) if isinstance(primitive, str) else primitive
         out = [self.variable(a) for a in types]
         info = SourceInfo(traceback=self.location)
-        self.eqns.append(JaxprEqn(list(operands), list(out), named(name, True), params, source_info=info))
+        self.eqns.append(JaxprEqn(list(operands), list(out), one, params, source_info=info))
         return list(out)
 
     def __call__(

@@ -260,7 +260,7 @@ def _recorded(primitive: Primitive, args: Sequence[Any], params: dict[str, Any])
     what = f"{primitive.name} called at {user_location()}"
     captured = capture(run, [x.aval for x in operands], what, repeated=True, tokens="if any")
     captured = lift_numbers(captured, primitive.name)
-    call = _Call(primitive, params, len(operands), values, captured.result)
+    call = Call(primitive, params, len(operands), values, captured.result)
     op = with_rules(call.vjp, call.jvp, call.batch)
     outs = call_with_rules(op, subgraph(captured.graph), [*operands, *captured.constants])
     if captured.token:
@@ -291,7 +291,7 @@ class AxisData:
 
 
 @attrs.frozen(eq=False)
-class _Call:
+class Call:
     """The rules of one call.
 
     Attributes:
@@ -303,6 +303,17 @@ class _Call:
     count: int
     arguments: _Values
     results: _Values
+
+    @classmethod
+    def of(cls, op: Op) -> Call | None:
+        """Return the call that an operation is; None: it is another one, such as that of a batch."""
+        found = getattr(op.rules.vjp, "__self__", None)
+        return found if isinstance(found, Call) else None
+
+    @property
+    def takes_arrays_alone(self) -> bool:
+        """Whether all arguments and results are Arrays: no keys, nothing that is no array."""
+        return all(kind is Array for kind in (*self.arguments.kinds, *self.results.kinds))
 
     def jvp(self, ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
         """Return the tangents of the results, as `Rules.jvp` does."""
