@@ -24,6 +24,16 @@ def refuse(name: str) -> NoReturn:
     raise ArgumentError(message(f"jax.extend.core.{name}", "no use of JAX's equations and traces", "one", fix))
 
 
+def refuse_kernel(name: str) -> NoReturn:
+    """Raise, because kernels of Pallas are not supported.
+
+    Raises:
+        ArgumentError: always.
+    """
+    fix = "Give a kernel to gt.define_op as a torch function."
+    raise ArgumentError(message(f"pallas.{name}", "no kernel of Pallas", "one", fix))
+
+
 def absent_class(name: str) -> type:
     """Return a class of JAX's internals that has no instances; programs may ask for it with ``isinstance``."""
 
@@ -33,8 +43,8 @@ def absent_class(name: str) -> type:
     return type(name, (), {"__init__": init, "__module__": __name__, "__doc__": f"JAX's {name}; there are none here."})
 
 
-def absent_function(name: str) -> Callable[..., NoReturn]:
-    """Return a function of JAX's internals that refuses to be called."""
+def absent_function(name: str, refuse: Callable[[str], NoReturn] = refuse) -> Callable[..., NoReturn]:
+    """Return a function of JAX's that refuses to be called, by calling `refuse` with its name."""
 
     def call(*args: Any, **kwargs: Any) -> NoReturn:
         refuse(name)
