@@ -26,7 +26,16 @@ from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.worker.client import worker
 
 # scripts, and what tests run
-collect_ignore = ["data", "fuzz", "ports", "conformance.py", "compat.py", "dist.py", "launched_sharding.py"]
+collect_ignore = [
+    "data",
+    "ecosystem",
+    "fuzz",
+    "ports",
+    "conformance.py",
+    "compat.py",
+    "dist.py",
+    "launched_sharding.py",
+]
 
 NATIVE = gt.config.native  # with GT_NATIVE=0 Inductor compiles what the C++ of our own would, in tests too
 

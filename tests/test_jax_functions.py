@@ -450,8 +450,9 @@ def test_further_functions_of_lax_and_nn(jax):
     u, h, _, _ = lax.linalg.qdwh(jnp.array([[1.0, 2.0], [3.0, 5.0]]))
     assert_close(u @ h, [[1.0, 2.0], [3.0, 5.0]])
     assert lax.tanh_p is lax.tanh_p and repr(lax.tanh_p) == "tanh"
+    assert_close(lax.tanh_p.bind(x), np.tanh([1.0, 3.0]), check_dtype=False)
     with pytest.raises(ArgumentError, match="Call the function of that name"):
-        lax.tanh_p.bind(x)
+        lax.infeed_p.bind(x)
     assert jax.ops.segment_sum(jnp.ones(3), jnp.array([0, 5, 1]), 2, mode="clip").tolist() == [1.0, 2.0]
     assert jnp.polymul(jnp.array([0, 1.0]), jnp.array([2.0]), trim_leading_zeros=True).tolist() == [2.0]
 

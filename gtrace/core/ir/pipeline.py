@@ -78,7 +78,7 @@ class Pipeline:
 
     >>> from gtrace import ir
     >>> print(ir.SUBGRAPH)
-    subgraph: remove_identities, dce, fold, join_parts, dce, cse, dce, renumber
+    subgraph: without_named_calls, remove_identities, dce, fold, join_parts, dce, cse, dce, renumber
     """
 
     name: str

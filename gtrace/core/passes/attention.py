@@ -145,8 +145,12 @@ class _Attention:
         assert self.result is not None
         replaced = [term.value for term in (self.result, *self.gradients.values()) if term.value in made]
         added = [step.value for step in self.mask if isinstance(step, Added)]
-        scales = [value for value, _ in self.powers]  # where they make scores larger than 1e9, this hides none
-        return computes(self._values, made, replaced, (self.weights,), infinite=added, ordinary=scales)
+        assert self.query is not None and self.key is not None
+        # where these make scores larger than 1e9, this hides none; scores beyond 1e4 cost digits of the gradient
+        ordinary = [value for value, _ in self.powers]
+        if self.gradients:
+            ordinary += [self.query.value, self.key.value]
+        return computes(self._values, made, replaced, (self.weights,), infinite=added, ordinary=ordinary)
 
     def search(self) -> bool:
         """Find the attention, and its gradient; returns whether there is one."""
