@@ -399,8 +399,8 @@ def tensors(graph, seed):
     return found
 
 
-def is_kept(rule, graph, seed):
-    """Whether a rule changes a program; what it changes must compute the same."""
+def check_kept(rule, graph, seed):
+    """Check that what a rule makes of a program computes the same; return whether it left the program alone."""
     after = rule.apply(graph)
     if (after.nodes, after.outputs) == (graph.nodes, graph.outputs):
         return True
@@ -424,7 +424,7 @@ def test_what_a_rule_changes_computes_the_same(name):
     @settings(max_examples=15)
     @given(SEEDS)
     def check(seed):
-        changed.append(not is_kept(RULES[name], instance(name, seed), seed))
+        changed.append(not check_kept(RULES[name], instance(name, seed), seed))
 
     check()
     assert any(changed)
@@ -439,7 +439,7 @@ def test_near_misses_are_left_alone_or_right(name):
         graph, r = instance(name, seed), Random(seed)
         for _ in range(times):
             graph = near_miss(graph, r)
-        is_kept(RULES[name], graph, seed)
+        check_kept(RULES[name], graph, seed)
 
     check()
 
@@ -448,7 +448,7 @@ def test_near_misses_are_left_alone_or_right(name):
 def test_what_nobody_needs_is_left_alone_or_right(name):
     for seed in range(5):
         graph = instance(name, seed)
-        is_kept(RULES[name], attrs.evolve(graph, outputs=graph.inputs[:1]), seed)
+        check_kept(RULES[name], attrs.evolve(graph, outputs=graph.inputs[:1]), seed)
 
 
 # -- rules that are wrong
@@ -519,7 +519,7 @@ def test_a_wrong_rule_is_found(name):
 
     def fails(seed):
         try:
-            is_kept(rule, instance(name, seed), seed)
+            check_kept(rule, instance(name, seed), seed)
         except (AssertionError, gt.ExecutionError):
             return True
         return False
@@ -535,7 +535,7 @@ def test_a_wrong_rule_is_found(name):
 def test_a_wrong_rule_that_is_evaluated_changes_nothing(name):
     for seed in range(10):
         graph = instance(name, seed)
-        is_kept(planted(RULES[name], compared=True), graph, seed)
+        check_kept(planted(RULES[name], compared=True), graph, seed)
 
 
 @pytest.mark.parametrize("kind", [LayerNorm, BatchNorm, GroupNorm], ids=lambda kind: kind.__name__)
@@ -556,7 +556,7 @@ def test_a_norm_by_a_wrong_operator_is_left_alone(kind, what, monkeypatch):
         kind, "backward" if what == "gradient" else "forward", backward if what == "gradient" else forward
     )
     for seed in range(20):
-        is_kept(RULES["norm_fusion"], instance("norm_fusion", seed), seed)
+        check_kept(RULES["norm_fusion"], instance("norm_fusion", seed), seed)
 
 
 @pytest.mark.parametrize("where", ["forward", "mask", "gradient"])
@@ -574,4 +574,4 @@ def test_attention_by_a_wrong_kernel_is_left_alone(where, monkeypatch):
     monkeypatch.setattr(attention._Attention, "rewrite", rewrite)
     monkeypatch.setattr(attention._Attention, "_given", given)
     for seed in range(6):
-        is_kept(RULES["attention_fusion"], instance("attention_fusion", seed), seed)
+        check_kept(RULES["attention_fusion"], instance("attention_fusion", seed), seed)

@@ -107,11 +107,11 @@ class _Local(threading.local):
 
     Attributes:
         ran: the forms that ran of a program whose parts are compared as a whole; None: there is no such program.
-        apart: whether some of it was compared by itself.
+        separate: whether some of it was compared by itself.
     """
 
     ran: list[tuple[Program, Executable]] | None = None
-    apart: bool = False
+    separate: bool = False
 
 
 class Comparisons:
@@ -226,13 +226,13 @@ class Comparisons:
             bus.emit(Compared(name, 0.0, "", reason))
         return f"not compared: {reason}"
 
-    def apart(self, run: TensorFunction, tensors: Tensors) -> list[torch.Tensor]:
+    def separately(self, run: TensorFunction, tensors: Tensors) -> list[torch.Tensor]:
         """Make a call of which each program is compared by itself, within another call, which is not compared."""
         outer, self._local.ran = self._local.ran, None
         try:
             return run(tensors)
         finally:
-            self._local.ran, self._local.apart = outer, True
+            self._local.ran, self._local.separate = outer, True
 
     def skip_long(self, name: str) -> None:
         """Note that a call was not compared, because steps of its loops were."""
@@ -263,7 +263,7 @@ class Comparisons:
         if profiler_enabled():
             return whole.form(tensors)
         inputs = taken(tensors, whole.donated)
-        outer, self._local.ran, self._local.apart = self._local.ran, [], False
+        outer, self._local.ran, self._local.separate = self._local.ran, [], False
         compiling, start = whole.compile_seconds, perf_counter()
         try:
             results = whole.form(tensors)
@@ -271,7 +271,7 @@ class Comparisons:
             ran = self._local.ran
         finally:
             self._local.ran = outer
-        if self._local.apart:
+        if self._local.separate:
             self.skip_long(whole.name)
             return results
         got, problem, seconds, found = self._compared(

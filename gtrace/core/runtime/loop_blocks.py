@@ -66,7 +66,7 @@ class LoopBlocks:
             with threads(key.threads):
                 route = self._cut(graph, strides, target, ())
             self._routes.remember(name, route)
-        call = functools.partial(self._comparisons.apart, functools.partial(self._call, route))
+        call = functools.partial(self._comparisons.separately, functools.partial(self._call, route))
 
         def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             with threads(key.threads), unmeasured():

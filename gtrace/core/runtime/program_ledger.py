@@ -32,11 +32,11 @@ class Ledger:
         seen: how many of the family's programs for open sizes it was compared with.
         settings, patience: under these settings, nothing is decided before this many seconds of interpreting.
         audited: `seconds` when it was last compared with the reference.
-        expected: seconds that an interpreted call takes without blocks of steps, which may be compiled; 0: unknown.
         audit_seconds: that a comparison takes; infinite if there can be none.
         comparisons: with the reference, so far.
         found: by the last of them, in words.
         found_at: in which call that was.
+        expected: seconds that an interpreted call takes without blocks of steps, which may be compiled; 0: unknown.
         settled: the settings under which it is never compiled by itself: it is too short, or nothing is compiled.
     """
 
