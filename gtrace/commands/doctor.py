@@ -17,11 +17,11 @@ from rich.console import Console
 
 from gtrace.commands import machine_facts
 from gtrace.core.backends.aoti import load
+from gtrace.core.backends.inductor.driver import compile_request
 from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.toolchain import missing_for_packages
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import CacheError, UnsupportedTorchError
+from gtrace.core.base.errors import CacheError, CompileError, UnsupportedTorchError
 from gtrace.core.base.torch_internals import known, supported
 from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.ir.aval import aval
@@ -138,42 +138,61 @@ def _gpu() -> Iterator[Finding]:
     for index in range(torch.cuda.device_count()):
         name, capability = torch.cuda.get_device_name(index), torch.cuda.get_device_capability(index)
         yield Finding("gpu", f"cuda:{index}: {name}, sm_{capability[0]}{capability[1]}")
-    lacking = missing_for_packages()
-    found = f"programs for the GPU compile in their process: this machine lacks {lacking}"
-    fix = "Install CUDA's toolkit, or set CUDA_HOME. Compiled programs are then kept for later processes."
-    yield Finding("toolkit", found if lacking else "found", fix, not lacking)
+        yield _compiled_for(torch.device("cuda", index))
 
 
-def _compile() -> Iterator[Finding]:
-    vector = aval((1000,), torch.float32)
+_FIX = "GT_DEBUG_COMPILE=2 shows the compiler's output; programs are interpreted until this works."
+
+
+def _test_program(device: torch.device) -> tuple[Graph, torch.Tensor]:
+    """Return a program, and an input of it."""
+    vector = aval((1000,), torch.float32, device)
     graph = Graph(
         (0,), (vector,),
         (Node(REGISTRY["sin"].instr((), (vector,)), (0,), 1), Node(REGISTRY["square"].instr((), (vector,)), (1,), 2)),
         (2,),
     )  # fmt: skip
-    x = torch.linspace(-3, 3, 1000)
+    return graph, torch.linspace(-3, 3, 1000, device=device)
+
+
+def _verdict(title: str, graph: Graph, x: torch.Tensor, got: torch.Tensor, seconds: float) -> Finding:
+    right = not disagreement(graph, [x], reference(graph)([x]), [got])
+    result = "the right result" if right else "a wrong result"
+    return Finding(title, f"a test program compiled in {duration_text(seconds)} and gave {result}", _FIX, right)
+
+
+def _compiled_for(device: torch.device) -> Finding:
+    """Compile and run a test program for a GPU."""
+    graph, x = _test_program(device)
+    start = time.perf_counter()
+    try:
+        (got,) = compile_request(CompileRequest(graph, ((1,),))).executable.run([x])
+    except CompileError as error:
+        return Finding(str(device), f"a test program failed to compile: {error}", _FIX, False)
+    return _verdict(str(device), graph, x, got, time.perf_counter() - start)
+
+
+def _compile() -> Iterator[Finding]:
+    graph, x = _test_program(torch.device("cpu"))
     worker = WorkerClient()
     start = time.perf_counter()
     results: list[Finding] = []
-    fix = "GT_DEBUG_COMPILE=2 shows the compiler's output; programs are interpreted until this works."
 
     def received(outcome: Outcome) -> None:
         if outcome.path is None:
-            results.append(Finding("compile", f"a test program failed to compile: {outcome.error}", fix, False))
+            results.append(Finding("compile", f"a test program failed to compile: {outcome.error}", _FIX, False))
             return
         try:
             (got,) = load(outcome.path, torch.device("cpu"), "worker").run([x])
         except (CacheError, UnsupportedTorchError) as error:
-            results.append(Finding("compile", str(error), fix, False))
+            results.append(Finding("compile", str(error), _FIX, False))
             return
-        right = not disagreement(graph, [x], reference(graph)([x]), [got])
-        text = f"a test program compiled in {duration_text(time.perf_counter() - start)} and gave "
-        results.append(Finding("compile", text + ("the right result" if right else "a wrong result"), fix, right))
+        results.append(_verdict("compile", graph, x, got, time.perf_counter() - start))
 
     worker.submit(CompileRequest(graph, ((1,),)), received, config.compile_timeout)
     finished = worker.wait(config.compile_timeout + 60)
     worker.stop()
-    yield results[0] if finished and results else Finding("compile", "the worker did not answer", fix, False)
+    yield results[0] if finished and results else Finding("compile", "the worker did not answer", _FIX, False)
 
 
 _SECTIONS: tuple[Callable[[], Iterator[Finding]], ...] = (

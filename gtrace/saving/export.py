@@ -32,7 +32,7 @@ from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation, fit, shape_of
-from gtrace.core.backends.toolchain import missing_instructions, toolchain
+from gtrace.core.backends.toolchain import architecture, missing_instructions, toolchain
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
@@ -183,7 +183,7 @@ class Exported:
             CaseManifest(c.ones, c.file, hashlib.sha256(c.content).hexdigest(), c.guards, c.text) for c in self._cases
         )
         manifest = ExportManifest(
-            self.name, self.inputs, self.out_avals, self._in_tree, self._out_tree, toolchain(), cases
+            self.name, self.inputs, self.out_avals, self._in_tree, self._out_tree, _toolchain(self.inputs), cases
         )
 
         def write(aside: Path) -> None:
@@ -383,7 +383,7 @@ def load(path: str | os.PathLike[str]) -> Exported:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             manifest = ExportManifest.from_json(archive.read("manifest.json"))
-            _check_toolchain(manifest.toolchain)
+            _check_toolchain(manifest.toolchain, _toolchain(manifest.inputs))
             device = torch.device(manifest.inputs[0].device) if manifest.inputs else torch.device("cpu")
             cases = []
             for case in manifest.cases:
@@ -402,8 +402,13 @@ def load(path: str | os.PathLike[str]) -> Exported:
     )
 
 
-def _check_toolchain(made: Mapping[str, str]) -> None:
-    here = toolchain()
+def _toolchain(inputs: Sequence[InputSpec]) -> dict[str, str]:
+    """Return what the code of a program for these inputs depends on."""
+    device = next((x.device for x in inputs if x.device != "cpu"), "cpu")
+    return toolchain() | {"gpu": architecture(torch.device(device))}
+
+
+def _check_toolchain(made: Mapping[str, str], here: Mapping[str, str]) -> None:
     if made.keys() != here.keys():
         raise ValueError(f"expected a toolchain of {', '.join(here)}, got {', '.join(made)}")
     for field in ("machine", "gpu"):

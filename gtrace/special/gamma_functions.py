@@ -213,13 +213,13 @@ def _by_a(a: Any, x: Any) -> Array:
 _LOWER, _UPPER = _incomplete(False), _incomplete(True)
 gammainc = binary(
     "gammainc", _LOWER, "Return the regularized lower incomplete gamma function P(a, x).",
-    "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True, one_device=True,
+    "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True,
     direct=in_blocks(_LOWER), partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammainc"),
 )  # fmt: skip
 gammaincc = binary(
     "gammaincc", _UPPER, "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
-    "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True, one_device=True,
+    "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True,
     direct=in_blocks(_UPPER), partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
     samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammaincc"),
 )  # fmt: skip

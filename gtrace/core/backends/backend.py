@@ -14,8 +14,7 @@ from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.driver import compile_by, compile_request, compile_with
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.toolchain import missing_for_packages
-from gtrace.core.base.errors import ArgumentError, CompileWarning, message, user_location, warn_at
+from gtrace.core.base.errors import ArgumentError, message
 
 MODES = ("default", "reduce-overhead", "max-autotune")
 
@@ -57,18 +56,8 @@ class Known:
 
 
 def _inductor_ahead_of_time(mode: str, device: torch.device) -> bool:
-    # code compiled ahead of time cannot replay CUDA graphs
-    return device.type != "cuda" or not (mode == "reduce-overhead" or _lacking())
-
-
-@functools.cache
-def _lacking() -> str:
-    """Return what packages for a GPU lack. The first time, a warning says so."""
-    lacking = missing_for_packages()
-    if lacking:
-        text = f"compiled code for the GPU is not kept, and compiles in this process: this machine lacks {lacking}."
-        warn_at(f"{text} Install it, or set CUDA_HOME.", user_location(), CompileWarning)
-    return lacking
+    # A package for a GPU takes g++ 45 s, a kernel takes Triton one. Inductor keeps kernels for later processes itself.
+    return device.type == "cpu"
 
 
 _registered = {"inductor": Known("inductor", compile_request, True, _inductor_ahead_of_time)}

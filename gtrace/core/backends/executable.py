@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.backends.interpreter.interpreter import TensorFunction, interpreter
 from gtrace.core.backends.interpreter.result_strides import with_strides
+from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph
 
 
@@ -55,9 +56,8 @@ class Executable:
 
 def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Collection[int] = ()) -> Executable:
     """Return an executable that interprets a program for these strides, and may write over the inputs at `donated`."""
-    device = next((a.device for a in graph.avals if a.device.type != "cpu"), torch.device("cpu"))
     run = interpreter(graph, donated=donated)
-    return Executable(with_strides(run, graph, strides), "interpreter", device)
+    return Executable(with_strides(run, graph, strides), "interpreter", place_of(graph.avals))
 
 
 @attrs.frozen(eq=False)

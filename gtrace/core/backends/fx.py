@@ -105,6 +105,7 @@ def lower(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     relations: Sequence[Relation] | None = None,
     donated: Pairs = (),
+    shape_env: bool = False,
 ) -> Lowered:
     """Trace `graph` into aten calls.
 
@@ -115,8 +116,10 @@ def lower(
         relations: how the integers of the program follow from the sizes of its inputs. The sizes that vary are left
             open, and the inputs must be dense. None: no size is open.
         donated: the outputs that are written over inputs in place of being returned.
+        shape_env: whether there is one also if no size is open: Inductor's cache of compiled graphs needs it.
     """
-    mode = internals.FAKE_TENSOR_MODE.get()(shape_env=None if relations is None else internals.SHAPE_ENV.get()())
+    sizes_known = relations is None and not shape_env
+    mode = internals.FAKE_TENSOR_MODE.get()(shape_env=None if sizes_known else internals.SHAPE_ENV.get()())
     sizes, symbols = ([], {}) if relations is None else _open_sizes(graph, relations, mode)
     with torch.no_grad(), mode:
         if relations is None:

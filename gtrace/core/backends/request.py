@@ -13,6 +13,7 @@ import torch
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.ir.aliasing import Pairs
+from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.text import parse_graph
 
@@ -72,7 +73,7 @@ class CompileRequest:
     @property
     def device(self) -> torch.device:
         """Where it runs."""
-        return next((a.device for a in self.graph.avals if a.device.type != "cpu"), torch.device("cpu"))
+        return place_of(self.graph.avals)
 
     @functools.cached_property
     def name(self) -> str:

@@ -8,7 +8,6 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
 
 import torch
@@ -40,9 +39,6 @@ _NOT_INSTRUCTIONS = frozenset(
 @functools.cache
 def toolchain() -> dict[str, str]:
     """Return what all compiled code depends on besides its program, by name."""
-    device = "none"
-    if torch.cuda.is_available():
-        device = "sm_{}{}".format(*torch.cuda.get_device_capability())
     return {
         "gtrace": f"{__version__} {_source_digest()}",
         "torch": str(torch.__version__),
@@ -50,9 +46,13 @@ def toolchain() -> dict[str, str]:
         "machine": f"{platform.system()} {platform.machine()}",
         "isa": instruction_set(),
         "products": libraries(),
-        "gpu": device,
         "off": switched_off(),
     }
+
+
+def architecture(device: torch.device) -> str:
+    """Return which machine code a device takes, such as "sm_90"; "none" for the CPU, whose `instruction_set` says."""
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(device)) if device.type == "cuda" else "none"
 
 
 @functools.cache
@@ -117,26 +117,6 @@ def compiler() -> str:
     real = os.path.realpath(path)
     status = os.stat(real)
     return f"{real} {status.st_size} {int(status.st_mtime)}"
-
-
-@functools.cache
-def missing_for_packages() -> str:
-    """Return what packages for a GPU lack on this machine, in words; empty if they lack nothing.
-
-    torch compiles against the toolkit that the environment names, or that ``nvcc`` belongs to. Code that this process
-    compiles for itself needs neither: Triton has its own assembler.
-    """
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = shutil.which("nvcc")
-    toolkit = Path(home) if home else Path(nvcc).parents[1] if nvcc else Path("/usr/local/cuda")
-    if not (toolkit / "include" / "cuda.h").exists():
-        return f"CUDA's toolkit ({toolkit} has no include/cuda.h)"
-    path = compiler_path()
-    if path is None:
-        return "a C++ compiler"
-    folders = [f"-L{toolkit / name}" for name in ("lib64", "lib")]
-    command = [path, "-shared", "-x", "c++", os.devnull, "-o", os.devnull, *folders, "-lcuda"]
-    return "" if subprocess.run(command, capture_output=True).returncode == 0 else "libcuda.so, to link with"
 
 
 def _source_digest() -> str:

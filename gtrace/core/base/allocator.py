@@ -14,6 +14,8 @@ import os
 import sys
 from pathlib import Path
 
+import torch
+
 from gtrace.core.base.mechanisms import KEPT_MEMORY
 
 KEPT = 1 << 30
@@ -24,8 +26,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as in malloc
 _SET_BY_USER = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
-def free_memory() -> float:
+def free_memory(device: torch.device) -> float:
     """Return how many bytes of memory this process can still get, about; infinite where the system does not say."""
+    if device.type == "cuda":
+        unused, total = torch.cuda.mem_get_info(device)
+        share = total * torch.cuda.get_per_process_memory_fraction(device)
+        return min(unused + torch.cuda.memory_reserved(device), share) - torch.cuda.memory_allocated(device)
     if sys.platform != "linux":
         return math.inf
     lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())

@@ -39,6 +39,23 @@ def as_device(device: Any) -> torch.device:
     return result
 
 
+PINNED = 1 << 20
+"""Bytes of data that go to a GPU by way of pinned memory. Chosen: pinning more memory takes longer than waiting."""
+
+
+def sent(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device. For little data the host does not wait until a GPU has it."""
+    if device.type == "cuda" and type(x) is torch.Tensor and x.device.type == "cpu" and x.nbytes <= PINNED:
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+def number_tensor(value: complex, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Return a number as a 0-d tensor. A GPU makes it itself: the host would wait for a copy."""
+    make = torch.tensor if device.type == "cpu" else functools.partial(torch.full, ())
+    return make(value, dtype=dtype, device=device)
+
+
 @functools.cache
 def _chosen(name: str) -> torch.device:
     """Return the device that a setting names. ``cuda`` becomes torch's current GPU at its first use."""

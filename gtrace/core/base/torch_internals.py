@@ -144,6 +144,7 @@ COND = Internal("torch._higher_order_ops.cond", "cond_op")
 
 COMPILE_FX = Internal("torch._inductor.compile_fx", "compile_fx_inner")
 PATCH_CONFIG = Internal("torch._inductor.config", "patch")
+CUSTOM_PASS = Internal("torch._inductor.custom_graph_pass", "CustomGraphPass")
 MODE_OPTIONS = Internal("torch._inductor", "list_mode_options")
 DECOMPOSITIONS = Internal("torch._inductor.decomposition", "select_decomp_table")
 SET_AOT_COMPILATION = Internal("torch._inductor.virtualized", "V.set_aot_compilation")

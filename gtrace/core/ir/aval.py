@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -203,6 +203,11 @@ def layout(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...] | No
             return None
         step *= max(shape[k], 1)
     return tuple(order)
+
+
+def place_of(avals: Iterable[Aval]) -> torch.device:
+    """Return where a program with these inputs runs: on the CPU, unless one of them is elsewhere."""
+    return next((a.device for a in avals if a.device.type != "cpu"), CPU)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -52,7 +52,7 @@ class Declaration:
         view: torch's result is a view of the operand, where strides allow that; or a function of (**attributes) that
             says so. Each element of the operand is in it at most once.
         indices: int64 operands after the first are indices of the first.
-        one_device: torch's kernel takes no 0-d tensor on the CPU beside tensors on a GPU.
+        host_numbers: torch's kernel takes a 0-d tensor on the CPU beside tensors on a GPU.
         loop: it runs a sub-graph repeatedly, `length` times if it has that attribute.
         branch: it runs one of its programs.
         cipher: it makes random bits of a key and counters, element by element, in some hundred steps.
@@ -91,7 +91,7 @@ class Declaration:
     contraction: Callable[..., int] | None = None
     view: bool | Callable[..., bool] = False
     indices: bool = False
-    one_device: bool = False
+    host_numbers: bool = False
     loop: bool = False
     branch: bool = False
     cipher: bool = False

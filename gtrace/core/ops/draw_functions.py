@@ -111,7 +111,7 @@ erfinv = unary(
 
 nextafter = binary(
     "nextafter", torch.nextafter, "Return the float next to x in the direction of y.",
-    "float(gt.nextafter(gt.array(1.0), 2.0)) > 1 => True", floating=True, one_device=True, check=floats_only,
+    "float(gt.nextafter(gt.array(1.0), 2.0)) > 1 => True", floating=True, check=floats_only,
     nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), numpy.inf))],
     reference=numpy.nextafter,

@@ -58,7 +58,7 @@ neg = unary(
 add = binary(
     "add", exact_arithmetic.by_parts(torch.add), "Return x + y.",
     "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_,
+    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.add),
     partials=(lambda x, y, out: 1, lambda x, y, out: 1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.add,
@@ -66,21 +66,22 @@ add = binary(
 subtract = binary(
     "sub", exact_arithmetic.by_parts(torch.sub), "Return x - y.",
     "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans,
+    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.sub),
     partials=(lambda x, y, out: 1, lambda x, y, out: -1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.subtract,
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
-    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_,
+    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, host_numbers=True,
     partials=(lambda x, y, out: y, lambda x, y, out: x), samples=both(binary_floats(), binary_integers()),
     reference=numpy.multiply,
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)", algebraic=True, floating=True, fresh=True,
-    in_place=torch.Tensor.div_, partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
+    in_place=torch.Tensor.div_, host_numbers=True,
+    partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.divide,
 )  # fmt: skip
 
@@ -97,12 +98,13 @@ def _inverse(y: Any) -> Any:
 floor_divide = binary(
     "floor_divide", torch.floor_divide, "Return the floor of x / y. Integers divided by zero raise when run.",
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)", check=no_booleans, nondiff=_STEP,
+    host_numbers=True,
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.floor_divide,
     unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
     "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
-    "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans,
+    "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans, host_numbers=True,
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.remainder,
     unsigned=wide_unsigned.remainder,
@@ -147,7 +149,7 @@ def _extreme(
         return call
 
     return binary(
-        name, impl, doc, example, direct=direct, commutative=True, unsigned=wide_unsigned.ORDER,
+        name, impl, doc, example, direct=direct, commutative=True, host_numbers=True, unsigned=wide_unsigned.ORDER,
         partials=(lambda x, y, out: _wins(x, y, out, beats), lambda x, y, out: _wins(y, x, out, beats)),
         samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=reference,
     )  # fmt: skip
@@ -177,7 +179,7 @@ _integer_pow = define(
 _pow = binary(
     "pow", exact_arithmetic.power, "Return x ** y for arrays x and y.",
     "gt.power(gt.array([2., 3.]), gt.array([3., 2.])) => Array([8., 9.], dtype=float32)", algebraic=True,
-    direct=exact_arithmetic.unless_complex(torch.pow), check=no_booleans,
+    direct=exact_arithmetic.unless_complex(torch.pow), check=no_booleans, host_numbers=True,
     partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), reference=numpy.power, unsigned=wide_unsigned.raised,
 )  # fmt: skip

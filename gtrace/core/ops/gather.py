@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.base.devices import sent
 from gtrace.core.base.errors import BoundsError, ShapeError, message
 from gtrace.core.ops.batching import align, places, shifted
 from gtrace.core.ops.checks import of_operand, reshaped
@@ -29,7 +30,7 @@ from gtrace.core.trace.force import materialize
 def constant_array(value: numpy.ndarray, device: torch.device) -> Array:
     """Return host data as an input of the program."""
     out = from_numpy(value)
-    return out if device.type == "cpu" else wrap(materialize(out, "index").to(device))
+    return out if device.type == "cpu" else wrap(sent(materialize(out, "index"), device))
 
 
 # -- by index arrays

@@ -39,7 +39,7 @@ _TRUTH = "the result is a truth value or an integer"
 
 # -- comparisons
 
-_COMPARE: dict[str, Any] = {"nondiff": _TRUTH, "errors": shapes_differ,
+_COMPARE: dict[str, Any] = {"nondiff": _TRUTH, "errors": shapes_differ, "host_numbers": True,
             "samples": both(binary_floats(), binary_integers())}  # fmt: skip
 equal = binary(
     "eq", torch.eq, "Return x == y.", "gt.equal(gt.array([1, 2, 3]), 2) => Array([False,  True, False], dtype=bool)",
@@ -162,7 +162,7 @@ def _where_samples() -> list[Sample]:
 
 
 _where = define(
-    "where", torch.where, arity=3, elementwise=True, linear=(1, 2),
+    "where", torch.where, arity=3, elementwise=True, linear=(1, 2), host_numbers=True,
     keeps=slice(1, None),  # a choice is as weak as what it chooses from
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
     samples=_where_samples, reference=numpy.where, user=lambda c, x, y: where(c, x, y),

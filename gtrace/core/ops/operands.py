@@ -11,6 +11,7 @@ import torch
 
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
+from gtrace.core.base.devices import sent
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.graph import Scalar
@@ -119,7 +120,7 @@ def counting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 on_device_op = define(
-    "on_device", lambda x, device: _another(x.to(device), x), moves=True, params=("device",),
+    "on_device", lambda x, device: _another(sent(x, torch.device(device)), x), moves=True, params=("device",),
     shape=lambda avals, device: aval(avals[0].shape, avals[0].dtype, torch.device(device), avals[0].weak),
     vjp=lambda ct, needed, x, out, device: (bind(on_device_op, (ct,), (str(x.aval.device),)),), linear=True,
     factors=same, batch=unchanged, samples=lambda: [Sample((_FLOATS,), {"device": "cpu"})],

@@ -412,6 +412,9 @@ def unbroadcast(ct: Array, a: Aval) -> Array:
 
 
 def _full_impl(value: torch.Tensor, shape: tuple[int, ...], device: str) -> torch.Tensor:
+    if type(value) is torch.Tensor and value.device.type == "cpu" != device:
+        # a GPU makes it itself: the host would wait for a copy
+        return torch.full(shape, value.item(), dtype=value.dtype, device=device)
     return value.to(device).expand(shape).clone(memory_format=torch.contiguous_format)
 
 

@@ -113,7 +113,7 @@ def argsort(
 
 _searchsorted = define(
     "searchsorted", lambda a, v, side: torch.searchsorted(a.contiguous(), v.contiguous(), side=side), params=("side",),
-    unsigned=ORDER, arity=2, one_device=True, nondiff=_PLACE, factors=searched, batch=unchanged,
+    unsigned=ORDER, arity=2, nondiff=_PLACE, factors=searched, batch=unchanged,
     check=no_booleans, shape=lambda avals, side: _indices(avals[1]),
     samples=lambda: [Sample((numpy.sort(uniform(-2, 2, 6)), uniform(-3, 3, 2, 4, seed=1)), {"side": side})
                      for side in ("left", "right")]

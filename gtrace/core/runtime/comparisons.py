@@ -24,6 +24,7 @@ from gtrace.core.base.events import Compared, bus
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
+from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import stable_hash
@@ -41,6 +42,8 @@ LARGE = 1 << 28
 
 PATIENCE, TIMES = 1.0, 10.0
 """Seconds that the reference may take, or so many times the call: a loop may run a thousand times as fast natively."""
+
+_NO_COPIES = "there is no memory for copies of its inputs"
 
 ALONE = "lambda f: f"
 """In a report: the function that is undecorated is interpreted."""
@@ -142,7 +145,12 @@ class Comparisons:
         if reason:
             self._judging.agree(program, executable, math.inf, self._skip(program.signature.exact, reason))
             return None
-        return taken(tensors, program.key.donated)
+        try:
+            return taken(tensors, program.key.donated)
+        except torch.OutOfMemoryError:
+            reason = self._skip(program.signature.exact, _NO_COPIES)
+            self._judging.agree(program, executable, math.inf, reason)
+            return None
 
     def end(
         self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
@@ -262,7 +270,11 @@ class Comparisons:
         """Call programs, and compare the results with those of what was recorded, unless a profiler would see that."""
         if profiler_enabled():
             return whole.form(tensors)
-        inputs = taken(tensors, whole.donated)
+        try:
+            inputs = taken(tensors, whole.donated)
+        except torch.OutOfMemoryError:
+            self._skip(whole.name, _NO_COPIES)
+            return whole.form(tensors)
         outer, self._local.ran, self._local.separate = self._local.ran, [], False
         compiling, start = whole.compile_seconds, perf_counter()
         try:
@@ -398,7 +410,7 @@ def obstacle(graph: Graph) -> str:
     if has_effects(graph):
         return "Python functions would notice a second run"
     needed = peak_bytes(graph)
-    if needed > LARGE and needed > free_memory():
+    if needed > LARGE and needed > free_memory(place_of(graph.avals)):
         return "there is no memory for its reference"
     return ""
 

@@ -453,8 +453,7 @@ class Engine:
         taken = self.comparisons.begin(program, executable, tensors, settings.audit) if plain else None
         blocks = self.blocks.of(program, executable, settings) if plain else None
         run = executable.run if blocks is None else blocks.around(executable.run)
-        stop = None if trial is None else clock(executable)
-        start = perf_counter()
+        stop = clock(executable, wait=trial is not None)
         try:
             if deterministic:
                 with deterministic_algorithms():
@@ -465,7 +464,7 @@ class Engine:
                 results, disturbed = run(tensors), False
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
-        seconds = perf_counter() - start if stop is None else stop()
+        seconds = stop()
         disturbed |= trial is not None
         saved = blocks.saved if blocks is not None and blocks.used else None
         call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed, saved)

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import attrs
 import torch
 
+from gtrace.core.base.devices import number_tensor
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.edit import lift_scalars
@@ -69,7 +70,7 @@ class ScalarInputs:
 
     def tensors(self, scalars: Scalars) -> list[torch.Tensor]:
         """Return those that are inputs."""
-        return [torch.tensor(scalars[slot], dtype=a.dtype, device=a.device) for slot, a in self.lifted]
+        return [number_tensor(scalars[slot], a.dtype, a.device) for slot, a in self.lifted]
 
 
 def changed_since(before: Scalars, scalars: Scalars, groups: Groups) -> Groups:

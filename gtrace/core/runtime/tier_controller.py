@@ -111,7 +111,7 @@ class TierController:
         if natively and program.natively:
             seconds = program.native_seconds
             return seconds * sharing.slowdown(alone=True) if settings.background else seconds
-        if settings.background:
+        if settings.background and self._ahead_of_time(program):
             return self.worker_cost.predict(program.ops) * sharing.slowdown(program.ledger.library_share or 0.0)
         return self.cost.predict(program.ops)
 

@@ -10,7 +10,7 @@ import numpy
 import torch
 
 from gtrace.core.base.config import config
-from gtrace.core.base.devices import CPU, as_device
+from gtrace.core.base.devices import CPU, as_device, sent
 from gtrace.core.base.dtypes import BIT_DTYPES, COMPLEX, FLOAT8, FLOATS, INEXACT, LONG
 from gtrace.core.base.errors import ArgumentError, DeviceError, DtypeError, RangeError, ShapeError, message
 from gtrace.core.base.exact_keys import is_other_nan
@@ -209,7 +209,7 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
             default_dtype(complex if kind == "c" else float) if kind in "cf" or not host.size else as_dtype(host.dtype)
         )
     check_cast(host, dtype)
-    return torch.from_numpy(host).to(dtype).to(device)
+    return sent(torch.from_numpy(host).to(dtype), device)
 
 
 def _as_uint64(value: Any) -> numpy.ndarray:
@@ -320,7 +320,7 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
 def new_tensor(values: Any, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
     """Return Python numbers as a tensor, by default on the device of the setting `device`."""
     place = as_device(None) if device is None else device
-    return torch.tensor(values, dtype=dtype) if place is CPU else torch.tensor(values, dtype=dtype, device=place)
+    return torch.tensor(values, dtype=dtype) if place is CPU else sent(torch.tensor(values, dtype=dtype), place)
 
 
 def new_place(device: Any) -> torch.device:

@@ -6,6 +6,7 @@ forward and the backward pass.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from gtrace.core.backends.inductor.time_limit import compilers_limited
 from gtrace.core.backends.inductor.tuned import COLD_SECONDS, IMPORT_SECONDS, LEAST_CHUNK, LEAST_DIVIDED_KERNEL
 from gtrace.core.backends.interpreter import batch_norms
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.backends.toolchain import require_compiler
+from gtrace.core.backends.toolchain import require_compiler, toolchain
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CompileError
 from gtrace.core.base.mechanisms import SHORT_FLOATS
@@ -107,6 +108,20 @@ def compile_package(
         return lowered.guards()
 
 
+@functools.cache
+def _keyed_by_toolchain() -> Any:
+    """Return a pass that changes nothing. By it the keys of Inductor's cache depend on gtrace and its mechanisms."""
+
+    class Key(internals.CUSTOM_PASS.get()):  # type: ignore[misc]
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            pass
+
+        def uuid(self) -> str:
+            return repr(sorted(toolchain().items()))
+
+    return Key()
+
+
 def _compile(
     request: CompileRequest, folder: Path | None, constants: Sequence[torch.Tensor] = (), own: bool = False
 ) -> tuple[Lowered, Any]:
@@ -126,7 +141,8 @@ def _compile(
         table = pooling(table, shims)
     if request.device.type == "cpu":
         table = in_single_precision(table)
-    lowered = lower(request.graph, request.strides, table, request.relations, request.donated)
+    here = folder is None and request.device.type == "cuda"
+    lowered = lower(request.graph, request.strides, table, request.relations, request.donated, shape_env=here)
     if request.device.type == "cpu":
         compute_as_torch(lowered.module, lowered.mode)
     choose_libraries(lowered.module)
@@ -147,6 +163,8 @@ def _compile(
     patches["cpp.vec_isa_ok"] = vector_instructions_known()
     if request.mode != "default":
         patches.update(internals.MODE_OPTIONS.get()(request.mode))
+    if here:
+        patches["post_grad_custom_pre_pass"] = _keyed_by_toolchain()
     options: dict[str, Any] = {}
     if folder is not None:
         patches |= {"aot_inductor.output_path": str(folder), "aot_inductor.package": True, "triton.cudagraphs": False}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import torch
@@ -12,7 +12,7 @@ import torch
 from gtrace.core.backends.interpreter.call_plan import in_call_order, overwriting, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
-from gtrace.core.base.devices import CPU
+from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.base.mechanisms import DIRECT_CALLS
 from gtrace.core.ir.graph import Graph, Node, Subgraph, is_subgraphs, subgraphs
@@ -72,8 +72,8 @@ class CallPlan:
 
     Attributes:
         calls: of each the function, the values it takes, the value it assigns, and those that nothing needs after it.
-        constants: the numbers, as 0-d tensors. They stay on the CPU, and torch combines them with any
-            device, but for operations that are `Op.one_device`.
+        constants: the numbers, as 0-d tensors. They are on the CPU for operations that are `Op.host_numbers`, and
+            on the device of the operation for others.
         outputs: the values to return.
         nodes: those of the calls.
     """
@@ -103,11 +103,11 @@ class CallPlan:
                     if last_use[x] == node.out and place not in dead:
                         dead.append(place)
                 else:
-                    device = x.aval.device if node.op.one_device else CPU
+                    device = CPU if node.op.host_numbers else x.aval.device
                     number = repr(x.value), x.aval.dtype, device
                     place = numbers.setdefault(number, base + len(constants))
                     if place == base + len(constants):
-                        constants.append(torch.tensor(x.value, dtype=x.aval.dtype, device=device))
+                        constants.append(number_tensor(x.value, x.aval.dtype, device))
                 ins.append(place)
             out = slots[node.out] = len(graph.inputs) + index
             function = overwriting(node, direct_impl(node), places.get(node.out))
@@ -116,19 +116,22 @@ class CallPlan:
             calls.append((function, tuple(ins), out, tuple(dead)))
         return cls(tuple(calls), tuple(constants), tuple([slots[value] for value in graph.outputs]), tuple(nodes))
 
-    def refused(self, index: int, error: Exception) -> Exception:
-        """Return the error to raise where a call raised one."""
-        return refused_at(self.nodes[index], error)
+    def refuse(self, index: int, error: Exception) -> NoReturn:
+        """Raise the error of a call that raised `error`."""
+        refuse_at(self.nodes[index], error)
 
 
-def refused_at(node: Node, error: Exception) -> Exception:
-    """Return the error to raise where the call of a node raised one."""
+def refuse_at(node: Node, error: Exception) -> NoReturn:
+    """Raise the error of a node whose call raised `error`."""
     if isinstance(error, (ExecutionError, RecursionError)):
-        return error
+        try:
+            raise error
+        finally:
+            del error  # which refers to this frame
     if is_out_of_memory(error):
-        return out_of_memory(node.op.name, error)
+        raise out_of_memory(node.op.name, error) from error
     where = f"It was recorded at {node.location}." if node.location else "GT_EAGER=1 shows the line that recorded it."
-    return ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where))
+    raise ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where)) from error
 
 
 def interpreter(graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> TensorFunction:
@@ -164,10 +167,8 @@ def interpreter(graph: Graph, around: Around | None = None, donated: Collection[
                 for k in dead:
                     env[k] = None
         except (RuntimeError, IndexError) as error:
-            raised = plan.refused(out - first, error)
-            if raised is error:
-                raise
-            raise raised from error
+            env.clear()  # the error refers to this frame, and would keep its values
+            plan.refuse(out - first, error)
         return [env[k] for k in outputs] if several else [env[outputs[0]]]
 
     return run

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from gtrace.core.backends.interpreter.interpreter import Around, TensorFunction, bound_body, refused_at
+from gtrace.core.backends.interpreter.interpreter import Around, TensorFunction, bound_body, refuse_at
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
-from gtrace.core.base.devices import CPU
+from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.rounding import is_inexact
 from gtrace.core.ir.aval import Aval, Bundle
@@ -64,10 +64,8 @@ def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
             try:
                 env[node.out] = function(*[env[x] if x.__class__ is int else x for x in operands])
             except (RuntimeError, IndexError) as error:
-                raised = refused_at(node, error)
-                if raised is error:
-                    raise
-                raise raised from error
+                env.clear()  # the error refers to this frame, and would keep its values
+                refuse_at(node, error)
             for value in dead:
                 del env[value]
         return [env[value] for value in graph.outputs]
@@ -76,7 +74,7 @@ def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
 
 
 def _number(node: Node, x: Any) -> torch.Tensor:
-    return torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device if node.op.one_device else CPU)
+    return number_tensor(x.value, x.aval.dtype, CPU if node.op.host_numbers else x.aval.device)
 
 
 def _function(node: Node, around: Around | None, **changed: Any) -> Callable[..., Any]:

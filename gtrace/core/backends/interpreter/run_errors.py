@@ -36,7 +36,10 @@ def out_of_memory(what: str, error: BaseException) -> OutOfMemoryError:
 def refuse(what: str, error: BaseException) -> NoReturn:
     """Raise the error of a program in which torch raised one of `REFUSALS`, for lack of memory or because of values."""
     if isinstance(error, ExecutionError):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # which refers to this frame
     if is_out_of_memory(error):
         raise out_of_memory(what, error) from error
     reason = str(error).strip().split("\n")[0]
