@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -159,3 +162,26 @@ def test_derivatives_of_images_of_two_layouts(of_cotangent, of_images, function)
     (got,) = interpreter(graph)([x.contiguous(memory_format=of_images), g.contiguous(memory_format=of_cotangent)])
     assert_close(got, expected)
     assert got.is_contiguous(memory_format=of_images)
+
+
+def test_a_call_that_fails_frees_its_values_at_once():
+    made = []
+
+    def around(node, function):
+        def noted(*operands):
+            if node.op.name == "cos":
+                raise RuntimeError("no")
+            made.append(weakref.ref(result := function(*operands)))
+            return result
+
+        return noted
+
+    run = interpreter(gt.make_graph(lambda x: gt.cos(gt.tanh(x)))(gt.ones(3)), around)
+    gc.collect()
+    gc.disable()  # an error and a frame that refer to each other would live on
+    try:
+        with pytest.raises(gt.ExecutionError, match="no"):
+            run([torch.ones(3)])
+        assert [x() for x in made] == [None]
+    finally:
+        gc.enable()

@@ -45,7 +45,8 @@ PINNED = 1 << 20
 
 def sent(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a tensor on a device. For little data the host does not wait until a GPU has it."""
-    if device.type == "cuda" and type(x) is torch.Tensor and x.device.type == "cpu" and x.nbytes <= PINNED:
+    here = device.type == "cuda" and type(x) is torch.Tensor and x.device.type == "cpu"
+    if here and x.nbytes <= PINNED and x.is_contiguous():
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
 

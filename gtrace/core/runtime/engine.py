@@ -453,7 +453,8 @@ class Engine:
         taken = self.comparisons.begin(program, executable, tensors, settings.audit) if plain else None
         blocks = self.blocks.of(program, executable, settings) if plain else None
         run = executable.run if blocks is None else blocks.around(executable.run)
-        stop = clock(executable, wait=trial is not None)
+        sampled = trial is not None and forms.sampled
+        stop = clock(executable, wait=sampled)
         try:
             if deterministic:
                 with deterministic_algorithms():
@@ -467,7 +468,7 @@ class Engine:
         seconds = stop()
         disturbed |= trial is not None
         saved = blocks.saved if blocks is not None and blocks.used else None
-        call = Call(seconds, compiled, executable.origin == INTERPRETED, decision.waits, disturbed, saved)
+        call = Call(seconds, compiled, executable.origin == INTERPRETED, sampled, decision.waits, disturbed, saved)
         self.tiering.judging.count(program, call)
         if taken is not None and saved is not None:
             self.comparisons.skip_long(program.signature.exact)

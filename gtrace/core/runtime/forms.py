@@ -305,6 +305,12 @@ class Forms:
             return False
         return policies.review_due(ledger.usual, rival.seconds, ledger.seconds - rival.spent, rival.trial)
 
+    @property
+    def sampled(self) -> bool:
+        """Whether the next call is one of those that the trial compares."""
+        trial, ledger = self.trial, self.ledger
+        return trial is not None and (ledger.waiting is not None or trial.due(ledger.compiled_seconds))
+
     def next_form(self) -> Executable:
         """Return what runs the next call."""
         if self.trial is not None and self.ledger.waiting is not None:

@@ -32,8 +32,8 @@ TRIAL_SHARE = 0.1
 UNKNOWN_SECONDS = 0.1
 """Of an interpreted call of a program with loops that no process has interpreted, for that purpose."""
 
-OPERATION_SECONDS, BYTE_SECONDS = 5e-6, 1e-9
-"""The same for one without loops: of each operation, and of each byte that it reads or writes."""
+OPERATION_SECONDS, BYTE_SECONDS, GPU_BYTE_SECONDS = 5e-6, 1e-9, 1e-12
+"""The same for one without loops: of each operation, and of each byte that it reads or writes, on a CPU and a GPU."""
 
 EARLIER_SECONDS = 30.0
 """The expected seconds that the compiles of earlier processes count for, at most, beside those of this one."""

@@ -11,6 +11,7 @@ import attrs
 from gtrace.core.backends.executable import Executable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Judged, bus
+from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.passes.subgraph_calls import has_calls
@@ -41,7 +42,9 @@ def _interpreted_seconds(graph: Graph) -> float:
     if has_calls(graph):
         return policies.UNKNOWN_SECONDS
     moved = sum(a.nbytes for node in graph.nodes for a in (*node.instr.ins, node.instr.aval))
-    return len(graph.nodes) * policies.OPERATION_SECONDS + moved * policies.BYTE_SECONDS
+    on_gpu = place_of(graph.avals).type == "cuda"
+    byte = policies.GPU_BYTE_SECONDS if on_gpu else policies.BYTE_SECONDS
+    return len(graph.nodes) * policies.OPERATION_SECONDS + moved * byte
 
 
 @attrs.define  # frozen ones take twice as long to make
@@ -51,6 +54,7 @@ class Call:
     Attributes:
         compiled: whether the compiled form ran.
         interpreted: whether the interpreter ran all of it.
+        sampled: whether it is one of those that a trial compares.
         waits: whether the program may be compiled once its family was interpreted for long.
         disturbed: whether the time is not what such calls usually take.
         saved: seconds that it took less because loops went on in blocks; None: none did.
@@ -59,6 +63,7 @@ class Call:
     seconds: float
     compiled: bool
     interpreted: bool
+    sampled: bool
     waits: bool
     disturbed: bool
     saved: float | None = None
@@ -108,7 +113,7 @@ class Trials:
                 ledger.count_blocks(call.seconds, call.seconds + call.saved)
             trial = forms.trial
             if call.compiled:
-                if trial is not None and trial.due(ledger.compiled_seconds):
+                if call.sampled:
                     ledger.owe(call.seconds)
             elif call.waits:
                 program.family.calls += 1

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
-import torch
 
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable, remembered
+from gtrace.core.base.devices import number_tensor
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar, Skeleton, Subgraph, skeleton
 from gtrace.core.ir.subgraph import subgraph
@@ -94,7 +94,7 @@ def _lifted(graph: Graph, seen: _Values) -> tuple[Graph, list[Array]]:
     if not seen.changing:
         return graph, []
     graph, numbers = _with_inputs(graph, seen.changing)
-    return graph, [wrap_as(torch.tensor(x.value, dtype=x.aval.dtype, device=x.aval.device), x.aval) for x in numbers]
+    return graph, [wrap_as(number_tensor(x.value, x.aval.dtype, x.aval.device), x.aval) for x in numbers]
 
 
 @attrs.define(eq=False)

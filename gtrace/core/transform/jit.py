@@ -18,6 +18,7 @@ from gtrace.core.backends.tuned import MIN_OPS
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import Config, config
+from gtrace.core.base.devices import number_tensor
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.base.mechanisms import DONATION
 from gtrace.core.base.torch_modes import callers_default_dtype
@@ -33,8 +34,8 @@ from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route, Target
 from gtrace.core.runtime.sharded import Placed
 from gtrace.core.trace.argument_kinds import gather, gather_named, noted_kinds, tensors_of
-from gtrace.core.trace.array import Array, wrap_as
-from gtrace.core.trace.bind import check_thread
+from gtrace.core.trace.array import Array, wrap, wrap_as
+from gtrace.core.trace.bind import check_thread, joint_device
 from gtrace.core.trace.capture import Captured, NoOutputs, capture, note_call, replay
 from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
@@ -312,7 +313,10 @@ class Jitted:
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
     def _lift(self, given: Arguments, share: bool = False) -> list[Array]:
-        """Return the leaves as Arrays (`share` as in `lift`); raise an ArgumentError for others, with the path."""
+        """Return the leaves as Arrays (`share` as in `lift`); raise an ArgumentError for others, with the path.
+
+        Numbers are made on the GPU of the others, if there is one.
+        """
         for k, leaf in enumerate(given.leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
                 path = tree.paths(given.dynamic)[k]
@@ -320,7 +324,14 @@ class Jitted:
                     message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
                             "Name it in static_argnums or static_argnames, or close over it.")
                 )  # fmt: skip
-        return [lift("jit", leaf, share) for leaf in given.leaves]
+        lifted = [lift("jit", leaf, share) for leaf in given.leaves]
+        device = joint_device([x.aval for x in lifted])
+        if device is not None:
+            for k, leaf in enumerate(given.leaves):
+                number, a = (None if type(leaf) is Array else python_scalar(leaf)), lifted[k].aval
+                if number is not None and a.device != device:
+                    lifted[k] = wrap(number_tensor(number, a.dtype, device), weak=a.weak)
+        return lifted
 
     def _key(self, given: Arguments) -> tuple[Hashable, ...]:
         """Return the key of these arguments without their leaves."""

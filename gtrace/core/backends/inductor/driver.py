@@ -80,16 +80,11 @@ def compile_with(backend: str, request: CompileRequest) -> Compiled:
 
 
 def compile_artifact(request: CompileRequest, folder: Path) -> tuple[Path, tuple[Any, ...]]:
-    """Compile a request ahead of time into `folder`; return the shared library, or package for a GPU, and guards."""
+    """Compile a request for the CPU ahead of time into `folder`; return the shared library, and guards."""
     with compiler_errors():
         with private_folders(), built_by_launcher(folder):
             lowered, compiled = _compile(request, folder)
-        files = compiled.filename
-        if request.device.type == "cuda":
-            # the kernels are separate files, which the package includes
-            path = Path(internals.PACKAGE.get()(str(folder / "artifact.pt2"), files))
-        else:
-            path = Path(next(f for f in files if isinstance(f, str) and f.endswith(".so")))
+        path = Path(next(f for f in compiled.filename if isinstance(f, str) and f.endswith(".so")))
         return path, lowered.guards()
 
 

@@ -34,7 +34,7 @@ ASIDE = "gtrace-tmp-"
 """How the names of files begin that are being written."""
 
 MANIFEST, DIVIDED = ".json", ".divided"
-CODE = (".so", ".loop", ".pt2")
+CODE = (".so", ".loop")
 REPORT = ".py"
 
 _NAMES = (MARKER, LOCK, LEDGER, DERIVED, WRONG)
