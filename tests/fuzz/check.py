@@ -42,6 +42,10 @@ TIMES = 16
 BESIDE = 2
 """Inputs beside the program's, with roundings by chance, for which torch's own error is found too, if need be."""
 
+CHANCES = 16
+"""Runs with the program's inputs and roundings by chance, if need be. A few may all be lucky: a sum of seven equal
+numbers, divided by seven, is the number again in two of three."""
+
 LEAST_ROUNDED, MOST_ROUNDED = 4, 0.5
 """Elements of 16 bits that differ by a rounding: so many at least, and this part of all, are no chance."""
 
@@ -216,10 +220,11 @@ class Reference:
         found = [self.errors]
         with ByChance(0) as own:
             _by_torch(self.program, False)
-        for k in range(1, BESIDE + 1):
-            exact = _by_torch(self.program.wide(), True, k)
-            with ByChance(k) as by_chance:
-                found.append(list(map(_error, exact, _by_torch(self.program, False, k))))
+        exact = [self.exact, *[_by_torch(self.program.wide(), True, k) for k in range(1, BESIDE + 1)]]
+        for seed in range(1, CHANCES + BESIDE + 1):
+            beside = max(seed - CHANCES, 0)
+            with ByChance(seed) as by_chance:
+                found.append(list(map(_error, exact[beside], _by_torch(self.program, False, beside))))
             if not all(map(torch.equal, own.decided, by_chance.decided)):
                 return [math.inf] * len(self.errors)
         return list(map(max, zip(*found, strict=True)))
