@@ -19,6 +19,7 @@ from gtrace.core.backends.inductor.operators import NATIVE
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.native.library import FLAGS
 from gtrace.core.backends.toolchain import compiler_path
+from gtrace.core.passes import channels_last
 from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.testing import assert_close
 
@@ -205,6 +206,72 @@ def test_the_strides_of_images_are_predicted():
     predicted = predicted_strides(graph, [t.stride() for t in tensors])
     assert predicted == {value: t.stride() for value, t in found.items() if not t.is_contiguous()}
     assert len(predicted) >= 6
+
+
+CONVOLUTIONS = st.fixed_dictionaries(
+    {
+        "stride": st.sampled_from([1, 2]),
+        "padding": st.sampled_from([0, 1]),
+        "dilation": st.sampled_from([1, 2]),
+        "groups": st.sampled_from([1, 2, 4]),
+    }
+)
+
+
+@st.composite
+def networks(draw):
+    """A function of torch from images or series, with four channels, and weights; and the shapes of its arguments."""
+    axes = draw(st.sampled_from([1, 2]))
+    f = torch.nn.functional
+    steps = {
+        "batch norm": lambda x: f.batch_norm(x, None, None, training=True),
+        "group norm": lambda x: f.group_norm(x, 2),
+        "largest": lambda x: getattr(f, f"max_pool{axes}d")(x, 2, 1),
+        "mean": lambda x: getattr(f, f"avg_pool{axes}d")(x, 2, 1),
+        "pad": lambda x: f.pad(x, (1, 0)),
+        "relu": torch.relu,
+        "concat": lambda x: torch.cat([x, x * 0.5], dim=2),
+        "add": lambda x: x * 0.5 + torch.sin(x),
+        "other layout": lambda x: x.transpose(-1, -2).contiguous().transpose(-1, -2),
+    }
+    drawn, weights = [], []
+    for _ in range(draw(st.integers(1, 2))):
+        transposed, options = draw(st.booleans()), draw(CONVOLUTIONS)
+        weights.append((4, 4 // options["groups"], *(3,) * axes))
+        drawn.append((getattr(f, f"conv_transpose{axes}d" if transposed else f"conv{axes}d"), options))
+        drawn.extend(draw(st.lists(st.sampled_from(sorted(steps)), max_size=2)))
+
+    def network(x, *ws):
+        left = iter(ws)
+        for step in drawn:
+            x = steps[step](x) if isinstance(step, str) else step[0](x, next(left), **step[1])
+        return x
+
+    return network, [(2, 4, *(20,) * axes), *weights]
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(networks(), st.integers(0, 99))
+def test_networks_of_any_steps_have_the_values_and_gradients_of_torch(case, seed):
+    """Small images are laid out as large ones are."""
+    network, shapes = case
+    tensors = [torch.from_numpy(normal(*shape, seed=seed + k)) for k, shape in enumerate(shapes)]
+    wide = [x.double().requires_grad_() for x in tensors]
+    expected = network(*wide)
+    cotangent = torch.sin(torch.arange(expected.numel()).double()).reshape(expected.shape)
+    slopes = torch.autograd.grad(expected, wide, cotangent)
+    tensors.append(cotangent.float())
+
+    def step(*xs):
+        y, pullback = gt.vjp(gt.lift(network), *xs[:-1])
+        return y, *pullback(xs[-1])
+
+    with pytest.MonkeyPatch.context() as patch, gt.config(auto_compile=False):
+        patch.setattr(channels_last, "LEAST_IMAGE", 1)
+        got = gt.eval(step(*map(gt.from_torch, tensors)))
+    for y, right in zip(got, (expected.detach(), *slopes), strict=True):
+        np.testing.assert_allclose(np.asarray(y), right.numpy(), rtol=0, atol=1e-6 + 1e-4 * float(right.abs().max()))
 
 
 @pytest.mark.parametrize(

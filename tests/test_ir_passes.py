@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from parts import run_parts
 
 import gtrace as gt
 from gtrace import ir
@@ -247,3 +248,15 @@ def test_rewrites_that_change_nothing_change_nothing(data):
             ir.unregister_pass(registration.registered_pass)
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@given(graphs(20, control=True), st.booleans(), st.data())
+def test_a_program_in_two_halves_computes_the_same(graph, again, data):
+    """The first half takes the inputs that are known, and the second one the others and what the first one returns."""
+    known = [value for value in graph.inputs if data.draw(st.booleans())]
+    early, late = ir.partial_eval(graph, known, again)
+    tensors = [x.to_torch() for x in data.draw(arguments(graph))]
+    assert list(early.inputs) == known
+    assert late.inputs == (*[value for value in graph.inputs if value not in known], *early.outputs)
+    for got, expected in zip(run_parts([early, late], graph, tensors), ir.evaluate(graph, *tensors), strict=True):
+        np.testing.assert_array_equal(got.numpy(), expected.numpy())

@@ -24,7 +24,7 @@ from gtrace.core.passes import repeats
 from gtrace.core.passes.canonical import CANONICAL, canonicalize
 from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.core.passes.repeats import cut_repeats, find_runs, updates_beside_gradients
-from gtrace.core.passes.split import NEVER, crossing, slices
+from gtrace.core.passes.split import NEVER, components, crossing, grouped_components, slices
 from gtrace.core.passes.whole_program import SIMPLIFIED
 from gtrace.core.runtime import tier_controller as tiering
 from gtrace.core.runtime.routes import Parts
@@ -278,6 +278,23 @@ def test_views_that_parts_make_themselves_change_no_result(graph, data):
     tensors = [x.to_torch() for x in data.draw(testing.arguments(graph))]
     for got, expected in zip(run_parts(parts, graph, tensors), interpreter(graph)(tensors), strict=True):
         np.testing.assert_array_equal(got.numpy(), expected.numpy())
+
+
+@given(testing.graphs(max_nodes=30), st.integers(1, 8), st.integers(1, 3), st.data())
+def test_independent_parts_change_no_result(graph, least, kinds, data):
+    tensors = [x.to_torch() for x in data.draw(testing.arguments(graph))]
+    expected = interpreter(graph)(tensors)
+    apart = components(graph, least)
+    by_key = grouped_components(graph, lambda part: len(part.nodes) % kinds)
+    assert sum(len(part.nodes) < least for part in apart) <= 1
+    assert len({key for key, _ in by_key}) == len(by_key)
+    for parts in (apart, [part for _, part in by_key]):
+        made = [node.out for part in parts for node in part.nodes]
+        assert len(set(made)) == len(made)
+        for part in parts:  # no part takes what another one computes
+            assert set(part.inputs) <= set(graph.inputs)
+        for got, right in zip(run_parts(parts, graph, tensors), expected, strict=True):
+            np.testing.assert_array_equal(got.numpy(), right.numpy())
 
 
 def encoder(depth):
