@@ -160,6 +160,7 @@ def run_form(programs: Sequence[Program], form: str, stored: bool = False) -> li
         with warnings.catch_warnings(), gt.config(**settings):
             warnings.simplefilter("ignore", RuntimeWarning)
             warnings.simplefilter("error", gt.CompileWarning)
+            warnings.simplefilter("error", gt.AuditWarning)  # the form is wrong, and its results are not
             if form == "float64":
                 found = _by_gtrace([program.wide() for program in programs], True)
             elif form == "hot":
