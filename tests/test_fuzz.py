@@ -9,9 +9,13 @@ from fuzz.__main__ import drawn
 from fuzz.check import COMPILED, FORMS, check, check_together
 from fuzz.generators import GENERATORS
 from fuzz.near_misses import smallest
+from fuzz.plants import PACKAGE, PLANTS
 from fuzz.programs import Input, Program
 
 import gtrace as gt
+from gtrace.core.base.mechanisms import MECHANISMS
+from gtrace.core.passes import norms
+from gtrace.core.passes.norm_operators import LayerNorm
 
 PROGRAMS = 12
 BY_INDUCTOR = ("mixed", "integers", "convolutions")
@@ -56,6 +60,19 @@ def test_a_difference_is_found_among_programs_that_run_as_one(monkeypatch):
     assert check_together(references, "interpreted") == ([1], "")
 
 
+def test_a_wrong_form_is_found_though_results_are_those_of_the_recorded_program(monkeypatch):
+    honest = LayerNorm.forward
+
+    def forward(self, make, given, *others):
+        return honest(self, make, attrs.evolve(given, eps=given.eps + 100.0), *others)
+
+    monkeypatch.setattr(LayerNorm, "forward", forward)
+    monkeypatch.setattr(norms, "computes", lambda *args, **kwargs: True)
+    lines = "v0 = x - m.mean(x, -1, True)", "v1 = v0 / m.sqrt(m.mean(v0 * v0, -1, True) + 3e-5)"
+    what = check(Program("", (Input("x", (3, 16)),), lines, ("v1",)), ["interpreted"])
+    assert what[1].startswith("AuditWarning")
+
+
 @pytest.mark.parametrize(
     ("part", "outputs", "is_found"),
     [(2.0**-23, ("v2",), False), (2.0**-23, ("v2", "(v2 == 0.0)"), False), (2.0**-12, ("v2",), True)],
@@ -89,3 +106,11 @@ def test_a_rounding_that_is_left_out_is_found(monkeypatch, name):
     assert check(program, ["interpreted"]) is None
     monkeypatch.setattr(checks.GTRACE, "sin", lambda x: gt.sin(x.astype("float32")))
     assert str(check(program, ["interpreted"])).endswith("(rounded otherwise)')")
+
+
+def test_plants_take_out_what_gtrace_has():
+    for name, plant in PLANTS.items():
+        for file, old, new in plant.edits:
+            assert old in (PACKAGE / file).read_text(encoding="utf-8") and old != new, f"{name}: {file}"
+        assert plant.generator in GENERATORS, name
+        assert set(filter(None, plant.off.split(","))) <= set(MECHANISMS), name
