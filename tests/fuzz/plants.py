@@ -232,6 +232,12 @@ PLANTS = {
         ("core/ops/create.py", "    found = another(x)\n    return identity(x) if found is None else found",
          "    return x"),
     )),
+    "variance": Plant("hard_inputs", "variances that rounding makes negative", ((
+        "core/ops/variance.py",
+        "    return divide(reduce.sum(squared_magnitude(deviation), axes, keepdims=keepdims), count)",
+        "    squares = divide(reduce.sum(squared_magnitude(x), axes, keepdims=keepdims), count)\n"
+        "    return subtract(squares, squared_magnitude(reduce.mean(x, axes, keepdims)))",
+    ),)),
     "nan_sorted": Plant("hard_inputs", "NaN in sorted data", (
         ("numpy/quantiles.py", "        out = ops.where(ops.isnan(last), math.nan, out)\n", "        pass\n"),
     )),
