@@ -224,7 +224,9 @@ def constants(r: Random) -> Program:
         if r.random() < 0.3:  # which shows the sign of a zero
             form = f"1.0 / ({form})"
         if r.random() < 0.1:
-            pair, form = ("2j", "complex(-0.0, 2.0)"), "1.0 / m.lift(lambda t: torch.view_as_real(t * {n}))(x)"
+            pair = "2j", "complex(-0.0, 2.0)"
+            form = r.choice(["1.0 / m.lift(lambda t: torch.view_as_real(t * {n}))(x)",
+                             "1.0 / m.real(m.where(x > 1e30, x * 1j, {n}))"])  # fmt: skip
         outputs += [lines(apart.format(form).format(a=a, n=number)) for number in r.sample(pair, 2)]
     return Program("constants", tuple(inputs), tuple(lines.lines), tuple(outputs), "value")
 

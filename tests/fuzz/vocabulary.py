@@ -18,7 +18,7 @@ gt.config.update(x64=True, jax_results=False)  # importing gtrace.jax changes th
 
 SAME = (
     "exp log sin cos sinh cosh tanh asinh acosh atanh atan2 sqrt rsqrt abs sign erf log1p expm1 sigmoid relu".split()
-    + "where einsum tril triu".split()
+    + "where einsum tril triu real".split()
 )
 """Functions with one name and one meaning in both, for arrays alone."""
 
