@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
+import weakref
 
 import numpy as np
 import pytest
@@ -203,3 +205,15 @@ def test_a_second_process_calls_its_own_functions():
             [sys.executable, "-c", textwrap.dedent(program), add], capture_output=True, text=True, timeout=300
         )
         assert done.stdout.strip() == expected, done.stderr
+
+
+def test_functions_that_no_program_calls_any_more_are_freed():
+    kept = []
+    with gt.config(program_memory=0):
+        for k in range(20):
+            function = lambda a, k=k: a * 2 + k  # noqa: E731
+            kept.append(weakref.ref(function))
+            doubled = gt.jit(lambda x, f=function: gt.pure_callback(f, SCALAR, x) + 1, backend="eager")
+            assert [doubled(float(n)).item() for n in (1, 2)] == [3.0 + k, 5.0 + k]
+    gc.collect()
+    assert sum(one() is None for one in kept) >= 10

@@ -79,7 +79,7 @@ def test_a_result_inside_another_is_the_same_in_a_second_process(tmp_path):
     assert first == second
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"derived": {"a": 1}}', "{}"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"texts": {"a": 1}}', "{}"])
 def test_a_damaged_file_is_removed_with_a_warning(tmp_path, text):
     store = Store(tmp_path, 2**20)
     store.extend(DERIVED, {"a": "text"})

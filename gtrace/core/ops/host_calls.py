@@ -7,7 +7,9 @@ differ from those of other processes.
 
 from __future__ import annotations
 
+import itertools
 import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -48,13 +50,23 @@ class HostCall:
     function: Function
 
 
-_calls: dict[str, HostCall] = {}
+class CallName(str):
+    """The name by which programs call a function. The function is kept as long as one of its names."""
+
+    __slots__ = ("host",)
+
+    host: HostCall
 
 
-def register(name: str, function: Function) -> str:
-    """Return the name by which programs call a function, which is kept until the process ends."""
-    number = f"{PROCESS}.{len(_calls)}"
-    _calls[number] = HostCall(name, function)
+_numbers = itertools.count()
+_calls: weakref.WeakValueDictionary[str, HostCall] = weakref.WeakValueDictionary()
+
+
+def register(name: str, function: Function) -> CallName:
+    """Return the name by which programs call a function."""
+    text = f"{PROCESS}.{next(_numbers)}"
+    number = CallName(text)
+    number.host = _calls[text] = HostCall(name, function)
     return number
 
 
@@ -135,10 +147,11 @@ def _jvp(tangents: Any, *rest: Any, call: str, results: Any, levels: Any, order:
     return [None for _ in results]
 
 
+_SAMPLE = register("sample", lambda arrays: [numpy.cumsum(arrays[0], -1)])
+
+
 def _sample(x: Array) -> Array:
-    found = next((number for number, host in _calls.items() if host.name == "sample"), None)
-    call = found or register("sample", lambda arrays: [numpy.cumsum(arrays[0], -1)])
-    return host_call(call, [x], [(x.shape, x.aval.dtype)])[0]
+    return host_call(_SAMPLE, [x], [(x.shape, x.aval.dtype)])[0]
 
 
 host_call_op = define(
@@ -150,7 +163,7 @@ host_call_op = define(
 
 
 def host_call(
-    call: str,
+    call: CallName,
     operands: Sequence[Array],
     results: Sequence[tuple[tuple[int, ...], torch.dtype]],
     method: str = "sequential",
@@ -164,11 +177,16 @@ def host_call(
         order: separates calls with equal operands that must both happen.
     """
     kinds = tuple([(tuple(shape), SHORT[dtype]) for shape, dtype in results])
-    return bind_all(host_call_op, operands, (f"{call}:{method}", kinds, (), order))
+    name = CallName(f"{call}:{method}")
+    name.host = call.host
+    return bind_all(host_call_op, operands, (name, kinds, (), order))
 
 
 def note_effect(
-    call: str, operands: Sequence[Array], ordered: bool, results: Sequence[tuple[tuple[int, ...], torch.dtype]] = ()
+    call: CallName,
+    operands: Sequence[Array],
+    ordered: bool,
+    results: Sequence[tuple[tuple[int, ...], torch.dtype]] = (),
 ) -> list[Array]:
     """Record a call made for its effect in the traced function; return its results.
 

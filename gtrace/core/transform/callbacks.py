@@ -13,8 +13,9 @@ import numpy
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.host_calls import METHODS, TOKEN, called_op, host_call, note_effect, register
+from gtrace.core.ops.host_calls import METHODS, TOKEN, CallName, called_op, host_call, note_effect, register
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
@@ -31,18 +32,19 @@ _METHODS: dict[str | None, str] = {
 }
 """gtrace's names for JAX's ways to compute a batch."""
 
-_known: dict[Hashable, str] = {}
+_known: BoundedTable[Hashable, CallName] = BoundedTable(1024)
 
 
-def _number(name: str, function: Callable[..., Any], key: Hashable) -> str:
+def _number(name: str, function: Callable[..., Any], key: Hashable) -> CallName:
     """Return the number of a call. Equal calls of a function share it, so that programs are found again."""
     try:
-        hash(key)
+        number = _known.get(key)
     except TypeError:
         return register(name, function)
-    if key not in _known:
-        _known[key] = register(name, function)
-    return _known[key]
+    if number is None:
+        number = register(name, function)
+        _known.remember(key, number)
+    return number
 
 
 def _is_data(x: Any) -> bool:

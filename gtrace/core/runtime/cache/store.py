@@ -56,7 +56,7 @@ MAX_LEDGER = 4096
 MAX_TABLE = 4096
 """Texts that a table keeps."""
 
-TABLE_FORMAT = 1
+TABLE_FORMAT = 2
 """Of the JSON of a table; a file of another format is not read."""
 
 MAX_REPORTS = 16
@@ -348,7 +348,7 @@ class Store:
             return {}
         path = self.folder / file
         try:
-            return json_fields.texts(json_fields.checked(read_trusted(path), TABLE_FORMAT), "derived")
+            return json_fields.texts(json_fields.checked(read_trusted(path), TABLE_FORMAT), "texts")
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
@@ -361,7 +361,7 @@ class Store:
             with self._writing():
                 known = self.table(file) | dict(entries)
                 kept = dict(list(known.items())[-MAX_TABLE:])
-                data = json_fields.with_checksum({"format": TABLE_FORMAT, "derived": kept})
+                data = json_fields.with_checksum({"format": TABLE_FORMAT, "texts": kept})
                 write(self.folder / file, json.dumps(data).encode())
         except OSError as error:
             self._once("write", f"{file} is not kept: {error}.")
