@@ -79,6 +79,10 @@ WRONG = {
         lambda x: (x * 0.3).astype(gt.float16).astype(gt.float32), lambda x: x * 0.3, (X,),
     ),
     "a rounding to float32": (lambda x: x.astype(gt.float32).astype(gt.float64), lambda x: x, (X.double() / 3,)),
+    "a number that torch rounds to bfloat16": (
+        gt.lift(lambda x: torch.fmod(x, 1.7)), gt.lift(lambda x: torch.fmod(x.float(), 1.7).bfloat16()),
+        (torch.tensor([1.703125, -1.703125]).bfloat16(),),
+    ),
     "a conjugate": (lambda x: x * 2, lambda x: gt.conj(x) * 2, (torch.complex(X, X.flip(0)),)),
     "a loop's last step": (
         lambda x: gt.fori_loop(0, 5, lambda i, c: gt.sin(c) * 1.1, x),

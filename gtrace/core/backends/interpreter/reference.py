@@ -117,10 +117,48 @@ def _narrows(node: Node) -> bool:
     return before < after
 
 
+def _is_elementwise(node: Node) -> bool:
+    """Whether elements of the result follow from one element of each operand."""
+    overload = node.attributes.get("overload")  # of torch's operators
+    if overload is None:
+        return node.op.elementwise
+    found: Any = functools.reduce(getattr, overload.split("."), torch.ops)
+    return torch.Tag.pointwise in found.tags
+
+
+def _rounded_to(dtype: torch.dtype, x: Any) -> Any:
+    """Return an attribute with the numbers in it rounded to a dtype."""
+    if isinstance(x, tuple):
+        return tuple([_rounded_to(dtype, y) for y in x])
+    return torch.tensor(x, dtype=dtype).item() if isinstance(x, float) else x
+
+
 def _wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a node in float64; see `Around`."""
+    """Return the function of a node in float64; see `Around`.
+
+    Some of torch's operators round their numbers to the dtype of the elements, and others do not. The results tell.
+    """
     if _narrows(node):
         return lambda x: _widened(function(x))
+    made = _widely(node, function)
+    attributes = node.attributes if node.op.rules.body is None and _is_elementwise(node) else {}
+    kind = node.instr.ins[0].dtype if attributes and node.instr.ins else torch.bool
+    changed = {k: _rounded_to(kind, v) for k, v in attributes.items()} if is_inexact(kind) else attributes
+    if changed == attributes:
+        return made
+    other = _widely(node, _function(node, None, **changed))
+
+    def nearest(*operands: Any) -> Any:
+        found, rounded = made(*operands), other(*operands)
+        own = function(*[_as(x, a) for x, a in zip(operands, node.instr.ins, strict=True)])
+        told = not torch.equal(found.to(own.dtype), own) and torch.equal(rounded.to(own.dtype), own)
+        return rounded if told else found
+
+    return nearest
+
+
+def _widely(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a node in float64, if it can do that, with the numbers that it has."""
     plain = function if node.op.rules.body is None else _function(node, None)
     wanted = {k: _NAMES[v] for k, v in node.attributes.items() if isinstance(v, str) and v in _NAMES}
     if node.op.rules.body is None and wanted:
@@ -168,7 +206,7 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         moves = op.moves and (kinds[0].dtype is node.instr.ins[0].dtype or _narrows(node))
         if op.rules.body is not None or moves or op.projection or not any(is_inexact(a.dtype) for a in kinds):
             return function
-        wide = _wide(node, function)
+        wide, elementwise = _wide(node, function), _is_elementwise(node)
         terms = 1 if op.elementwise else _terms(node)
         roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else max(1.0, math.sqrt(terms) / 8))
 
@@ -179,7 +217,7 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
             pairs = zip(results, exact, strict=True)
             inexact = [_is_rounded(x, y, operands) if is_inexact(x.dtype) else None for x, y in pairs]
             rounded = any(mask is not None and mask.any() for mask in inexact)
-            if not rounded and (op.elementwise or _are_whole(operands)):
+            if not rounded and (elementwise or _are_whole(operands)):
                 return out
             if not op.elementwise:
                 others = [
@@ -192,7 +230,12 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
                     if is_out_of_memory(error):
                         raise
                 else:
-                    results = list(other) if several else [other]
+                    before, results = results, list(other) if several else [other]
+                    if elementwise:  # what is exact stays
+                        results = [
+                            x if mask is None else torch.where(mask, x, y)
+                            for x, y, mask in zip(results, before, inexact, strict=True)
+                        ]
                     if not rounded and _are_among(results, others):
                         return out
                     if not rounded:  # by chance: the mean of equal numbers is, in one order of additions
