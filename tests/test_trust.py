@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import warnings
@@ -13,6 +14,8 @@ import torch
 
 import gtrace as gt
 from gtrace.commands import doctor
+from gtrace.core.backends.native import library
+from gtrace.core.backends.native.generator import generate
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.ir.pipeline import Pass
 from gtrace.core.passes import whole_program
@@ -141,6 +144,48 @@ def test_a_compiled_form_that_lies(monkeypatch, lie, counts):
     (program,) = function.programs()
     assert program.tier == "demoted" and "audit: " in program.forms.reason
     assert warned(caught) == 1 and counts()[1] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.native
+@pytest.mark.parametrize("place", [30, -1])
+def test_native_code_that_writes_beyond_its_results(monkeypatch, place, counts):
+    def strays(graph):
+        code = generate(graph)
+        return attrs.evolve(code, text=code.text.replace("return refused", f"o0[{place}] = 1; return refused"))
+
+    monkeypatch.setattr(library, "generate", strays)
+    number = place + 0.375
+    function = gt.jit(lambda x, y: f(x, y) * number, wait=True)
+    with pytest.warns(gt.AuditWarning, match="wrote beyond the memory of its results") as caught:
+        for k in range(3):
+            x, y = arrays(seed=k)
+            assert_close(function(x, y), (expected(x, y) * number).astype(np.float32), scale=8)
+    assert warned(caught) == 1 and counts()[1] == 1
+    (program,) = function.programs()
+    assert program.tier == "demoted"
+
+
+def test_a_fork_in_the_middle_of_a_comparison(monkeypatch):
+    """The child compares by itself, and the parent goes on."""
+    run, children = comparisons.disagreement, []
+
+    def forking(*args):
+        monkeypatch.setattr(comparisons, "disagreement", run)
+        children.append(os.fork())
+        return run(*args)
+
+    monkeypatch.setattr(comparisons, "disagreement", forking)
+    x, y = arrays(seed=1)
+    code = 1
+    try:
+        for k in range(3):  # the first call forks, the second one compares, if it is due
+            assert_close(gt.eval(f(x, y) * 2.8125 + k), (expected(x, y) * 2.8125 + k).astype(np.float32), scale=8)
+        code = 0
+    finally:
+        if children == [0]:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
 
 
 def normed(x, w):

@@ -17,6 +17,7 @@ from gtrace.core.backends.interpreter.reference import peak_bytes, reference
 from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.interpreter.yield_points import called_between
+from gtrace.core.backends.native.library import watched
 from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
@@ -50,6 +51,8 @@ ALONE = "lambda f: f"
 
 EXPORT_PATIENCE = 10.0
 """Seconds that the reference of an exported program may take: its inputs may be drawn, and its loops endless."""
+
+STRAYED = "native code wrote beyond the memory of its results"
 
 Tensors = Sequence[torch.Tensor]
 
@@ -102,6 +105,7 @@ def taken(tensors: Tensors, donated: Collection[int]) -> Taken:
         donated: the places of those that it may write over.
     """
     given = tuple(None if k in donated else x for k, x in enumerate(tensors))
+    watched.strayed = False
     return Taken(given, [x.clone() for x in tensors])
 
 
@@ -136,6 +140,8 @@ class Comparisons:
             share: the fraction of the time of a run that audits may take.
         """
         forms, ran = program.forms, self._local.ran
+        if ran is None:
+            watched.strayed = None  # a call that raised left it
         if executable in forms.agreed and (ran is not None or not program.ledger.audit_due(share)):
             return None
         if ran is not None:
@@ -199,6 +205,7 @@ class Comparisons:
         The seconds are infinite if it took too long: there is no comparison then, now or later.
         """
         start = perf_counter()
+        strayed, watched.strayed = watched.strayed, None
         got = list(results)
         limit = math.inf if config.current.audit == 1.0 else start + max(PATIENCE, TIMES * took)
 
@@ -210,7 +217,11 @@ class Comparisons:
         try:
             with called_between(go_on):
                 expected = reference(inputs.copies)
-            problem = inputs.overwritten() or disagreement(graph, inputs.copies, expected, got, worse)
+            problem = (
+                inputs.overwritten()
+                or (STRAYED if strayed else "")
+                or disagreement(graph, inputs.copies, expected, got, worse)
+            )
         except (*REFUSALS, ExecutionError) as error:
             return got, "", perf_counter() - start, self._skip(name, f"the reference did not run: {error}")
         except TimeoutError:
@@ -244,6 +255,7 @@ class Comparisons:
 
     def skip_long(self, name: str) -> None:
         """Note that a call was not compared, because steps of its loops were."""
+        watched.strayed = None
         self._skip(name, "its loops took long, and their steps are compared by themselves")
 
     # -- programs that were rewritten or divided

@@ -6,6 +6,7 @@ import array
 import ctypes
 import functools
 import json
+import math
 import os
 import platform
 import subprocess
@@ -126,6 +127,36 @@ def build(graph: Graph, folder: Path) -> Path:
     return path
 
 
+class _Watched(threading.local):
+    """What comparisons ask native code of this thread.
+
+    Attributes:
+        strayed: whether code wrote beyond the memory that it was given; None: nobody asks.
+    """
+
+    strayed: bool | None = None
+
+
+watched = _Watched()
+
+FENCE, POST = 4096, 0xA5
+"""Bytes before and after the memory of a result while somebody asks, and what they hold."""
+
+
+def fenced(shape: Sequence[int], strides: Sequence[int], *, dtype: torch.dtype) -> torch.Tensor:
+    """Return memory as `torch.empty_strided` does, for dense strides, between two fences."""
+    size = math.prod(shape) * dtype.itemsize
+    whole = torch.full((2 * FENCE + size,), POST, dtype=torch.uint8)
+    return whole[FENCE : FENCE + size].view(dtype).as_strided(shape, strides)
+
+
+def is_broken(inside: torch.Tensor) -> bool:
+    """Whether one of the fences around memory was written to."""
+    size = inside.numel() * inside.element_size()
+    whole = torch.empty(0, dtype=torch.uint8).set_(inside.untyped_storage())
+    return bool((whole[:FENCE] != POST).any() or (whole[FENCE + size :] != POST).any())
+
+
 _resumes = ctypes.c_int64()
 """When loops use threads again; see `threads.h`."""
 
@@ -173,14 +204,18 @@ def load(path: Path, origin: str) -> Executable:
         operands = tensors[:-1] if loop else tensors
         length = int(tensors[-1]) if loop else 0
         given = [t if t.is_contiguous() else t.contiguous() for t in operands]
-        results = [  # `torch.empty` takes longer
-            torch.empty_strided((length, *shape) if stacked else shape, strides, dtype=dtype)
+        empty = torch.empty_strided if watched.strayed is None else fenced  # `torch.empty` takes longer
+        results = [
+            empty((length, *shape) if stacked else shape, strides, dtype=dtype)
             for dtype, shape, strides, stacked in outputs
         ]
-        memory = torch.empty(scratch, dtype=torch.uint8)
+        memory = empty((scratch,), (1,), dtype=torch.uint8)
         pointers = array.array("Q", [t.data_ptr() for t in (*given, *results, memory)])
         if function(pointers.buffer_info()[0], length, services, torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
+        if empty is fenced:
+            watched.strayed = watched.strayed or any(map(is_broken, (*results, memory)))
+            return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in results]
         return results
 
     return Executable(run, origin, CPU, memory=path.stat().st_size)
