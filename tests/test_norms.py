@@ -246,6 +246,17 @@ def test_second_derivatives():
     assert difference(graph, after, args) < 1e-7
 
 
+def test_a_norm_whose_scale_is_its_own_gradient():
+    def program(x, cotangent):
+        gradient = gt.vjp(lambda scale: quotient(x, scale, 0.0), gt.ones(8))[1](cotangent)[0]
+        y, pullback = gt.vjp(lambda x, scale: quotient(x, scale, 0.0), x, gradient)
+        return y, *pullback(cotangent)
+
+    args = [gt.array(RNG.normal(size=(4, 8))) for _ in range(2)]
+    graph, after = fused(program, args)
+    assert difference(graph, after, args) < 1e-9
+
+
 @pytest.mark.parametrize("jitted", [False, True])
 def test_programs_give_what_torch_gives(jitted):
     x, scale, shift, w = (np.array(a) for a in operands((3, 5, 8), np.float32))

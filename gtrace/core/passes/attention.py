@@ -11,19 +11,18 @@ and heads, "l" for queries, "s" for keys, and "d" for what products sum over.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 import torch
 
-from gtrace.core.base.errors import GraphError
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
-from gtrace.core.ir.edit import Replacements, toposort
-from gtrace.core.ir.equality import computes
+from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
-from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, hides_alone, number_of
+from gtrace.core.passes.driver import Match, Searches, fuse
+from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, number_of
 from gtrace.core.passes.tuned import LEAST_KEYS, LEAST_SCORES
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -32,8 +31,13 @@ BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
 MOST_STEPS = 8
 """Operations between the product and the softmax, at most: sums have two sides, each of which may be the scores."""
 
-PRECISION = 1e-6
-"""How far equal scales may be apart, as a part of them: one may be the rounded reciprocal of the other."""
+_ROLES = {
+    (True, "s"): ("value", "result"),
+    (True, "l"): ("cotangent", "value"),
+    (False, "s"): ("key", "query"),
+    (False, "l"): ("query", "key"),
+}
+"""By whether a factor of a product is the weights, and by what it sums over: its other factor, and what it computes."""
 
 Powers = tuple[tuple[int, int], ...]
 """Values of one element by which something is multiplied (1) or divided (-1)."""
@@ -54,28 +58,13 @@ def fuse_attention(graph: Graph) -> Graph:
     """  # noqa: E501
     if not has_attention(graph):
         return graph
-    refused: set[int] = set()
-    while True:
-        values = Values(graph)
-        masks = Masks(values)
-        found = [
-            attention
-            for node in graph.nodes
-            if _is_weights(node) and node.out not in refused
-            for attention in [_Attention(values, masks, node)]
-            if attention.search()
-        ]
-        if not found:
-            return graph
-        try:
-            after = _replaced(values, masks, found)
-        except GraphError:  # products of each other's results, which are no attention
-            return graph
-        made = {node.out: node for node in after.nodes}
-        bad = [attention.weights for attention in found if attention.weights in made or not attention.is_kept(made)]
-        if not bad:
-            return dce(move_transposes(after))
-        refused.update(bad)  # something else needs the weights, or the kernel computes something else
+    after = fuse(graph, _searches)
+    return graph if after is graph else dce(move_transposes(after))
+
+
+def _searches(values: Values) -> Searches:
+    masks = Masks(values)
+    return [(node.out, _Attention(values, masks, node).search) for node in values.graph.nodes if _is_weights(node)]
 
 
 def has_attention(graph: Graph) -> bool:
@@ -97,25 +86,15 @@ def takes_kernel(heads: int, queries: int, keys: int) -> bool:
     return heads * queries * keys >= LEAST_SCORES and (heads > 1 or keys >= LEAST_KEYS)
 
 
-def _replaced(values: Values, masks: Masks, found: Sequence[_Attention]) -> Graph:
-    graph = values.graph
-    build = Replacements(graph)
-    for attention in found:
-        attention.rewrite(build, masks)
-    ordered = toposort(build.nodes.values(), graph.inputs)
-    return dce(Graph(graph.inputs, graph.avals, ordered, graph.outputs))
-
-
 class _Attention:
     """The search for what is around the softmax of scores.
 
     Attributes:
         weights: the softmax.
         labels: of its axes.
-        query, key, value, cotangent: the arrays that products take.
+        factors: the query, key, value and cotangent, which products take.
         result: what is computed, and its axes; `gradients` are those by the query, key and value.
         mask: what is done to the scores, in order.
-        slopes: how many derivatives by masked scores are 0 where the mask hides these.
         levelled: whether the mask may hide a row as a whole, or add to all of it, so that it has to be levelled.
         scale, powers: what they are multiplied by before.
     """
@@ -125,59 +104,42 @@ class _Attention:
         self._node = node
         self.weights = node.out
         self.labels: Labels = (*("b0", "b1")[: len(node.instr.aval.shape) - 2], "l", "s")
-        self.query: Term | None = None
-        self.key: Term | None = None
-        self.value: Term | None = None
-        self.cotangent: Term | None = None
-        self.result: Term | None = None
+        self.factors: dict[str, Term] = {}
         self.gradients: dict[str, Term] = {}
-        self.mask: Mask = ()
-        self.slopes = 0
-        self.levelled = False
-        self.scale, self.powers = 1.0, ()  # type: float, Powers
 
-    @property
-    def _batch(self) -> set[str]:
-        return {*self.labels[:-2]}
-
-    def is_kept(self, made: Mapping[int, Node]) -> bool:
-        """Whether a program of these operations computes what this attention replaces."""
-        assert self.result is not None
-        replaced = [term.value for term in (self.result, *self.gradients.values()) if term.value in made]
-        added = [step.value for step in self.mask if isinstance(step, Added)]
-        assert self.query is not None and self.key is not None
+    def search(self) -> Match | None:
+        """Find the attention, and its gradient."""
+        if not (self._scores() and self._products()):
+            return None
         # where these make scores larger than 1e9, this hides none; scores beyond 1e4 cost digits of the gradient
         ordinary = [value for value, _ in self.powers]
         if self.gradients:
-            ordinary += [self.query.value, self.key.value]
-        return computes(self._values, made, replaced, (self.weights,), infinite=added, ordinary=ordinary)
-
-    def search(self) -> bool:
-        """Find the attention, and its gradient; returns whether there is one."""
-        return self._scores() and self._results() and self._gradients()
+            ordinary += [self.factors[name].value for name in ("query", "key")]
+        added = [step.value for step in self.mask if isinstance(step, Added)]
+        apart = {"allowed": [self.weights], "infinite": added, "ordinary": ordinary}
+        replaced = [term.value for term in (self.result, *self.gradients.values())]
+        return Match(replaced, [self.weights], self.rewrite, apart)
 
     def _scores(self) -> bool:
         """Find queries, keys, scale and mask."""
-        scores = self._node.ins[0]
-        assert isinstance(scores, int)
-        found = self._origin(scores, MOST_STEPS)
+        found = self._origin(self._node.ins[0], MOST_STEPS)  # type: ignore[arg-type]  # an array
         if found is None:
             return False
         product, self.mask, self.scale, self.powers = found
-        if not 0.0 < self.scale < math.inf:  # the kernel hides scores before it multiplies them
-            return False
-        if not self._masks.is_exact(self.mask):
+        # the kernel hides scores before it multiplies them
+        if not (0.0 < self.scale < math.inf and self._masks.is_exact(self.mask)):
             return False
         self.levelled = not (self._masks.keeps_scores(self.mask) and self._masks.is_level(self.mask))
         terms = self._terms(product)
-        if terms is None or terms[2] != "d":
-            return False
-        for term in terms[:2]:
-            if {*term.labels} == self._batch | {"l", "d"}:
-                self.query = term
-            elif {*term.labels} == self._batch | {"s", "d"}:
-                self.key = term
-        return self.query is not None and self.key is not None
+        for term in () if terms is None or terms[2] != "d" else terms[:2]:
+            for name, axis in (("query", "l"), ("key", "s")):
+                if self._has_axis(term, axis):
+                    self.factors[name] = term
+        return len(self.factors) == 2
+
+    def _has_axis(self, term: Term, axis: str) -> bool:
+        """Whether an array has an axis of queries or keys beside those of batch, heads and depth."""
+        return {*term.labels} == {*self.labels[:-2], axis, "d"}
 
     def _terms(self, term: Term) -> tuple[Term, Term, str] | None:
         """Return the factors of a product whose axes are known, and the axis that is summed over."""
@@ -247,140 +209,66 @@ class _Attention:
                 if isinstance(b, Aval) and b.dtype is a.dtype and b.shape and not b.weak:
                     yield scores, Added(mask, node.op.name == "sub")
 
-    def _uses(self, value: int) -> Iterator[Node]:
-        """Yield the operations that take a value, permuted or not."""
-        for node in self._values.users.get(value, []):
-            if node.op.name == "permute":
-                yield from self._uses(node.out)
-            else:
-                yield node
-
-    def _with(self, node: Node, value: int, labels: Labels) -> tuple[Term, Term, str] | None:
-        """Return of a product with a value the other factor, the result, and the axis that is summed over."""
+    def _with(self, node: Node, value: int) -> tuple[Term, Term, str] | None:
+        """Return of a product with scores the other factor, the result, and the axis that is summed over."""
         product = product_of(self._values, node)
-        if product is None:
+        if product is None or value not in [term.value for term in product.terms]:
             return None
-        for term, other in (product.terms, product.terms[::-1]):
-            if term.value == value and other.value != value:
-                named = product.named(dict(zip(term.labels, labels, strict=True)))
-                if named is None:
-                    return None
-                other = next(t for t in named.terms if t.value == other.value)
-                return other, Term(node.out, named.result), named.summed
-        return None
+        k = [term.value for term in product.terms].index(value)
+        named = product.named(dict(zip(product.terms[k].labels, self.labels, strict=True)))
+        return None if named is None else (named.terms[1 - k], Term(node.out, named.result), named.summed)
 
-    def _results(self) -> bool:
-        """Find the values and the result, and if there is a gradient by the values, that and the cotangent."""
-        for node in dict.fromkeys(self._uses(self.weights)):
-            found = self._with(node, self.weights, self.labels)
-            if found is None:
-                continue
-            other, result, summed = found
-            labels = {*other.labels}
-            if summed == "s" and labels == self._batch | {"s", "d"} and self.result is None:
-                self.value, self.result = other, result
-            elif summed == "l" and labels == self._batch | {"l", "d"} and "value" not in self.gradients:
-                self.cotangent, self.gradients["value"] = other, result
-            else:
-                return False
-        if self.value is None or self.query is None or self.result is None:
+    def _products(self) -> bool:
+        """Find the products with the weights, and with the slopes that follow from them; returns whether all fit.
+
+        Only the evaluation of the whole tells whether the slopes are the derivative by the scores.
+        """
+        values, scores = self._values, [self.weights]
+        found: dict[str, Term] = {}
+        for value in scores:  # which grow
+            for node in values.users.get(value, ()):
+                of = peeled(values, value, self.labels).value
+                if product_of(values, node) is None:
+                    if (node.op.name == "permute" or node.instr.aval is values.avals[of]) and node.out not in scores:
+                        scores.append(node.out)
+                    continue
+                product = self._with(node, of)
+                if product is None or (of == self.weights, product[2]) not in _ROLES:
+                    return False
+                other, result, summed = product
+                factor, name = _ROLES[of == self.weights, summed]
+                if not self._has_axis(other, summed) or found.setdefault(name, result) != result:
+                    return False
+                if self.factors.setdefault(factor, other) != other:
+                    return False
+        if "result" not in found or not self._depth("value") == self._depth("query") > 0:
             return False
-        return self._size(self.value) == self._size(self.query) > 0
+        self.result = found.pop("result")
+        self.gradients = found
+        for value in scores[1:]:
+            for x in values.made[value].values():
+                *terms, summed = self._terms(peeled(values, x, self.labels)) or ("",)
+                if summed == "d" and self.factors["value"] in terms:
+                    self.factors.setdefault("cotangent", terms[1 - terms.index(self.factors["value"])])
+        return not found or ("cotangent" in self.factors and not {"query", "key"}.isdisjoint(found))
 
-    def _size(self, term: Term) -> int:
+    def _depth(self, factor: str) -> int:
+        term = self.factors[factor]
         size: int = self._values.avals[term.value].shape[term.labels.index("d")]
         return size
 
-    def _gradients(self) -> bool:
-        """Find the gradients by queries and keys, if there is one by the values; returns whether all fits."""
-        slope = self._slope()
-        if slope is None:  # the weights may have other uses, which show when they are not gone in the end
-            return not self.gradients
-        of, by = slope
-        terms = self._terms(peeled(self._values, by, self.labels))
-        if terms is None or terms[2] != "d":
-            return False
-        one, other, _ = terms
-        cotangent, value = (one, other) if "l" in one.labels else (other, one)
-        if value != self.value or self.cotangent not in (None, cotangent):
-            return False
-        if {*cotangent.labels} != self._batch | {"l", "d"}:
-            return False
-        self.cotangent = cotangent
-        scale, powers = 1.0, ()  # type: float, Powers
-        while True:
-            users = self._values.users.get(of, [])
-            if len(users) != 1 or of in self._values.outputs:
-                break
-            scaled = self._scaled(users[0])
-            if scaled is not None and scaled[0] == of:
-                scale, powers = scale * scaled[1], (*powers, *scaled[2])
-            elif self._is_masked_slope(users[0], of):
-                self.slopes += 1
-            else:
-                break
-            of = users[0].out
-        if self.slopes and self.levelled and any(isinstance(x, Hidden) and x.score == -math.inf for x in self.mask):
-            # the weights of rows that are hidden as a whole are NaN; only if all is hidden by the same, slopes are 0
-            if not hides_alone(self.mask) or self.slopes != len(self.mask):
-                return False
-        if abs(scale - self.scale) > PRECISION * abs(self.scale) or sorted(powers) != sorted(self.powers):
-            return False
-        for node in dict.fromkeys(self._uses(of)):
-            found = self._with(node, of, self.labels)
-            if found is None:
-                return False
-            other, result, summed = found
-            if summed == "s" and other == self.key and "query" not in self.gradients:
-                self.gradients["query"] = result
-            elif summed == "l" and other == self.query and "key" not in self.gradients:
-                self.gradients["key"] = result
-            else:
-                return False
-        return bool(self.gradients)
-
-    def _slope(self) -> tuple[int, int] | None:
-        """Return the derivative by the scores, w - y sum(w) with w = ct y, and the cotangent ct of the weights."""
-        y, made, users = self.weights, self._values.made, self._values.users
-        axes = ((len(self.labels) - 1,), True)
-        for weighted in users.get(y, []):
-            if weighted.op.name != "mul":
-                continue
-            ct = weighted.ins[0] if weighted.ins[1] == y else weighted.ins[1]
-            for node in users.get(weighted.out, []):
-                if node.op.name != "sub" or node.ins[0] != weighted.out or not isinstance(node.ins[1], int):
-                    continue
-                share = made[node.ins[1]]
-                if share.op.name != "mul" or y not in share.ins or not isinstance(ct, int):
-                    continue
-                total = made.get(next((x for x in share.values() if x != y), -1))
-                if total is not None and total.op.name == "sum" and total.ins[0] == weighted.out:
-                    if total.params == axes:
-                        return node.out, ct
-        return None
-
-    def _is_masked_slope(self, node: Node, of: int) -> bool:
-        """Whether this is a derivative by scores that is 0 where the mask hides them."""
-        if node.op.name != "where":
-            return False
-        condition, x, y = node.ins
-        hidden = [(step.condition, step.inverted) for step in self.mask if isinstance(step, Hidden)]
-        zero, inverted = (y, False) if x == of else (x, True)
-        return isinstance(zero, Scalar) and zero.value == 0 and (condition, inverted) in hidden
-
     # -- the operations
 
-    def rewrite(self, build: Replacements, masks: Masks) -> None:
+    def rewrite(self, build: Replacements) -> None:
         """Put the kernels, and what they need, in place of the products."""
-        assert self.query is not None and self.key is not None and self.value is not None and self.result is not None
         build.location = self._values.made[self.result.value].location
         query, key, value = (
-            self._taken(build, term, axis) for term, axis in ((self.query, "l"), (self.key, "s"), (self.value, "s"))
+            self._taken(build, name, axis) for name, axis in (("query", "l"), ("key", "s"), ("value", "s"))
         )
         for number, power in self.powers:
             query = build("mul" if power > 0 else "div", (), query, number)
         *_, queries, keys = self._node.instr.aval.shape
-        causal = masks.is_causal(self.mask, queries, keys)
+        causal = self._masks.is_causal(self.mask, queries, keys)
         scores, mask = self._node.instr.aval, None
         if self.mask and not causal:
             mask = built_mask(build, self.mask, scores, self.levelled)
@@ -393,12 +281,11 @@ class _Attention:
         self._given(build, call, 0, self.result, "l")
         if not self.gradients:
             return
-        assert self.cotangent is not None
         build.location = self._values.made[next(iter(self.gradients.values())).value].location
-        cotangent = self._taken(build, self.cotangent, "l")
+        cotangent = self._taken(build, "cotangent", "l")
         out, sums = (build("project", (k,), call) for k in (0, 1))
         hidden = None
-        if self.slopes and mask is not None and mask.gone is not None:
+        if mask is not None and mask.gone is not None:
             assert mask.without is not None
             cotangent, out, sums, hidden = self._without_rows(build, mask.gone, cotangent, out, sums)
             extra = (mask.without,)
@@ -427,8 +314,9 @@ class _Attention:
         cotangent, out, sums = found
         return cotangent, out, sums, build("any", ((2,), True), gone)
 
-    def _taken(self, build: Replacements, term: Term, axis: str) -> int:
+    def _taken(self, build: Replacements, name: str, axis: str) -> int:
         """Return an array as the kernels take it: batch, heads, length and depth."""
+        term = self.factors[name]
         order = (*self.labels[:-2], axis, "d")
         x = build.arranged(term.value, tuple(map(term.labels.index, order)))
         if len(order) == 4:

@@ -18,10 +18,9 @@ from typing import Any
 import torch
 
 from gtrace.core.ir.def_use import Values
-from gtrace.core.ir.edit import Replacements, toposort
-from gtrace.core.ir.equality import computes
+from gtrace.core.ir.edit import Replacements
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
-from gtrace.core.ir.simplify import dce
+from gtrace.core.passes.driver import Match, fuse
 from gtrace.core.passes.norm_operators import BACKWARD, FORWARD, MEAN, SQUARES, VARIANCE, Operands, normed, operators
 from gtrace.core.passes.rowwise import FLAT, FULL, ROW, Rows, equal
 
@@ -42,36 +41,7 @@ def fuse_norms(graph: Graph) -> Graph:
     if not has_roots(graph):
         return graph
     known: dict[Any, Any] = {}
-    refused: set[tuple[int, tuple[int, ...]]] = set()
-    left_over: set[tuple[int, tuple[int, ...]]] | None = None  # candidates; None: all
-    while left_over is None or left_over:
-        values = Values(graph)
-        norms: list[_Norm] = []
-        claimed: set[int] = set()
-        wanted, left_over = left_over, set()
-        for candidate in _candidates(values):
-            if candidate in refused or not (wanted is None or candidate in wanted):
-                continue
-            norm = _Norm(values, *candidate, known)
-            if not norm.search():
-                continue
-            if claimed.isdisjoint(norm.claims):
-                norms.append(norm)
-                claimed.update(norm.claims)
-            else:  # both are added to one sum: one after the other
-                left_over.add(candidate)
-        after = _replaced(values, norms)
-        left = {node.out for node in after.nodes}
-        bad = [norm.candidate for norm in norms if not left.isdisjoint(norm.inside)]
-        if not bad:
-            made = {node.out: node for node in after.nodes}
-            bad = [norm.candidate for norm in norms if not norm.is_kept(made)]
-        if bad:  # something else needs what is between, or the operator computes something else
-            refused.update(bad)
-            left_over.update(norm.candidate for norm in norms if norm.candidate not in bad)
-        elif norms:
-            graph = after
-    return graph
+    return fuse(graph, lambda values: [(place, _Norm(values, *place, known).search) for place in _places(values)])
 
 
 def has_roots(graph: Graph) -> bool:
@@ -83,7 +53,7 @@ def _is_root(node: Node) -> bool:
     return node.op.name in ("sqrt", "rsqrt", "pow")
 
 
-def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
+def _places(values: Values) -> list[tuple[int, tuple[int, ...]]]:
     """Return the arrays that may be centred along some axes, and these axes."""
     found: dict[tuple[int, tuple[int, ...]], None] = {}
     for node in values.graph.nodes:
@@ -91,23 +61,6 @@ def _candidates(values: Values) -> list[tuple[int, tuple[int, ...]]]:
             if normed(values.avals[node.ins[0]], node.params[0]) is not None:
                 found.setdefault((node.ins[0], node.params[0]))
     return [(x, axes) for x, axes in found if any(user.op.name == "sub" for user in values.users[x])]
-
-
-def _replaced(values: Values, norms: Iterable[_Norm]) -> Graph:
-    """Return the graph with norms as operations, in the order of what they replace."""
-    build = Replacements(values.graph)
-    before: dict[int, list[Node]] = {}
-    for norm in norms:
-        for made in norm.nodes(build):
-            first = min(values.place[node.out] for node in made if node.out in values.place)
-            before.setdefault(first, []).extend(node for node in made if node.out not in values.place)
-    ordered = [
-        node
-        for value, place in values.place.items()
-        for node in (*before.get(place, ()), build.nodes[value])
-    ]  # fmt: skip
-    inputs = values.graph.inputs
-    return dce(Graph(inputs, values.graph.avals, toposort(ordered, inputs), values.graph.outputs))
 
 
 class _Norm:
@@ -126,53 +79,40 @@ class _Norm:
 
     def __init__(self, values: Values, x: int, axes: tuple[int, ...], known: dict[Any, Any]) -> None:
         self.values, self.x, self.axes, self._known = values, x, axes, known
-        self.rows = Rows(values, x, axes)
         self.results: dict[int, tuple[str, Any]] = {}
         self.weight: int | None = None
         self.bias: int | None = None
         self.eps = 0.0
         self.total: tuple[int, tuple[Operand, ...]] | None = None
-        found = operators(axes, self.rows.shape)
+        found = operators(axes, values.avals[x].shape)
         assert found is not None
         self._operators = found
         self._statistics: dict[int, str] = {}
-
-    @property
-    def candidate(self) -> tuple[int, tuple[int, ...]]:
-        """The array and the axes."""
-        return self.x, self.axes
 
     @property
     def cotangent(self) -> int | None:
         """That of the norm; None: there is no gradient."""
         return self.rows.cotangent
 
-    @property
-    def inside(self) -> set[int]:
-        """The arrays between operand and results, which nothing may need any more."""
+    def search(self) -> Match | None:
+        """Find the norm, and its gradient; None: there is none that can be replaced."""
+        self.rows = Rows(self.values, self.x, self.axes)
+        if not (self._forward() and self._gradient() and self._add_statistics()):
+            return None
         arrays = {value for value, kind in self.rows.kinds.items() if kind == FULL}
-        return arrays - self.rows.plain - set(self.results)
+        replaced = [*self.results, *(() if self.total is None else self.total[:1])]
+        between = arrays - self.rows.plain - set(self.results)
+        return Match(replaced, between, self.rewrite, {"allowed": self.rows.compared})
 
-    @property
-    def claims(self) -> set[int]:
-        """The values that it replaces."""
-        return {*self.results} | ({self.total[0]} if self.total is not None else set())
-
-    def is_kept(self, made: Mapping[int, Node]) -> bool:
-        """Whether a program of these operations computes what this norm replaces."""
-        return computes(self.values, made, [v for v in self.claims if v in made], allowed=self.rows.compared)
-
-    def search(self) -> bool:
-        """Find the norm, and its gradient; returns whether there is one that can be replaced."""
-        if not self._forward():
-            return False
+    def _gradient(self) -> bool:
+        """Find the gradient; returns whether there is none, or one that can be replaced."""
         forward, candidates = dict(self.results), list(dict.fromkeys(self._cotangents()))
         for whole in (True, False):  # with the gradient of the array, or of the vectors alone
             for cotangent in candidates:
                 self.results, self.rows = dict(forward), Rows(self.values, self.x, self.axes, cotangent)
                 if self._backward(whole):
-                    return self._add_statistics()
-        return not candidates and self._add_statistics()
+                    return True
+        return not candidates
 
     def _forward(self) -> bool:
         """Find the results of the norm, and its scale and shift."""
@@ -370,19 +310,17 @@ class _Norm:
 
     # -- the operations
 
-    def nodes(self, build: Replacements) -> list[list[Node]]:
-        """Make the operators, forward and, if there is a gradient, backward; returns each with what has its results."""
+    def rewrite(self, build: Replacements) -> None:
+        """Put the operators in place, forward and, if there is a gradient, backward."""
         given = Operands(self.x, self.weight, self.bias, self.eps)
         of = {
             which: {value: what for value, (kind, what) in self.results.items() if kind == which}
             for which in (FORWARD, BACKWARD)
         }
-        start = len(build.made)
         build.location = self._location(of[FORWARD])
         kept = self._operators.forward(build, given, of[FORWARD], self.cotangent is not None)
-        middle = len(build.made)
         if self.cotangent is None:
-            return [build.made[start:]]
+            return
         build.location = self._location(of[BACKWARD] or ([] if self.total is None else self.total[:1]))
         gradient = self._operators.backward(build, given, self.cotangent, kept, of[BACKWARD], self.total is not None)
         if self.total is not None:
@@ -392,7 +330,6 @@ class _Norm:
             for other in others[1:]:
                 last = build("add", (), last, other)
             build("add", (), last, others[0], out=out)
-        return [build.made[start:middle], build.made[middle:]]
 
     def _location(self, results: Iterable[int]) -> str | None:
         """Return the user's line of the first of these values."""
