@@ -35,12 +35,18 @@ _POSITIVE = both(unary_floats(0.5, 2.0), unary_floats(3.0, 6.0))
 
 # -- modified, of the first kind
 
+
+def _odd(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return torch's function with the sign of a zero, which it loses."""
+    return widened(lambda x: torch.copysign(function(x), x))
+
+
 i0 = unary(
     "i0", widened(torch.special.i0), "Return the modified Bessel function of the first kind of order 0.",
     "round(float(gt.special.i0(1.0)), 4) => 1.2661", partials=(lambda x, out: i1(x),), reference=scipy_special("i0"),
 )  # fmt: skip
 i1 = unary(
-    "i1", widened(torch.special.i1), "Return the modified Bessel function of the first kind of order 1.",
+    "i1", _odd(torch.special.i1), "Return the modified Bessel function of the first kind of order 1.",
     "round(float(gt.special.i1(1.0)), 4) => 0.5652", partials=(lambda x, out: ops.subtract(i0(x), _per_x(out, x)),),
     reference=scipy_special("i1"),
 )  # fmt: skip
@@ -49,7 +55,7 @@ i0e = unary(
     partials=(lambda x, out: ops.subtract(i1e(x), ops.multiply(ops.sign(x), out)),), reference=scipy_special("i0e"),
 )  # fmt: skip
 i1e = unary(
-    "i1e", widened(torch.special.i1e), "Return exp(-|x|) * i1(x).", "round(float(gt.special.i1e(1.0)), 4) => 0.2079",
+    "i1e", _odd(torch.special.i1e), "Return exp(-|x|) * i1(x).", "round(float(gt.special.i1e(1.0)), 4) => 0.2079",
     partials=(lambda x, out: ops.subtract(ops.subtract(i0e(x), ops.multiply(ops.sign(x), out)), _per_x(out, x)),),
     reference=scipy_special("i1e"),
 )  # fmt: skip
@@ -102,7 +108,7 @@ def _bessel(order: int, second: bool) -> Callable[[torch.Tensor], torch.Tensor]:
         out = torch.where(size == math.inf, 0.0, out)
         if second:
             return torch.where(x == 0.0, -math.inf, torch.where(x < 0.0, math.nan, out))
-        return torch.where(x < 0.0, -out, out) if order == 1 else out
+        return torch.where(torch.signbit(x), -out, out) if order == 1 else out
 
     return widened(function)
 

@@ -92,7 +92,8 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Array:  # noqa: N803 - 
     value = ops.exp(-betaln(rest, part)) / part
     whole = ops.logical_and(ops.equal(ops.floor(n), n), ops.equal(ops.floor(k), k))
     value = ops.where(trivial, 1.0, ops.where(whole, ops.round(value), value))
-    return cast(ops.where(none, 0.0, value), kind)
+    missing = ops.logical_or(ops.isnan(n), ops.isnan(k))
+    return cast(ops.where(missing, numpy.nan, ops.where(none, 0.0, value)), kind)
 
 
 def boxcox(x: Any, lmbda: Any) -> Array:
@@ -118,7 +119,12 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
 def _boxcox(logarithm: Array, power: Array) -> Array:
     none = ops.equal(power, 0.0)
     safe = ops.where(none, 1.0, power)
-    return ops.where(none, logarithm, ops.divide(ops.expm1(ops.multiply(safe, logarithm)), safe))
+    exponent = ops.multiply(safe, logarithm)
+    # a tiny exponent has lost its digits, but the first two terms of the series have them
+    small = ops.logical_and(ops.less(ops.absolute(exponent), 1e-9), ops.isfinite(logarithm))
+    series = ops.multiply(logarithm, ops.add(1.0, ops.multiply(exponent, 0.5)))
+    found = ops.where(small, series, ops.divide(ops.expm1(exponent), safe))
+    return ops.where(none, logarithm, found)
 
 
 def bernoulli(n: int) -> Array:

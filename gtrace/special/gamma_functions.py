@@ -27,7 +27,7 @@ from gtrace.core.ops.operands import (
 )
 from gtrace.core.ops.samples import binary_floats, both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int, constant
-from gtrace.special.quadrature import half_line, in_blocks
+from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = [
     "beta", "betaln", "digamma", "factorial", "gamma", "gammainc", "gammaincc", "gammaln", "multigammaln",
@@ -102,6 +102,15 @@ def _lower_side(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return x < a.clamp(min=1.0)
 
 
+def _beyond_linear(s: torch.Tensor) -> torch.Tensor:
+    """Return exp(-s) - 1 + s."""
+    near = s.clamp(-0.05, 0.05)
+    series = torch.zeros_like(near)
+    for k in range(9, 1, -1):
+        series = 1.0 / math.factorial(k) - near * series
+    return torch.where(s.abs() < 0.05, near * near * series, torch.expm1(-s) + s)
+
+
 def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.Tensor:
     dtype = a.dtype
     a, x = torch.broadcast_tensors(doubled(a), doubled(x))
@@ -109,7 +118,7 @@ def _moment(a: torch.Tensor, x: torch.Tensor, order: int, shift: int) -> torch.T
     s = torch.where(_lower_side(a, x).unsqueeze(-1), s, -s)
     a, x = a.unsqueeze(-1), x.unsqueeze(-1)
     # far out the exponent overflows, to minus infinity
-    exponent = -(a + shift) * s - x * torch.expm1(-s)
+    exponent = (x - a - shift) * s - x * _beyond_linear(s)
     terms = torch.exp(exponent) * weight
     for _ in range(order):
         terms = terms * s
@@ -167,8 +176,32 @@ def _front(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     square = 1.0 / (a * a)
     tail = (1.0 / 12.0 + square * (-1.0 / 360.0 + square * (1.0 / 1260.0 - square / 1680.0))) / a
     quotient = torch.where(distance.abs() < 0.5, torch.log1p(distance), torch.log(x / a))  # close to 1, and elsewhere
-    large = torch.exp(-a * (distance - quotient) - tail) * torch.sqrt(a / (2.0 * math.pi))
+    near = distance.clamp(-0.05, 0.05)
+    rest = torch.zeros_like(near)
+    for k in range(14, 1, -1):
+        rest = 1.0 / k - near * rest
+    rest = torch.where(distance.abs() < 0.05, near * near * rest, distance - quotient)
+    large = torch.exp(-a * rest - tail) * torch.sqrt(a / (2.0 * math.pi))
     return torch.where(a > _LARGE, large, plain)
+
+
+_ZETA = torch.special.zeta(torch.arange(2, 32, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)).tolist()
+"""The values of Riemann's zeta function at 2, 3, ..., less 1."""
+
+
+def _upper_for_small(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Return the regularized upper integral for a < 0.5 and x < 1, where 1 less the lower one would lose all digits."""
+    a, x = a.clamp(max=0.5), x.clamp(max=1.0)
+    logarithm = torch.zeros_like(a)
+    for k in range(len(_ZETA) + 1, 1, -1):
+        logarithm = _ZETA[k - 2] / k - a * logarithm
+    logarithm = a * (a * logarithm + 1.0 - EULER) - torch.log1p(a)  # that of gamma(1 + a)
+    series, power = torch.zeros_like(x), torch.ones_like(x)
+    for n in range(1, 19):
+        power = power * -x / n
+        series = series + power / (a + n)
+    exponent = a * torch.log(x) - logarithm
+    return -torch.expm1(exponent) - torch.exp(exponent) * a * series
 
 
 def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
@@ -181,6 +214,8 @@ def _incomplete(upper: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Ten
         part = _front(longer, x) * _moment(longer, x, 0, 0)
         part = torch.where(small, part + torch.exp(a * torch.log(x) - x - torch.special.gammaln(a + 1.0)), part)
         out = torch.where(lower, 1.0 - part, part) if upper else torch.where(lower, part, 1.0 - part)
+        if upper:
+            out = torch.where((a < 0.5) & (x < 1.0), _upper_for_small(a, x), out)
         # all of the mass lies at 0 for a = 0, and below infinity
         all_below = ((a == 0.0) & (x > 0.0)) | ((x == math.inf) & (a < math.inf) & (a >= 0.0))
         none_below = ((x == 0.0) & (a > 0.0)) | ((a == math.inf) & (x < math.inf) & (x >= 0.0))

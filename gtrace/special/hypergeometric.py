@@ -19,6 +19,7 @@ from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, promote_arrays
 from gtrace.core.ops.samples import complex_uniform, scipy_special, uniform
+from gtrace.core.ops.shape import constant
 from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["hyp1f1", "hyp2f1", "sph_harm_y", "wofz"]
@@ -243,7 +244,13 @@ def _wofz(z: torch.Tensor) -> torch.Tensor:
     upper = wide.imag >= 0.0
     raised = torch.where(upper, wide, -wide)
     quadrant = torch.complex(raised.real.abs(), raised.imag)
-    found = _first_quadrant(quadrant)
+    size = torch.maximum(quadrant.real, quadrant.imag)
+    far = size > 1e8
+    # there the function is 1j / (z * sqrt(pi)) to all digits
+    x, y = quadrant.real / size, quadrant.imag / size
+    beyond = torch.complex(y, x) / (math.sqrt(math.pi) * size * (x * x + y * y))
+    beyond = torch.where(size == math.inf, 0.0, beyond)
+    found = torch.where(far, beyond, _first_quadrant(torch.where(far, 1.0, quadrant)))
     found = torch.where(raised.real < 0.0, found.conj().resolve_conj(), found)
     return torch.where(upper, found, 2.0 * torch.exp(-(torch.where(upper, 0.0, wide) ** 2)) - found).to(z.dtype)
 
@@ -265,7 +272,7 @@ def wofz(z: Any) -> Array:
     """
     (x,) = promote_arrays("wofz", z, floating=True)
     if not x.aval.complex:
-        x = ops.complex(*ops.broadcast_arrays(x, ops.multiply(x, 0.0)))
+        x = ops.complex(x, constant(0.0, x.aval))
     return bind(_faddeeva, (x,))
 
 

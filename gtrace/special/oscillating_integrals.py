@@ -226,11 +226,13 @@ def _owens(h: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
     # beyond a = 1, from the function at (a * h, 1 / a)
     scaled = torch.where(h == 0.0, 0.0, size * h)
     first, second = torch.where(steep, scaled, h), torch.where(steep, 1.0 / size, size)
+    # beyond 9 deviations the integrand has no digits left
+    width = torch.minimum(second, 9.0 / first)
     nodes = torch.tensor(0.5 + 0.5 * _NODES, dtype=torch.float64, device=h.device)
     weights = torch.tensor(0.5 * _WEIGHTS, dtype=torch.float64, device=h.device)
-    x = second.unsqueeze(-1) * nodes
+    x = width.unsqueeze(-1) * nodes
     inner = torch.exp(-0.5 * (first * first).unsqueeze(-1) * (1.0 + x * x)) / (1.0 + x * x) * weights
-    found = inner.sum(-1) * second / (2.0 * math.pi)
+    found = inner.sum(-1) * width / (2.0 * math.pi)
     near, far = (0.5 * torch.special.erfc(y / math.sqrt(2.0)) for y in (h, first))
     found = torch.where(steep, 0.5 * (near + far) - near * far - found, found)
     return torch.copysign(found, a).to(dtype)

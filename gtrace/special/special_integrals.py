@@ -35,7 +35,7 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
     rate = torch.where((second > 1.0) & (extra > 1.0), (first - extra).abs() + torch.sqrt(extra / far), first)
     s, weight = half_line(1.0 / rate)
     log_t = log_near.unsqueeze(-1) - s
-    log_rest = torch.log1p(-torch.exp(log_t))
+    log_rest = torch.where(log_t > -0.5, torch.log(-torch.expm1(log_t)), torch.log1p(-torch.exp(log_t)))
     size = log_beta(torch, torch.special.gammaln, a, b)
     exponent = first.unsqueeze(-1) * log_t + (second - 1.0).unsqueeze(-1) * log_rest - size.unsqueeze(-1)
     terms = torch.exp(exponent) * weight
@@ -45,6 +45,8 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
             terms = terms * torch.where(sided, one, other)
     total = terms.sum(-1)
     total = torch.where(near == 0.0, 0.0, total)
+    if i == j == 0:
+        total = torch.where(x == 1.0, torch.where(lower, 1.0, total), total)
     return torch.where(lower, total, -total).to(dtype)
 
 
