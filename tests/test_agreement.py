@@ -142,6 +142,14 @@ ROUNDED = {
         lambda x: (x - x.mean(-1, keepdims=True)) / gt.sqrt(x.var(-1, keepdims=True) + 1e-12),
         lambda x: x * 0 + 0.1, (torch.full((4, 200), 0.3),),
     ),
+    "a norm of columns of whole numbers, multiplied first": (
+        lambda x: (x - x.mean(0)) * gt.rsqrt(x.var(0) + 1e-5),
+        lambda x: x * gt.rsqrt(x.var(0) + 1e-5) - x.mean(0) * gt.rsqrt(x.var(0) + 1e-5),
+        (torch.full((6, 40), 3.0) * torch.arange(40) + torch.tensor([[1.0], [-1.0]]).repeat(3, 1) * (X[:1] > 0),),
+    ),
+    "what is too small for all its digits": (
+        lambda x: x * 1e-200 * 1e-116 * 1e4, lambda x: x * 1e-200 * 1e-112, (HALF.double() + 3,),
+    ),
     "a root of what rounding makes negative": (
         lambda x: gt.sqrt((x * x).mean(0) - x.mean(0) ** 2), lambda x: x.std(0), (torch.full((7, 3), 0.1),),
     ),

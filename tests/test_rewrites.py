@@ -385,8 +385,16 @@ def near_miss(graph, r):
 # -- the check
 
 
+SPECIAL = [
+    lambda x: x.fill_(2.1), lambda x: x.fill_(2.0), lambda x: x[:1].fill_(0.3), lambda x: x[..., :1].fill_(2.0),
+    lambda x: x.mul_(3).round_(), lambda x: x.zero_(), lambda x: x.add_(1000.0),
+    *[lambda x, size=size: x.mul_(size) for size in (1e-20, 1e-8, 8.0, 1e2, 1e4)],
+]  # fmt: skip
+"""Equal elements, equal rows or columns, whole numbers, and small, large and distant ones, all written in place."""
+
+
 def tensors(graph, seed):
-    """Inputs: usual ones, but for one that may have equal elements, equal rows, or be small or larger."""
+    """Inputs: usual ones, but for one that may be special, see `SPECIAL`."""
     rng = np.random.default_rng(seed)
     found = []
     for a in graph.avals:
@@ -395,7 +403,7 @@ def tensors(graph, seed):
     floats = [x for x in found if x.is_floating_point() and x.dim()]
     if floats and seed % 3 == 0:
         x = floats[seed % len(floats)]
-        (lambda: x.fill_(2.1), lambda: x[:1].fill_(0.3), lambda: x.mul_(1e-8), lambda: x.mul_(8.0))[seed // 3 % 4]()
+        SPECIAL[seed // 3 % len(SPECIAL)](x)
     return found
 
 

@@ -56,6 +56,13 @@ def test_a_sum_to_the_shape_it_has_is_not_fresh():
     assert not op.fresh((a,), op.instr(((2, 3),), (a,)).aval) and op.fresh((a,), op.instr(((3,),), (a,)).aval)
 
 
+@having(lambda op: op.exponential)
+def test_exponential_operations_take_something_from_their_operand(op):
+    for node, (x,), out in runs(op):
+        assert torch.allclose(bound_impl(node)(x.double() + 3.0), out.double(), rtol=1e-5)
+        assert node.op.params == ("axis",) and out.min() >= 0.0
+
+
 @having(lambda op: op.rules.in_place is not None)
 def test_in_place_does_the_same(op):
     count = 0

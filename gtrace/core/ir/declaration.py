@@ -47,6 +47,7 @@ class Declaration:
         product: it is x * y, element by element.
         sum: it is x + y or x - y, element by element.
         constant: it fills an array with its operand, a number; the canonicalizer makes constants with it.
+        exponential: it computes exp(x - y) of its operand, with a y of about the largest x along `axis`.
         contraction: for a sum of products, as of matrices, which is expensive to recompute: a function of (operands'
             avals, result's aval, **attributes) that returns how many products it adds up.
         view: torch's result is a view of the operand, where strides allow that; or a function of (**attributes) that
@@ -88,6 +89,7 @@ class Declaration:
     product: bool = False
     sum: bool = False
     constant: bool = False
+    exponential: bool = False
     contraction: Callable[..., int] | None = None
     view: bool | Callable[..., bool] = False
     indices: bool = False

@@ -65,7 +65,7 @@ _LINE: dict[str, Any] = {"params": ("axis",), "shape": same_shape, "factors": al
 _softmax = define(
     "softmax", lambda x, axis: torch.softmax(x, axis), vjp=_softmax_vjp,
     jvp=lambda ts, x, out, axis: _softmax_vjp(ts[0], None, x, out, axis)[0],  # its Jacobian is symmetric
-    samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("softmax"),
+    samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("softmax"), exponential=True,
     user=lambda x, **kw: softmax(x, **kw), **_LINE,
 )  # fmt: skip
 _log_softmax_grad = define(

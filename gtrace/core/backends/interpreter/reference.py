@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -191,12 +191,18 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         seed: another one gives other moves. With an odd one, all elements of an array move in the same direction.
     """
     generator = torch.Generator().manual_seed(seed)
+    graph = dce(graph)
+    deviations = set(map(id, _deviations(graph)))
 
-    def moved(x: torch.Tensor, rounded: torch.Tensor | bool, roundings: float) -> torch.Tensor:
+    def moved(x: torch.Tensor, rounded: torch.Tensor | bool, roundings: float | torch.Tensor) -> torch.Tensor:
         shape = () if seed % 2 else x.shape
-        sign = (torch.randint(0, 2, shape, generator=generator) * 2 - 1).to(x.device)
-        wide = _widened(x)
-        off = wide * (sign * (roundings * torch.finfo(x.dtype).eps / 2))
+        sign = (torch.randint(0, 2, shape, generator=generator) * 2.0 - 1.0).to(x.device, torch.float64)
+        wide, info = _widened(x), torch.finfo(x.dtype)
+        off = wide * (sign * (roundings * info.eps / 2))
+        if not x.is_complex():  # what is too small for all digits is rounded to the last of them
+            off = torch.where(
+                (wide != 0) & (wide.abs() < info.tiny), sign * (roundings * info.smallest_normal * info.eps / 2), off
+            )
         return torch.where(torch.as_tensor(rounded, device=x.device) & off.isfinite(), wide + off, wide).to(x.dtype)
 
     def around(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,23 +213,28 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         if op.rules.body is not None or moves or op.projection or not any(is_inexact(a.dtype) for a in kinds):
             return function
         wide, elementwise = _wide(node, function), _is_elementwise(node)
+        deviation = id(node) in deviations
         terms = 1 if op.elementwise else _terms(node)
         roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else max(1.0, math.sqrt(terms) / 8))
+
+        def near(x: Any) -> Any:
+            return moved(x, True, roundings) if isinstance(x, torch.Tensor) and is_inexact(x.dtype) else x
 
         def call(*operands: Any) -> Any:
             out = function(*operands)
             several = not isinstance(out, torch.Tensor)
             results, exact = (list(out), list(wide(*operands))) if several else ([out], [wide(*operands)])
+            if deviation:
+                cancels = 4 * out.abs() < functools.reduce(torch.maximum, [x.abs() for x in operands])
+                other = moved(out, _is_rounded(out, exact[0], operands), roundings)
+                return torch.where(cancels, function(*map(near, operands)), other)
             pairs = zip(results, exact, strict=True)
             inexact = [_is_rounded(x, y, operands) if is_inexact(x.dtype) else None for x, y in pairs]
             rounded = any(mask is not None and mask.any() for mask in inexact)
             if not rounded and (elementwise or _are_whole(operands)):
                 return out
             if not op.elementwise:
-                others = [
-                    moved(x, True, roundings) if isinstance(x, torch.Tensor) and is_inexact(x.dtype) else x
-                    for x in operands
-                ]
+                others = list(map(near, operands))
                 try:
                     other = function(*others)
                 except RuntimeError as error:  # such as of a matrix that was barely positive definite
@@ -240,14 +251,39 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
                         return out
                     if not rounded:  # by chance: the mean of equal numbers is, in one order of additions
                         inexact = [None if mask is None else torch.ones_like(mask) for mask in inexact]
-            results = [
-                x if mask is None else moved(x, mask, roundings) for x, mask in zip(results, inexact, strict=True)
-            ]
+            times = roundings * _exponents(node, operands[0]) if op.exponential else roundings
+            results = [x if mask is None else moved(x, mask, times) for x, mask in zip(results, inexact, strict=True)]
             return results if several else results[0]
 
         return call
 
     return reference(graph, around)
+
+
+def _exponents(node: Node, x: torch.Tensor) -> torch.Tensor:
+    """Return how often exp(x - y) is off by a rounding if y, which is about as large as the largest x, is rounded."""
+    size = x.abs().nan_to_num(0.0, 0.0, 0.0)
+    return size.amax(node.attributes["axis"], keepdim=True).double().clamp(min=1.0) if x.numel() else size
+
+
+def _deviations(graph: Graph) -> Iterator[Node]:
+    """Yield sums of a value and of what follows from sums over it, such as x - mean(x).
+
+    Where these cancel, a form that multiplies them first, or computes each by itself, is off by roundings of both.
+    """
+    origin = {value: value for value in graph.inputs}
+    reduced: dict[int, frozenset[int]] = dict.fromkeys(graph.inputs, frozenset())
+    for node in graph.nodes:
+        values = list(node.values())
+        op = node.op
+        origin[node.out] = origin[values[0]] if op.moves and values else node.out
+        reduced[node.out] = frozenset().union(*[reduced[x] for x in values])
+        if not (op.moves or op.elementwise) and (op.rules.linear or op.rules.multilinear or op.contraction is not None):
+            reduced[node.out] = frozenset([origin[x] for x in values])
+        if node.op.sum and any(origin[x] in reduced[y] for x in values for y in values):
+            yield node
+        for sub in subgraphs(node.params):
+            yield from _deviations(sub.graph)
 
 
 def _is_rounded(x: torch.Tensor, exact: torch.Tensor, operands: Sequence[Any]) -> torch.Tensor:
