@@ -152,3 +152,46 @@ def test_integers_that_the_dtype_cannot_hold_are_refused(name):
         with pytest.raises(gt.RangeError, match="for uint8"):
             TOO_LARGE[name](number)
     TOO_LARGE[name](255)
+
+
+def test_counts_of_distinct_elements_when_fewer_are_asked_for():
+    rng = np.random.default_rng(5)
+    for axis in (None, 0):
+        for _ in range(2):
+            x = rng.choice([0.0, 1.0, 2.0, 5.0, np.nan], (9, 2) if axis == 0 else 9)
+            values, counts = np.unique(x, return_counts=True, axis=axis, equal_nan=axis is None)
+            for size in (1, len(counts) - 1, len(counts), len(counts) + 2):
+                found = gnp.unique(gt.array(x), return_counts=True, axis=axis, equal_nan=axis is None, size=size)
+                kept = min(size, len(counts))
+                np.testing.assert_array_equal(found[0][:kept].numpy(), values[:kept])
+                assert found[1].tolist() == [*counts[:kept].tolist(), *[0] * (size - kept)]
+
+
+def test_negated_complex_numbers_keep_the_signs_of_their_zeros():
+    parts = [0.0, -0.0, 1.0, -1.0, np.inf, np.nan]
+    z = np.array([complex(a, b) for a in parts for b in parts])
+    for kind in (np.complex64, np.complex128):
+        right = np.negative(z.astype(kind))
+        for found in (gnp.negative(gt.array(z.astype(kind))), gt.jit(lambda x: -x)(gt.array(z.astype(kind)))):
+            for ours, theirs in ((found.numpy().real, right.real), (found.numpy().imag, right.imag)):
+                np.testing.assert_array_equal(ours, theirs)
+                np.testing.assert_array_equal(np.signbit(ours)[ours == 0], np.signbit(theirs)[theirs == 0])
+
+
+def test_ends_and_first_coefficients_are_exact_beside_infinities_and_nan():
+    for endpoint in (True, False):
+        ours = gnp.geomspace(gt.array([1.0, -3.0]), gt.array([np.inf, -7.0]), 4, endpoint).numpy()
+        with np.errstate(all="ignore"):
+            right = np.geomspace([1.0, -3.0], [np.inf, -7.0], 4, endpoint)
+        np.testing.assert_array_equal(ours[0], right[0])
+        assert not endpoint or (ours[-1] == right[-1]).all()
+    assert gnp.poly([np.nan, 1.0])[0] == 1.0 and gnp.poly([]).tolist() == [1.0]
+    matrix = np.array([[2.0, 1.0, 5.0], [3.0, 4.0, 7.0], [1.0, 3.0, 5.0]])
+    np.testing.assert_allclose(gnp.poly(gt.array(matrix)).numpy(), np.poly(matrix), atol=1e-11)
+
+
+def test_places_in_a_flattened_array_outside_of_it_become_the_nearest():
+    places = gt.array([-7, -6, -1, 0, 5, 6, 100])
+    found = gnp.unravel_index(places, (2, 3))
+    right = np.unravel_index([0, 0, 5, 0, 5, 5, 5], (2, 3))
+    assert [x.tolist() for x in found] == [x.tolist() for x in right]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -227,13 +228,17 @@ def triu_indices_from(x: Any, k: int = 0) -> tuple[Array, Array]:
 
 @counting
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """Return the index along each axis of places in a flattened array of that shape; places outside have no meaning.
+    """Return the index along each axis of places in a flattened array of that shape.
+
+    Negative places count from the end. Those outside become the nearest, as in JAX, because nothing can check them.
 
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
-    rest, out = cast(ops.array(indices), torch.int64), []
-    for n in reversed(as_shape("unravel_index", shape)):
+    sizes, out = as_shape("unravel_index", shape), []
+    total = math.prod(sizes)
+    rest = ops.clip(cast(ops.array(indices), torch.int64), -total, total - 1)
+    for n in reversed(sizes):
         out.append(ops.remainder(rest, max(n, 1)))
         rest = ops.floor_divide(rest, max(n, 1))
     return tuple(reversed(out))
@@ -308,8 +313,12 @@ def geomspace(
     a, b = promote_arrays("geomspace", ops.array(start), ops.array(stop), floating=True)
     powers = ops.linspace(0.0, ops.log10(b / a), num, endpoint)
     out = a * ops.power(10.0, powers)  # whole powers of 10 come out whole
+    # both ends are exact, also beside infinities
+    first, last = (ops.broadcast_to(end, out.shape[1:])[None] for end in (a, b))
     if endpoint and len(powers) > 1:
-        out = ops.concat([out[:-1], ops.broadcast_to(b, out.shape[1:])[None]])
+        out = ops.concat([first, out[1:-1], last])
+    elif len(powers):
+        out = ops.concat([first, out[1:]])
     out = ops.moveaxis(out, 0, normalize_axis("geomspace", axis, out.ndim))
     return out if dtype is None else cast(out, as_dtype(dtype))
 

@@ -211,15 +211,23 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
 
 
 def poly(roots: Any) -> Array:
-    """Return the coefficients of the polynomial with the given roots and first coefficient 1.
+    """Return the coefficients of the polynomial with the given roots, or eigenvalues, and first coefficient 1.
+
+    Args:
+        roots: of one dimension; or a square matrix. The polynomial of a real matrix is real.
 
     >>> gnp.poly([1., -1.])
     Array([ 1.,  0., -1.], dtype=float32)
     """
+    roots = ops.array(roots)
+    if roots.ndim == 2 and roots.shape[0] == roots.shape[1] > 0:
+        out = poly(eigvals(roots))
+        return out if roots.aval.complex else ops.real(out)
     (roots,) = promote("poly", _coefficients("poly", roots), floating=True)
-    out: Array = ops.ones(1, roots.aval.dtype, device=roots.device)
+    out = ops.ones(1, roots.aval.dtype, device=roots.device)
     for k in range(roots.size):
-        out = convolve(out, ops.stack([ops.ones((), roots.aval.dtype, device=roots.device), neg(roots[k])]))
+        below = roots[k] * out  # the first coefficient stays 1, beside NaN too
+        out = ops.concat([out[:1], out[1:] - below[:-1], neg(below[-1:])])
     return out
 
 

@@ -52,8 +52,10 @@ _STEP = "piecewise constant: the derivative is zero wherever it exists"
 # -- arithmetic
 
 neg = unary(
-    "neg", torch.neg, "Return -x.", "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
-    algebraic=True, floating=False, check=no_booleans, partials=(lambda x, out: -1,), reference=numpy.negative,
+    "neg", exact_arithmetic.negative, "Return -x.",
+    "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
+    algebraic=True, floating=False, direct=exact_arithmetic.unless_complex(torch.neg), check=no_booleans,
+    partials=(lambda x, out: -1,), reference=numpy.negative,
 )  # fmt: skip
 add = binary(
     "add", exact_arithmetic.by_parts(torch.add), "Return x + y.",

@@ -32,6 +32,11 @@ def by_parts(function: _Function) -> _Function:
     return call
 
 
+def negative(x: torch.Tensor) -> torch.Tensor:
+    """Return -x; torch's loop over long complex tensors loses the signs of zero parts."""
+    return torch.view_as_complex(-torch.view_as_real(x.resolve_conj())) if x.is_complex() else torch.neg(x)
+
+
 def unless_complex(function: _Function) -> Callable[..., _Function | None]:
     """Return the `Rules.direct` of an operation that is torch's own for real numbers."""
     return lambda avals: None if any(a.complex for a in avals) else function

@@ -163,8 +163,11 @@ def distinct(
     first = first_of_runs(ordered if axis is None else index_axis(flat, order, 0), equal_nan)
     places = places_where(op, first, size)
     total = rows.shape[0]
-    bounds = places if size is None else places_where(op, first, size, total)
-    counts = subtract(concat([bounds, full((1,), total, torch.int64, device=x.device)])[1:], bounds)
+    if size is None:
+        bounds = concat([places, full((1,), total, torch.int64, device=x.device)])
+    else:
+        bounds = places_where(op, first, size + 1, total)
+    counts = subtract(bounds[1:], bounds[:-1])
     inverse = full((total,), 0, torch.int64, device=x.device)
     inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
     if size and not total:
