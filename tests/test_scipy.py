@@ -370,3 +370,31 @@ def test_statistics_of_long_samples_need_no_tables_of_pairs():
         np.testing.assert_array_equal(ranks, scipy.stats.rankdata(x, method).astype(np.float32))
     with_nan = stats.mode(gt.array([[1.0, 1.0, np.nan], [2.0, 2.0, 1.0]]), axis=1)
     assert np.isnan(np.asarray(with_nan.mode)).tolist() == [True, False]
+
+
+def test_errors_of_means_without_missing_numbers():
+    x = np.array([[3.0, np.nan, 2.0, 7.0], [1.0, 5.0, np.nan, np.nan]])
+    for axis in (0, 1, None):
+        for policy in ("propagate", "omit"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                right = scipy.stats.sem(x, axis, nan_policy=policy)
+            close(stats.sem(gt.array(x), axis, 1, policy), np.ma.filled(right, np.nan))
+    with pytest.raises(ArgumentError, match="propagate or omit"):
+        stats.sem(gt.array(x), nan_policy="raise")
+
+
+def test_ends_of_quantiles_and_probabilities_with_the_last_left_out():
+    assert stats.cauchy.ppf(gt.array([0.0, -0.0])).tolist() == [-np.inf] * 2
+    assert stats.cauchy.isf(gt.array([0.0, -0.0])).tolist() == [np.inf] * 2
+    x, alpha = np.array([[0.2, 0.7], [0.3, 0.1]]), np.array([1.0, 2.0, 3.0])
+    close(stats.dirichlet.logpdf(gt.array(x), gt.array(alpha)), scipy.stats.dirichlet.logpdf(x, alpha))
+
+
+def test_triangular_forms_of_a_batch_with_nan_in_one_matrix():
+    batch = np.stack([W, np.where(np.eye(4) == 1, np.nan, W), POSITIVE])
+    for function in (schur.schur, schur.hessenberg, schur.tridiagonal):
+        together, alone = function(gt.array(batch)), function(gt.array(batch[::2]))
+        for all_, some in zip(gt.tree.leaves(together), gt.tree.leaves(alone), strict=True):
+            np.testing.assert_array_equal(all_.numpy()[::2], some.numpy())
+            assert np.isnan(all_.numpy()[1]).all()

@@ -71,6 +71,7 @@ def _log1p_square(z: Array) -> Array:
 
 
 def _cauchy_quantile(q: Array) -> Array:
+    q = q + 0.0  # for -0, whose tangent has the other sign
     low, high = q < 0.25, q > 0.75
     tail = 1 / ops.tan(math.pi * ops.where(low, q, ops.where(high, 1 - q, 0.25)))
     return ops.where(low, neg(tail), ops.where(high, tail, ops.tan(math.pi * (q - 0.5))))

@@ -9,6 +9,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.numpy.functional import apply_along_axis
+from gtrace.numpy.nan_reductions import nanstd
 
 __all__ = ["ModeResult", "mode", "rankdata", "sem"]
 
@@ -113,16 +114,25 @@ def _ranks_by(row: Array, method: str) -> Array:
     return least if method == "min" else most if method == "max" else (least + most) * 0.5
 
 
-def sem(a: Any, axis: int | None = 0, ddof: int = 1) -> Array:
+def sem(a: Any, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *, keepdims: bool = False) -> Array:
     """Return the standard error of the mean along an axis.
+
+    Args:
+        nan_policy: "propagate": beside a NaN it is NaN; "omit": the mean of the other elements.
 
     >>> from gtrace.scipy.stats import sem
     >>> sem(gt.array([1., 3.]))
     Array(1., dtype=float32)
     """
+    if nan_policy not in ("propagate", "omit"):
+        expected = "propagate or omit as nan_policy"
+        raise ArgumentError(message("sem", expected, repr(nan_policy), "Pass one of them."))
     x = ops.array(a)
-    count = x.size if axis is None else x.shape[axis]
-    return x.std(axis, ddof=ddof) / math.sqrt(count)
+    if nan_policy == "omit" and x.aval.floating:
+        count = ops.sum(ops.logical_not(ops.isnan(x)), axis, keepdims=keepdims)
+        return nanstd(x, axis, ddof=ddof, keepdims=keepdims) / ops.sqrt(count)
+    size = x.size if axis is None else x.shape[axis]
+    return x.std(axis, ddof=ddof, keepdims=keepdims) / math.sqrt(size)
 
 
 """Distributions beside those of `stats`, ranks, modes and kernel densities."""

@@ -49,7 +49,7 @@ def _by_host(
     axes: int,
     results: Sequence[tuple[tuple[int, ...], Any]],
 ) -> Any:
-    """Call a function of NumPy arrays for each of a batch, whose elements have `axes` axes.
+    """Call a function of NumPy arrays for each of a batch, whose elements have `axes` axes; NaN of infinities and NaN.
 
     Args:
         results: the shape and dtype of each result.
@@ -60,7 +60,8 @@ def _by_host(
         lead = given.shape[: given.ndim - axes]
         outs = [numpy.empty(lead + shape, str(dtype)) for shape, dtype in results]
         for place in numpy.ndindex(lead):
-            for out, found in zip(outs, function(given[place]), strict=True):
+            usable = numpy.isfinite(given[place]).all()  # LAPACK may take forever otherwise
+            for out, found in zip(outs, function(given[place]) if usable else [numpy.nan] * len(outs), strict=True):
                 out[place] = found
         return outs
 

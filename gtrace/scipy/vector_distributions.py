@@ -57,8 +57,10 @@ class dirichlet:  # noqa: N801 - as above
 
     @staticmethod
     def logpdf(x: Any, alpha: Any) -> Array:
-        """Return the logarithm of the density at x, probabilities along axis 0."""
+        """Return the logarithm of the density at x, probabilities along axis 0, of which the last may be left out."""
         x, alpha = as_arrays("dirichlet.logpdf", x, alpha)
+        if x.shape[0] + 1 == alpha.shape[0]:
+            x = ops.concat([x, 1 - ops.sum(x, 0, keepdims=True)])
         weights = alpha[(..., *(None,) * (x.ndim - 1))] if x.ndim > 1 else alpha
         norm_ = ops.sum(special.gammaln(alpha)) - special.gammaln(ops.sum(alpha))
         inside = ops.logical_and(ops.absolute(ops.sum(x, 0) - 1) < 1e-5, (x >= 0).all(0))
