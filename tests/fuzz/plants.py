@@ -23,7 +23,7 @@ import attrs
 
 TESTS = Path(__file__).resolve().parent.parent
 PACKAGE = TESTS.parent / "gtrace"
-TOGETHER = 6
+TOGETHER = 3
 """Programs that Inductor compiles as one."""
 
 LIMIT = 3600.0
@@ -182,7 +182,7 @@ PLANTS = {
         f"{_INDUCTOR}/exactness.py",
         "return {op: _single(op, f) for op, f in table.items()} if SHORT_FLOATS.on else dict(table)",
         "return dict(table)",
-    )),
+    ), has="erf|softplus"),
     "held": _inductor("reductions", "a value that is computed twice and compared", (
         f"{_INDUCTOR}/exactness.py", "    if not HELD_VALUES.on:\n        return", "    return",
     ), has=r"m\.(max|min)\(m\."),
@@ -212,11 +212,14 @@ PLANTS = {
         f"{_INDUCTOR}/accuracy.py",
         "    torch.ops.aten.remainder.Tensor: _remainder,\n    torch.ops.aten.remainder.Scalar: _remainder,\n", "",
     ), has="remainder"),
-    "floor_divide": _inductor("elementwise", "quotients, rounded down, of infinities", (
-        f"{_INDUCTOR}/accuracy.py",
-        "    torch.ops.aten.floor_divide.default: _floor_divide,\n"
-        "    torch.ops.aten.floor_divide.Scalar: _floor_divide,\n", "",
-    ), has="floor_divide"),
+    "floor_divide": _inductor(
+        "elementwise", "quotients, rounded down, of infinities",
+        (f"{_INDUCTOR}/accuracy.py",
+         "    torch.ops.aten.floor_divide.default: _floor_divide,\n"
+         "    torch.ops.aten.floor_divide.Scalar: _floor_divide,\n", ""),
+        (f"{_INDUCTOR}/accuracy.py", "        table[op] = _with_mode(own.get(op))\n", "        pass\n"),
+        has="floor_divide",
+    ),
     # torch's functions
     "as_strided": Plant("writes", "views by `as_strided`", (
         ("interop/aten/memory.py", "    x, *rest = args\n    count = 1 if", "    return None\n    x, *rest = args\n"

@@ -360,7 +360,9 @@ arctan = unary(
     partials=(lambda x, out: reciprocal(add(square(x), 1.0)),), reference=numpy.arctan,
 )  # fmt: skip
 arctan2 = binary(
-    "atan2", torch.atan2, "Return the angle in radians of the point (y, x), called as arctan2(y, x).",
+    "atan2", torch.atan2,
+    "Return the angle in radians of the point (y, x), called as arctan2(y, x). Its derivatives at (0, 0) are NaN, as in"
+    " JAX; those of torch.atan2 are 0.",
     "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
     floating=True,
     partials=(
