@@ -253,6 +253,41 @@ def test_custom_jvp_in_every_composition():
     close(gt.hessian(loss)(x, y), np.diag(-3 * sin * np.asarray(y)))
 
 
+WAYS = {
+    "scan": lambda f, x: gt.scan(lambda c, y: (f(c) + y, y * c), x, gt.ones((2, 3)), reverse=True),
+    "switch": lambda f, x: gt.switch(gt.array(1), [gt.sin, f, lambda x: f(f(x))], x),
+    "while": lambda f, x: gt.while_loop(lambda c: c[0].sum() < 1e3, lambda c: (f(c[0]), c[1] + 1), (x, 0))[0],
+    "checkpoint": lambda f, x: gt.checkpoint(f, policy=gt.checkpoint_policies.dots_saveable)(x),
+    "nested": lambda f, x: gt.scan(lambda c, _: (gt.cond(c[0] > 0, f, gt.sin, c), None), x, None, length=2)[0],
+}
+"""Ways to call a function within an operation."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_rule_may_use_arrays_from_outside(way):
+    outside, x = gt.array([1.0, 2.0, 3.0]), gt.array([1.1, 2.0, 3.0])
+
+    def squared(*weights):
+        """By one rule: what it multiplies by is an argument, or from outside, or made there."""
+        f = gt.custom_jvp(lambda x, *w: x * x)
+
+        @f.defjvp
+        def rule(primals, tangents):
+            x, *w = primals
+            used = w or (outside, gt.array([1.0, 2.0, 3.0]))
+            return f(*primals), tangents[0] * 2 * x * used[0] * used[1]
+
+        return lambda x: sum(leaf.sum() for leaf in gt.tree.leaves(WAYS[way](lambda x: f(x, *weights), x)))
+
+    closed, given = squared(), squared(outside, outside)
+    close(gt.jvp(closed, (x,), (x,))[1], gt.jvp(given, (x,), (x,))[1], rtol=1e-6)
+    if way != "while":  # it has no gradient
+        gradient = gt.grad(given)(x)
+        close(jitted(gt.grad(closed))(x), gradient, rtol=1e-6)
+        close(gt.vmap(gt.grad(closed))(gt.stack([x, x])), gt.stack([gradient, gradient]), rtol=1e-6)
+        close(gt.hessian(closed)(x), gt.hessian(given)(x), rtol=1e-6)
+
+
 def test_defjvps_and_nondiff_arguments():
     @gt.custom_jvp
     def f(x, y):

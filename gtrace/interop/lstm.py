@@ -75,7 +75,7 @@ def _gradient(avals: tuple[Aval, ...], given: Flags, reverse: bool) -> Subgraph:
         avals: the avals of the operands.
         given: flags the results that have a cotangent.
     """
-    pulled = pullback(_layer(avals, reverse), (True,) * len(avals), given).graph
+    pulled = pullback(_layer(avals, reverse), (True,) * len(avals), given)[0].graph
     return captured_subgraph(lambda arrays: replay(pulled, arrays)[3:9], pulled.avals)
 
 
@@ -135,7 +135,7 @@ def _pullback_of_gradient(
 ) -> list[Array | None]:
     program, places = _program(args, _avals(operands))
     wanted = tuple([bool(needed[k]) for k in places])
-    graph = pullback(program, wanted, tuple([one is not None for one in cts])).graph
+    graph = pullback(program, wanted, tuple([one is not None for one in cts]))[0].graph
     given = [one for one in cts if one is not None]
     pulled = iter(replay(graph, [*[operands[k] for k in places], *given])[len(cts) :])
     found: list[Array | None] = [None] * len(operands)
@@ -161,7 +161,7 @@ def _moved(program: Subgraph, operands: Sequence[Array], tangents: Sequence[Arra
     """Return the tangents of all results of a program."""
     moved = tuple([one is not None for one in tangents])
     count = len(program.graph.outputs)
-    graph = pushforward(program, moved, (True,) * count).graph
+    graph = pushforward(program, moved, (True,) * count)[0].graph
     return replay(graph, [*operands, *[one for one in tangents if one is not None]])[count:]
 
 

@@ -188,10 +188,14 @@ class Writer:
         types = [self.type_of(x) for x in operands]
         function = EXPANDED[node.op.name]
         try:
-            graph = captured_program(lambda xs: [function(*xs, **node.attributes)], types)
+            graph, held = captured_program(lambda xs: [function(*xs, **node.attributes)], types)
         except NotImplementedError:
             return None
-        if graph.out_avals[0].shape != node.instr.aval.shape or graph.out_avals[0].dtype != node.instr.aval.dtype:
+        if (
+            held
+            or graph.out_avals[0].shape != node.instr.aval.shape
+            or graph.out_avals[0].dtype != node.instr.aval.dtype
+        ):
             return None
         outer, uses = self.atoms, self.uses
         self.atoms, self.uses = dict(zip(graph.inputs, operands, strict=True)), Counter()

@@ -46,24 +46,30 @@ def lift_numbers(captured: Captured, what: str) -> Captured:
 
 
 def lift_rule_numbers(
-    rules: Sequence[Subgraph], origins: Sequence[Subgraph], what: str
+    rules: Sequence[Subgraph], origins: Sequence[Subgraph], what: str, held: Sequence[Sequence[Array]] | None = None
 ) -> tuple[tuple[Subgraph, ...], list[Array]]:
     """Return the rules of sub-graphs, with changing numbers as common additional inputs, and the numbers.
 
     Only user-defined derivative rules add numbers that change while the original programs stay the same.
+
+    Args:
+        held: for each rule, arrays that are its last inputs. They become common additional inputs too.
     """
-    if all(sub.plain is sub for sub in origins):
+    if not any(held or ()) and all(sub.plain is sub for sub in origins):
         return tuple(rules), []
-    lifted = [lift_numbers_of(sub.graph, f"{what} {k}") for k, sub in enumerate(rules)]
-    every = [x for _, numbers in lifted for x in numbers]
+    lifted = []
+    for k, sub in enumerate(rules):
+        graph, numbers = lift_numbers_of(sub.graph, f"{what} {k}")
+        lifted.append((graph, [*(held[k] if held else ()), *numbers]))
+    every = [x for _, added in lifted for x in added]
     programs = []
     before = 0
-    for sub, (graph, numbers) in zip(rules, lifted, strict=True):
-        count = len(sub.graph.inputs)
+    for graph, added in lifted:
+        count = len(graph.inputs) - len(added)
         fresh = 1 + max([*graph.inputs, *(node.out for node in graph.nodes), -1])
         last = list(range(fresh, fresh + len(every)))
-        last[before : before + len(numbers)] = graph.inputs[count:]
-        before += len(numbers)
+        last[before : before + len(added)] = graph.inputs[count:]
+        before += len(added)
         inputs = (*graph.inputs[:count], *last)
         avals = (*graph.avals[:count], *[x.aval for x in every])
         programs.append(subgraph(Graph(inputs, avals, graph.nodes, graph.outputs)))

@@ -65,14 +65,14 @@ def _result(avals: Sequence[Any], body: Subgraph, policy: str) -> Bundle:
 def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
     operands = rest[:-1]
     wanted, given = tuple(needed), tuple(ct is not None for ct in cts)
-    joint = pullback(body, wanted, given)
+    joint, held = pullback(body, wanted, given)
     present = [ct for ct in cts if ct is not None]
     if policy == "dots_saveable":
         wide, backward = _saving_products(joint, len(operands), len(cts))
         saved = bind_all(checkpoint_op, operands, (wide, policy))[len(cts) :]
     else:
         backward, saved = select(joint, range(len(cts), len(joint.graph.outputs))), []
-    (backward,), numbers = lift_rule_numbers([backward], [body], "the derivative of checkpoint")
+    (backward,), numbers = lift_rule_numbers([backward], [body], "the derivative of checkpoint", [held])
     grads = iter(bind_all(rematerialize_op, [*operands, *saved, *present, *numbers], (backward, policy)))
     return [next(grads) if flag else None for flag in wanted]
 
@@ -111,9 +111,9 @@ def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgrap
 def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
     operands = rest[:-1]
     wanted = floating(body.graph.out_avals)
-    pushed = pushforward(body, tuple(t is not None for t in ts), wanted)
+    pushed, held = pushforward(body, tuple(t is not None for t in ts), wanted)
     tangents = select(pushed, range(len(wanted), len(pushed.graph.outputs)))
-    (tangents,), numbers = lift_rule_numbers([tangents], [body], "the tangents of checkpoint")
+    (tangents,), numbers = lift_rule_numbers([tangents], [body], "the tangents of checkpoint", [held])
     given = [*operands, *[t for t in ts if t is not None], *numbers]
     moved = iter(bind_all(checkpoint_op, given, (tangents, policy)))
     return [next(moved) if flag else None for flag in wanted]
@@ -122,8 +122,8 @@ def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]
 def _batch(
     op: Op, size: int, batched: Sequence[bool], operands: Sequence[Array], body: Subgraph, policy: str
 ) -> list[tuple[Array, bool]]:
-    sub, reached = batched_graph(body, size, tuple(batched), (False,) * len(body.graph.outputs))
-    return list(zip(bind_all(op, operands, (sub, policy)), reached, strict=True))
+    sub, reached, held = batched_graph(body, size, tuple(batched), (False,) * len(body.graph.outputs))
+    return list(zip(bind_all(op, (*operands, *held), (sub, policy)), reached, strict=True))
 
 
 def _narrow(wanted: set[int], body: Subgraph, policy: str) -> tuple[tuple[Subgraph, str], list[int]]:

@@ -88,7 +88,7 @@ def _batched_call(
     single: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
 ) -> list[tuple[Array, bool]]:
     """Record the call for a batch. The body is batched now, a rule, for the body of one example, when it is used."""
-    sub, reached = batched_graph(single, size, flags, (False,) * len(single.graph.outputs))
+    sub, reached, held = batched_graph(single, size, flags, (False,) * len(single.graph.outputs))
 
     def example(x: Array, flag: bool) -> Any:
         return without_batch(x.aval) if flag else x.aval
@@ -113,7 +113,7 @@ def _batched_call(
         return [next(values) if there else None for there in present]
 
     def batched_vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
-        grads = many(lambda each, xs: vjp(each, needed, *xs, None, body=single), cts, reached, rest[:-1])
+        grads = many(lambda each, xs: vjp(each, needed, *xs, None, body=single), cts, reached, rest[: len(flags)])
         out: list[Array | None] = []
         for g, flag in zip(grads, flags, strict=True):
             if g is None:
@@ -121,17 +121,18 @@ def _batched_call(
             else:
                 x, has = g
                 out.append(x if has == flag else spread(x, size) if flag else ops.sum(x, 0))
-        return out
+        return [*out, *[None] * len(held)]
 
     def batched_jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
         assert jvp is not None
-        moved = many(lambda each, xs: jvp(each, *xs, None, body=single), ts, flags, rest[:-1])
+        count = len(flags)
+        moved = many(lambda each, xs: jvp(each, *xs, None, body=single), ts[:count], flags, rest[:count])
         return [
             None if t is None else t[0] if t[1] == flag else spread(t[0], size)
             for t, flag in zip(moved, reached, strict=True)
         ]
 
-    results = call_with_rules(with_rules(batched_vjp, None if jvp is None else batched_jvp), sub, operands)
+    results = call_with_rules(with_rules(batched_vjp, None if jvp is None else batched_jvp), sub, (*operands, *held))
     return list(zip(results, reached, strict=True))
 
 

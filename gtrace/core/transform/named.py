@@ -79,11 +79,11 @@ def _result(avals: Sequence[Any], name: str, settings: Any, body: Subgraph) -> B
 
 def _vjp(cts: Any, needed: Any, *rest: Any, name: str, settings: Any, body: Subgraph) -> list[Array | None]:
     wanted, given = tuple(needed), tuple(ct is not None for ct in cts)
-    joint = pullback(body, wanted, given)
+    joint, held = pullback(body, wanted, given)
     backward = select(joint, range(len(cts), len(joint.graph.outputs)))
-    operands = [*rest[:-1], *[ct for ct in cts if ct is not None]]
+    operands = [*rest[:-1], *[ct for ct in cts if ct is not None], *held]
     # kernels for derivatives take the cotangent of the first result
-    if name in _functions and given[0] and not any(given[1:]):
+    if name in _functions and given[0] and not any(given[1:]) and not held:
         grads = iter(bind_all(named_call, operands, (name + GRADIENT, (*settings, wanted), backward)))
     else:
         grads = iter(replay(_without_lines(backward), operands))
@@ -92,9 +92,9 @@ def _vjp(cts: Any, needed: Any, *rest: Any, name: str, settings: Any, body: Subg
 
 def _jvp(ts: Any, *rest: Any, name: str, settings: Any, body: Subgraph) -> list[Array | None]:
     wanted = floating(body.graph.out_avals)
-    pushed = pushforward(body, tuple(t is not None for t in ts), wanted)
+    pushed, held = pushforward(body, tuple(t is not None for t in ts), wanted)
     tangents = select(pushed, range(len(wanted), len(pushed.graph.outputs)))
-    moved = iter(replay(_without_lines(tangents), [*rest[:-1], *[t for t in ts if t is not None]]))
+    moved = iter(replay(_without_lines(tangents), [*rest[:-1], *[t for t in ts if t is not None], *held]))
     return [next(moved) if flag else None for flag in wanted]
 
 
@@ -103,8 +103,8 @@ def _batch(
 ) -> list[tuple[Array, bool]]:
     if not _takes_batch(name, tuple(batched), settings):
         return batch(_without_lines(body), size, operands, batched)
-    sub, reached = batched_graph(body, size, tuple(batched), (False,) * len(body.graph.outputs))
-    return list(zip(bind_all(op, operands, (name, settings, sub)), reached, strict=True))
+    sub, reached, held = batched_graph(body, size, tuple(batched), (False,) * len(body.graph.outputs))
+    return list(zip(bind_all(op, (*operands, *held), (name, settings, sub)), reached, strict=True))
 
 
 def _takes_batch(name: str, batched: tuple[bool, ...], settings: Any) -> bool:

@@ -240,7 +240,8 @@ def _batched(captured: Captured, size: int, flags: Flags) -> tuple[Graph, Flags]
 def _batched_program(graph: Graph, size: int, flags: Flags) -> tuple[Graph, Flags] | None:
     if any(node.instr.plain is not None for node in graph.nodes):
         return None
-    return batched_program(graph, size, flags, (False,) * len(graph.outputs))
+    program, reached, held = batched_program(graph, size, flags, (False,) * len(graph.outputs))
+    return None if held else (program, reached)
 
 
 def _axes(name: str, spec: Any, value: Any) -> list[int | None]:

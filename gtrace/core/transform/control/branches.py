@@ -53,8 +53,9 @@ def _vjp(cts: Any, needed: Any, index: Array, *rest: Any, branches: Branches) ->
     operands = rest[:-1]
     wanted, given = tuple(needed[1:]), tuple(ct is not None for ct in cts)
     count = len(cts)
-    derived = [_outputs_from(pullback(b, wanted, given), count) for b in branches]
-    pulled, numbers = lift_rule_numbers(derived, branches, "the derivative of switch")
+    made = [pullback(b, wanted, given) for b in branches]
+    derived, held = [_outputs_from(sub, count) for sub, _ in made], [arrays for _, arrays in made]
+    pulled, numbers = lift_rule_numbers(derived, branches, "the derivative of switch", held)
     present = [ct for ct in cts if ct is not None]
     grads = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pulled,)))
     return [None, *[next(grads) if flag else None for flag in wanted]]
@@ -66,8 +67,9 @@ def _jvp(ts: Any, index: Array, *rest: Any, branches: Branches) -> list[Array | 
     wanted = _moving((False, *moved), branches)
     if not any(wanted):
         return [None] * len(wanted)
-    derived = [_outputs_from(pushforward(b, moved, wanted), len(wanted)) for b in branches]
-    pushed, numbers = lift_rule_numbers(derived, branches, "the tangents of switch")
+    made = [pushforward(b, moved, wanted) for b in branches]
+    derived, held = [_outputs_from(sub, len(wanted)) for sub, _ in made], [arrays for _, arrays in made]
+    pushed, numbers = lift_rule_numbers(derived, branches, "the tangents of switch", held)
     present = [t for t in ts[1:] if t is not None]
     results = iter(bind_all(switch_op, (index, *operands, *present, *numbers), (pushed,)))
     return [next(results) if flag else None for flag in wanted]
@@ -86,11 +88,13 @@ def _batch(
         forced = (False,) * count
         while True:
             made = [batched_graph(b, size, flags, forced) for b in branches]
-            reached = tuple(any(out[k] for _, out in made) for k in range(count))
-            if reached == forced or all(out == reached for _, out in made):
+            reached = tuple(any(out[k] for _, out, _ in made) for k in range(count))
+            if reached == forced or all(out == reached for _, out, _ in made):
                 break
             forced = reached
-        outs = bind_all(op, operands, (tuple(sub for sub, _ in made),))
+        subs = [sub for sub, _, _ in made]
+        common, numbers = lift_rule_numbers(subs, branches, "the batch of switch", [held for _, _, held in made])
+        outs = bind_all(op, (*operands, *numbers), (common,))
         return list(zip(outs, reached, strict=True))
     # examples may take different branches, so compute all branches and select
     index = ops.clip(operands[0], 0, len(branches) - 1)
@@ -98,11 +102,11 @@ def _batch(
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
     zero = lift("switch", 0)
     results = []
-    for k, (sub, _) in enumerate(made):
+    for k, (sub, _, held) in enumerate(made):
         given = operands[1:]
         if any(floating(sub.graph.out_avals)) and not has_effects(sub.graph):
             given = _taken(index == k, flags, given)
-        results.append(bind_all(op, (zero, *given), ((sub,),)))
+        results.append(bind_all(op, (zero, *given, *held), ((sub,),)))
     return [
         (bind(index_op, (ops.stack(column), index, rows), ((0, 1),)), True) for column in zip(*results, strict=True)
     ]

@@ -32,7 +32,7 @@ from gtrace.core.transform.control.bodies import Closure, capture_body, check_sa
 from gtrace.core.transform.control.scan import scan
 from gtrace.core.transform.control.stepping import run_while
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
-from gtrace.core.transform.subgraph_rules import captured_subgraph, pushforward
+from gtrace.core.transform.subgraph_rules import captured_subgraph, holding, pushforward
 from gtrace.core.transform.vmap import vmap
 
 __all__ = ["while_loop", "fori_loop", "map", "associative_scan"]
@@ -58,8 +58,8 @@ def _jvp(ts: Any, *rest: Any, cond: Subgraph, body: Subgraph, cond_consts: int, 
     if not any(moving):
         return [None] * len(moving)
     consts_moved = tuple(t is not None for t in ts[cond_consts:start])
-    pushed = pushforward(body, (*consts_moved, *moving), moving)
-    (pushed,), numbers = lift_rule_numbers([pushed], [body], "the tangents of while_loop")
+    pushed, held = pushforward(body, (*consts_moved, *moving), moving)
+    (pushed,), numbers = lift_rule_numbers([pushed], [body], "the tangents of while_loop", [held])
     # the pushforward takes (constants, state, tangents of constants, tangents of the state), but a loop takes all
     # constants first
     graph, count, fixed = pushed.graph, len(body.graph.inputs), sum(consts_moved)
@@ -99,8 +99,8 @@ def _batch(
     start = cond_consts + body_consts
     flags = list(batched)
     while True:
-        step, reached = batched_graph(body, size, tuple(flags[cond_consts:]), tuple(flags[start:]))
-        test, each = batched_graph(cond, size, (*flags[:cond_consts], *flags[start:]), (False,))
+        step, reached, kept = batched_graph(body, size, tuple(flags[cond_consts:]), tuple(flags[start:]))
+        test, each, asked = batched_graph(cond, size, (*flags[:cond_consts], *flags[start:]), (False,))
         if each[0]:
             # examples stop at different times, so the whole state is batched
             reached = (True,) * len(reached)
@@ -108,6 +108,10 @@ def _batch(
             break
         flags[start:] = reached
     given = [x if was == flag else spread(x, size) for x, was, flag in zip(operands, batched, flags, strict=True)]
+    test, step = holding(test, asked, cond_consts), holding(step, kept, body_consts)
+    given = [*given[:cond_consts], *asked, *given[cond_consts:start], *kept, *given[start:]]
+    cond_consts, body_consts = cond_consts + len(asked), body_consts + len(kept)
+    start = cond_consts + body_consts
     if each[0]:
         test, step = _until_all_stop(test, step, cond_consts, body_consts)
         given = [*given[:cond_consts], *given[:start], *given[start:]]

@@ -24,8 +24,8 @@ from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
+from gtrace.core.transform.subgraph_rules import Held, holding, pullback, pushforward
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
-from gtrace.core.transform.subgraph_rules import pullback, pushforward
 
 __all__ = ["scan"]
 
@@ -115,6 +115,20 @@ def _linear_loop(
     return linear, [found[value] for value in residuals]
 
 
+def _holding(
+    joint: Subgraph, held: Held, loop: Loop, operands: Sequence[Array]
+) -> tuple[Subgraph, Loop, Sequence[Array]]:
+    """Return the derived body, the loop and its operands with what the derived body holds as first constants."""
+    if not held:
+        return joint, loop, operands
+    graph = loop.graph
+    fresh = 1 + max([*graph.inputs, *[node.out for node in graph.nodes]])
+    inputs = (*range(fresh, fresh + len(held)), *graph.inputs)
+    body = subgraph(Graph(inputs, (*[x.aval for x in held], *graph.avals), graph.nodes, graph.outputs))
+    wider = Loop(body, loop.consts + len(held), loop.carry, loop.length)
+    return holding(joint, held, 0), wider, [*held, *operands]
+
+
 def _restricted(graph: Graph, inputs: Sequence[int]) -> Subgraph:
     known, _ = partial_eval(graph, inputs)
     return subgraph(Graph(tuple(inputs), graph.avals, known.nodes, graph.outputs))
@@ -171,7 +185,7 @@ def _run_linear(
 def _vjp(
     cts: Any, needed: Any, *rest: Any, body: Subgraph, length: int, reverse: bool, consts: int, carry: int
 ) -> list[Array | None]:
-    operands = rest[:-1]
+    operands: Sequence[Array] = rest[:-1]
     graph = body.graph
     outs = graph.out_avals
     loop = Loop(body, consts, carry, length)
@@ -179,7 +193,8 @@ def _vjp(
     moving = reached_by_loop(body, tuple(needed), consts, carry)[:carry]
     wanted = (*needed[:consts], *moving, *needed[consts + carry :])
     given = (*moving, *[ct is not None for ct in cts[carry:]])
-    joint = pullback(body, tuple(wanted), given)
+    joint, held = pullback(body, tuple(wanted), given)
+    joint, loop, operands = _holding(joint, held, loop, operands)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)
     # the linear step returns cotangents of constants, carry and inputs, but a loop returns its carry first
     n_consts, n_carry = sum(needed[:consts]), sum(moving)
@@ -198,7 +213,7 @@ def _vjp(
 def _jvp(
     ts: Any, *rest: Any, body: Subgraph, length: int, reverse: bool, consts: int, carry: int
 ) -> list[Array | None]:
-    operands = rest[:-1]
+    operands: Sequence[Array] = rest[:-1]
     outs = body.graph.out_avals
     loop = Loop(body, consts, carry, length)
     given = tuple([t is not None for t in ts])
@@ -207,7 +222,8 @@ def _jvp(
         return [None] * len(wanted)
     moving = wanted[:carry]
     moved = (*given[:consts], *moving, *given[consts + carry :])
-    joint = pushforward(body, moved, wanted)
+    joint, held = pushforward(body, moved, wanted)
+    joint, loop, operands = _holding(joint, held, loop, operands)
     linear, residuals = _linear_loop(joint, loop, operands, reverse)
     n_consts = sum(t is not None for t in ts[:consts])
     init = [
@@ -242,7 +258,7 @@ def _batch(
     while True:
         # a carry is batched if its initial value is, or if the body makes it so
         forced = (*flags[consts : consts + carry], *[False] * (outputs - carry))
-        sub, reached = batched_graph(body, size, tuple(flags), forced)
+        sub, reached, held = batched_graph(body, size, tuple(flags), forced)
         if list(reached[:carry]) == flags[consts : consts + carry]:
             break
         flags[consts : consts + carry] = reached[:carry]
@@ -252,7 +268,9 @@ def _batch(
             given.append(ops.moveaxis(x, 0, 1) if flag else x)
         else:
             given.append(x if was == flag else spread(x, size))
-    results = scan_arrays(Loop(sub, consts, carry, length), given, reverse)
+    sub = holding(sub, held, consts)
+    given[consts:consts] = held
+    results = scan_arrays(Loop(sub, consts + len(held), carry, length), given, reverse)
     out = []
     for k, (x, flag) in enumerate(zip(results, reached, strict=True)):
         out.append((ops.moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
