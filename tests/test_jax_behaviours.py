@@ -556,13 +556,13 @@ _src.dtypes: DType ExtendedDType TypePromotionError extended finfo supports_inf 
 _src.earray: EArray
 _src.interpreters.pxla: global_result_handlers
 _src.state.types: AbstractRef
-_src.tree_util: _registry tree_map
+_src.tree_util: _registry prefix_errors tree_map
 core: Effect ensure_compile_time_eval find_top_trace get_aval mapped_aval pytype_aval_mappings unmapped_aval
 experimental: MutableArray cur_qdd
 experimental.hijax: AbstractValue AvalMutableQDD AvalQDD HiPrimitive MutableHiType Zero aval_method aval_property
 experimental.hijax: control_flow_allowed_effects instantiate_zeros is_undefined_primal register_hitype
 extend.backend: backends
-extend.core: Effect
+extend.core: Effect find_top_trace mapped_aval unmapped_aval valid_jaxtype
 interpreters.ad: JVPTracer UndefinedPrimal Zero instantiate_zeros is_undefined_primal
 interpreters.ad: primitive_jvps primitive_transposes
 interpreters.batching: axis_primitive_batchers fancy_primitive_batchers not_mapped primitive_batchers
@@ -588,8 +588,11 @@ def test_parts_of_internals_that_do_something(jax):
     signature = inspect.signature(lambda x, y: None)
     assert infer(signature, 1, None) == ((1,), ("y",)) and infer(signature, None, "x") == ((0,), ("x",))
     assert infer(signature, None, None) == ((), ()) and infer(signature, 0, "y") == ((0,), ("y",))
-    registry = importlib.import_module("gtrace.jax._src.tree_util")._registry
-    assert gt.nn.Linear in registry and dict in registry and int not in registry
+    internals = importlib.import_module("gtrace.jax._src.tree_util")
+    assert gt.nn.Linear in internals._registry and dict in internals._registry and int not in internals._registry
+    keys = {"a": jax.random.key(0), "b": [1]}  # an array of keys is a leaf, and so a prefix of anything
+    (error,) = internals.prefix_errors(keys, {"a": (1, 2), "b": 1})
+    assert "in_axes['b']" in str(error("in_axes")) and not internals.prefix_errors(keys, keys)
     with pytest.raises(ArgumentError, match="HiPrimitive 'p'"):
         importlib.import_module("gtrace.jax.experimental.hijax").HiPrimitive("p").bind(1)
 

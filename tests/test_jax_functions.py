@@ -287,6 +287,15 @@ def test_segments_below_zero_are_left_out(jax):
     assert jax.ops.segment_max(jax.numpy.ones(4), ids, 3).tolist() == [1.0, 1.0, -np.inf]
 
 
+def test_segments_take_what_broadcasts_to_them(jax):
+    ids = np.array([0, 2, 0])
+    assert jax.ops.segment_max(3.0, ids, 3).tolist() == [3.0, -np.inf, 3.0]
+    assert jax.ops.segment_sum(np.ones((1, 2)), ids, 3).tolist() == [[2.0, 2.0], [0.0, 0.0], [1.0, 1.0]]
+    assert jax.ops.segment_sum(np.ones((1, 3)), np.array([[0, 1, 1]] * 3), 2).tolist() == [[3.0] * 3, [6.0] * 3]
+    with pytest.raises(ShapeError, match="broadcasts to"):
+        jax.ops.segment_sum(np.ones(2), ids, 3)
+
+
 def test_functions_of_the_parts_of_one_process(jax):
     from gtrace.jax.experimental.mesh_utils import create_device_mesh
 
@@ -353,6 +362,28 @@ def test_loops_with_keys_compile_as_a_whole(jax, typed):
     with gt.config(debug_key_reuse=True), pytest.raises(gt.errors.KeyReuseError):
         random.normal(key)
         random.uniform(key)
+
+
+def test_rules_get_float0_where_integers_have_no_derivative(jax):
+    jnp, float0 = jax.numpy, jax.dtypes.float0
+    x, n = jnp.array([1.0, 2.0]), jnp.array([3, 4])
+    scaled = jax.custom_jvp(lambda x, n: (x * n, n.max()))
+
+    @scaled.defjvp
+    def rule(primals, tangents):
+        assert tangents[1].dtype == float0 and tangents[1].shape == (2,)
+        return scaled(*primals), (5 * tangents[0], np.zeros((), float0))
+
+    placed = jax.custom_vjp(lambda x: (x, x.argmax()))
+
+    def backward(residuals, cotangents):
+        assert cotangents[1].dtype == float0 and cotangents[1].shape == ()
+        return (7 * cotangents[0],)
+
+    placed.defvjp(lambda x: (placed(x), None), backward)
+    for f, each in ((lambda x: scaled(x, n)[0].sum(), 5.0), (lambda x: placed(x)[0].sum(), 7.0)):
+        assert jax.grad(f)(x).tolist() == jax.jit(jax.grad(f))(x).tolist() == [each, each]
+        assert jax.vmap(jax.grad(f))(jnp.stack([x, x])).tolist() == [[each, each]] * 2
 
 
 def test_rules_with_symbolic_zeros_and_linear_calls(jax):

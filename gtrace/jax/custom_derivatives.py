@@ -45,8 +45,10 @@ def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
     return zeros if symbolic_zeros else paths.map(lambda zero: zeros_like_aval(zero.aval), zeros)
 
 
-def _symbolic_zero(a: Aval) -> SymbolicZero:
-    return SymbolicZero(ShapedArray(a.shape, a.dtype).to_tangent_aval())
+def _zero(a: Aval, symbolic: bool) -> Any:
+    """Return what a rule gets where nothing changes: a `SymbolicZero`, or an array, of ``float0`` for integers."""
+    zero = SymbolicZero(ShapedArray(a.shape, a.dtype).to_tangent_aval())
+    return zero if symbolic else zeros_like_aval(zero.aval)
 
 
 class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
@@ -78,7 +80,7 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
         super().defvjp(fwd, without_float0)
 
     def _zero(self, a: Aval) -> Any:
-        return _symbolic_zero(a) if self._symbolic else super()._zero(a)
+        return _zero(a, self._symbolic)
 
     def _for_forward(self, arguments: Sequence[Any], needed: Sequence[bool]) -> Sequence[Any]:
         if not self._symbolic:
@@ -105,7 +107,7 @@ class custom_jvp(gt.custom_jvp):  # noqa: N801 - JAX's name
         return super().defjvp(jvp)
 
     def _zero(self, a: Aval) -> Any:
-        return _symbolic_zero(a) if self._symbolic else super()._zero(a)
+        return _zero(a, self._symbolic)
 
 
 def linear_call(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import optree
 
 from gtrace.core.base.tree import NAMESPACE
+from gtrace.core.base.tree.treedef import whole_leaves
 from gtrace.jax import tree_util as public
 
 _get: Any = optree.register_pytree_node.get
@@ -30,6 +31,20 @@ class _Registry(Mapping[type, Any]):
 
 
 _registry = _Registry()
+
+
+def prefix_errors(
+    prefix_tree: Any, full_tree: Any, is_leaf: Callable[..., bool] | None = None
+) -> list[Callable[[str], ValueError]]:
+    """Return what keeps a tree from being a prefix of another one: functions from the tree's name to errors.
+
+    >>> [error("in_axes").__class__.__name__ for error in prefix_errors((1, [2]), (1, 2))]
+    ['ValueError']
+    """
+    found: list[Callable[[str], ValueError]] = optree.prefix_errors(
+        prefix_tree, full_tree, is_leaf=whole_leaves(is_leaf), namespace=NAMESPACE
+    )
+    return found
 
 
 def __getattr__(name: str) -> Any:

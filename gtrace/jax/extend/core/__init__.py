@@ -1,5 +1,9 @@
 """Of ``jax.extend.core``, the classes of programs and their parts, and the state of tracing."""
 
+from gtrace.jax.avals import mapped_aval as mapped_aval
+from gtrace.jax.avals import unmapped_aval as unmapped_aval
+from gtrace.jax.core import find_top_trace as find_top_trace
+from gtrace.jax.core import valid_jaxtype as valid_jaxtype
 from gtrace.jax.extend.absent import Effect as Effect
 from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
 from gtrace.jax.extend.absent import Token as Token
