@@ -292,3 +292,22 @@ def test_short_parts_between_libraries_are_left_to_inductor():
 
     schedule = schedule_of(chain, gt.ones((4, 4)), gt.ones((4, 4)))
     assert [request.native for request in schedule.requests] == [False]
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("control", ["branch", "loop with a branch", "callback and branch"])
+def test_short_parts_beside_control_flow_from_python_need_no_inductor(control):
+    """Those of few operations are interpreted; Inductor would take seconds for each."""
+
+    def halved(x):
+        if control.startswith("callback"):
+            x = gt.pure_callback(lambda x: x, gt.ShapeDtypeStruct(x.shape, x.dtype), x)
+        return gt.cond(x.sum() > 0, lambda x: gt.sort(gt.sin(x) * 0.5), lambda x: -x, x)
+
+    def run(x):
+        y = gt.log(gt.exp(gt.sin(x) * 0.5 + 1) + gt.tanh(x) * gt.cos(x))
+        y = gt.fori_loop(0, 3, lambda _, y: halved(y), y) if control.startswith("loop") else halved(y)
+        return gt.sqrt(gt.abs(gt.sin(y) * gt.exp(-y) + 0.25 * gt.tanh(y))), (halved(y + 1) * 2 - x) / 3
+
+    schedule = schedule_of(run, gt.linspace(-1, 1, 21))
+    assert schedule.requests and all(request.native for request in schedule.requests)

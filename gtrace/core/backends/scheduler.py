@@ -127,7 +127,7 @@ class Scheduler:
         loops = {value: loop for value, loop in native.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
-        little = not has_calls(graph) and additions(graph) <= LONG_NATIVE_PROGRAM
+        little = not loops and additions(graph) <= LONG_NATIVE_PROGRAM
         taken_by = {value: loop.ins for value, loop in loops.items()}
         parts = split(_without_prologues(graph, loops.values()), taken_by, apart, MAX_OPS)
         taken = [
