@@ -712,6 +712,76 @@ def test_constants_that_compare_equal_are_others(function, constants, dtype):
         assert str(came) == str(right)
 
 
+BESIDE = {
+    "add": lambda x, c: x + c, "sub": lambda x, c: c - x, "mul": lambda x, c: x * c, "div": lambda x, c: x / c,
+    "reciprocal": lambda x, c: c / x, "remainder": lambda x, c: x % c, "fmod": lambda x, c: torch.fmod(x, c),
+    "floor_divide": lambda x, c: x // c, "floor": lambda x, c: torch.div(x, c, rounding_mode="floor"),
+    "trunc": lambda x, c: torch.div(x, c, rounding_mode="trunc"), "less": lambda x, c: x < c,
+    "where": lambda x, c: torch.where(x > 0, x, c), "alpha": lambda x, c: torch.add(x, x, alpha=c),
+    "in place": lambda x, c: x.clone().mul_(c).div_(c), "of one element": lambda x, c: x * torch.full((), c),
+    "lerp": lambda x, c: torch.lerp(x, x.flip(0), c), "leaky_relu": lambda x, c: F.leaky_relu(x, c),
+    "whole number": lambda x, c: x * round(c * 1e3), "module": lambda x, c: torch.nn.Softplus(beta=c)(x) * c,
+}  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([*BESIDE]), st.sampled_from([torch.bfloat16, torch.float16]), st.floats(0.01, 30))
+def test_numbers_beside_16_bits_are_rounded_where_torch_rounds_them(name, dtype, number):
+    x = torch.linspace(-3, 3, 64).to(dtype)
+    right, came = BESIDE[name](x, number), gt.lift(BESIDE[name])(gt.array(x), number).to_torch()
+    assert came.dtype == right.dtype
+    torch.testing.assert_close(came, right, rtol=0, atol=0, equal_nan=True)
+
+
+OF_INTEGERS = {
+    "add": lambda x, c: x + c, "rsub": lambda x, c: c - x, "mul": lambda x, c: x * c, "eq": lambda x, c: x == c,
+    "ne": lambda x, c: x != c, "lt": lambda x, c: x < c, "le": lambda x, c: x <= c, "gt": lambda x, c: x > c,
+    "ge": lambda x, c: x >= c, "remainder": lambda x, c: x % (c or 1), "floor_divide": lambda x, c: x // (c or 1),
+    "full_like": torch.full_like, "new_full": lambda x, c: x.new_full((2,), c), "and": lambda x, c: x & c,
+    "where": lambda x, c: torch.where(x > 2, x, c), "masked_fill": lambda x, c: x.masked_fill(x > 2, c),
+}  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([*OF_INTEGERS]),
+    st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32, torch.bool]),
+    st.sampled_from([-1, 2, 100, 200, 300, -200, 40000, 2**40 + 3]),
+)
+def test_numbers_beside_integers_lose_the_bits_that_they_lose_in_torch(name, dtype, number):
+    x, function = torch.tensor([0, 1, 2, 3, 44, 127]).to(dtype), OF_INTEGERS[name]
+    try:
+        right = function(x, number)
+    except (RuntimeError, ZeroDivisionError):  # torch refuses some numbers, others lose their first bits
+        with pytest.raises(gt.errors.GtraceError):
+            gt.eval(gt.lift(function)(gt.array(x), number))
+        return
+    came = gt.lift(function)(gt.array(x), number)
+    assert came.dtype == right.dtype
+    assert torch.equal(came.to_torch(), right)
+
+
+def test_numbers_that_a_float_does_not_hold_fill_nothing():
+    with pytest.raises(gt.errors.GtraceError):
+        gt.eval(torch.full_like(gt.ones(2, dtype=gt.float16), 1e6))
+    assert torch.full_like(gt.ones(2), np.inf).tolist() == [np.inf] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("function", [F.silu, F.mish, F.gelu, F.hardswish, F.softplus, F.elu, F.logsigmoid])
+def test_gradients_of_activations_are_rounded_once(function, dtype):
+    x = torch.linspace(-8, 8, 200).to(dtype).requires_grad_()
+    function(x).sum().backward()
+    came = gt.grad(lambda x: gt.lift(function)(x).sum())(gt.array(x.detach())).to_torch()
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(came, x.grad, rtol=eps, atol=float(torch.finfo(torch.float16).tiny))
+
+
+def test_products_of_nothing_leave_the_bias():
+    bias, x, y = -torch.zeros(2, 3), torch.ones(2, 0), torch.ones(0, 3)
+    assert torch.addmm(gt.array(bias), gt.array(x), gt.array(y)).to_torch().signbit().all()
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -127,7 +127,19 @@ def _index_fill(x: torch.Tensor, dim: int, index: torch.Tensor, value: torch.Ten
     return torch.where(mask.reshape(sizes), value, x)
 
 
+def _in_single_precision(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Compute with float32 where the operand has 16 bits, as torch's kernel of the first derivative does."""
+
+    def wider(x: torch.Tensor) -> torch.Tensor:
+        return function(x.float()).to(x.dtype) if x.dtype in (torch.float16, torch.bfloat16) else function(x)
+
+    return wider
+
+
 ALTERNATIVES: dict[tuple[str, str], Callable[..., Any]] = {
+    # torch differentiates these twice by formulas, whose terms cancel
+    ("vjp", "aten.silu.default"): _in_single_precision(torch.ops.aten.silu.default),
+    ("vjp", "aten.mish.default"): _in_single_precision(torch.ops.aten.mish.default),
     ("jvp", "aten.native_layer_norm.default"): _layer_norm,
     ("vjp", "aten.index_fill.int_Tensor"): _index_fill,
     # torch calls one of the two without a gradient, and has a gradient only of the other

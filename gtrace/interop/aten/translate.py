@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,7 +24,7 @@ from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift, scalar_operand
-from gtrace.interop.aten.conversions import real_if_needed
+from gtrace.interop.aten.conversions import fits, is_inexact, real_if_needed, wrapped
 from gtrace.interop.aten.custom_functions import CUSTOM, CustomCall
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.memory import BY_MEMORY, is_whole, memory_order
@@ -276,18 +275,22 @@ def _same_dtype(a: Aval, x: Any) -> Any:
     """Return an operand of an elementwise operation in the dtype of the result; None if torch would promote."""
     if isinstance(x, Array):
         return cast(x, x.aval.dtype) if x.aval.dtype is a.dtype else None
-    if isinstance(x, (bool, int, float)) and not (isinstance(x, float) and not a.floating):
-        return scalar_operand("torch", type(x)(x), a.dtype, a.device)
-    return None
+    x = wrapped(x, a.dtype)
+    return scalar_operand("torch", type(x)(x), a.dtype, a.device) if fits(x, a.dtype) else None
 
 
-def _elementwise(name: str, floating: bool) -> Callable[..., Array | None]:
+def _elementwise(name: str, floating: bool, rounds: bool = True) -> Callable[..., Array | None]:
+    """Return a rule; `rounds`: whether torch rounds a number to the 16 bits of the array beside it."""
+
     def rule(a: Aval, *operands: Any, **rest: Any) -> Array | None:
         if rest.pop("alpha", 1) != 1 or rest or (floating and not a.floating):
             return None
         found = [_same_dtype(a, x) for x in operands]
         if any(x is None for x in found) or all(isinstance(x, Scalar) for x in found):
             return None
+        if not rounds and a.floating and a.dtype.itemsize == 2 and any(is_inexact(x, a.dtype) for x in operands):
+            wide = [cast(x, torch.float32) if isinstance(x, Array) else float(x) for x in operands]
+            return ops.astype(rule(aval(a.shape, torch.float32, a.device), *wide), a.dtype)
         return _record_op(name, *found)
 
     return rule
@@ -301,15 +304,15 @@ for _name in (
 ):
     _rule(f"{_name}.default")(_elementwise(_name, floating=True))
 for _name in ("add", "sub", "mul"):
-    _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_elementwise(_name, floating=False))
-_rule("div.Tensor", "div.Scalar")(_elementwise("div", floating=True))
+    _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_elementwise(_name, floating=False, rounds=_name != "mul"))
+_rule("div.Tensor", "div.Scalar")(_elementwise("div", floating=True, rounds=False))
 _rule("remainder.Tensor", "remainder.Scalar")(_elementwise("remainder", floating=True))
 
 
 @_rule("div.Tensor_mode", "div.Scalar_mode")
 def _rounded_quotient(a: Aval, x: Array, y: Any, *, rounding_mode: str | None) -> Array | None:
     # Inductor rounds the quotient, which may already have been rounded up to an integer
-    return _elementwise("floor_divide", floating=True)(a, x, y) if rounding_mode == "floor" else None
+    return _elementwise("floor_divide", floating=True, rounds=False)(a, x, y) if rounding_mode == "floor" else None
 
 
 def _comparison(name: str) -> Callable[..., Array | None]:
@@ -349,7 +352,7 @@ def _matmul(a: Aval, x: Array, y: Array) -> Array:
 
 @_rule("addmm.default")
 def _addmm(a: Aval, bias: Array, x: Array, y: Array, *, beta: Any = 1, alpha: Any = 1) -> Array | None:
-    if beta != 1 or alpha != 1 or not a.floating:
+    if beta != 1 or alpha != 1 or not a.floating or not x.shape[1]:  # of nothing it is the bias, also -0.0
         return None
     return _record_op("add", _matmul(a, x, y), cast(bias, a.dtype))
 
@@ -472,7 +475,7 @@ def _to_copy(a: Aval, x: Any, **rest: Any) -> Array:
 @_rule("full.default", "full_like.default", "new_full.default")
 def _full(a: Aval, like: Any, *values: Any, **rest: Any) -> Array | None:
     value = values[-1]
-    if not isinstance(value, (bool, int, float)) or (isinstance(value, float) and not math.isfinite(value)):
+    if not fits(value, a.dtype) or (a.floating and not abs(value) <= torch.finfo(a.dtype).max):
         return None
     return full_like_scalar(value, a.dtype, a.shape, a.device)
 
