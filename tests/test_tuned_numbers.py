@@ -33,6 +33,7 @@ EXACT = {
     "backends/interpreter/lstm": {"_LSTM"},
     "backends/interpreter/reference": {"FUNCTION", "NOISE"},
     "backends/native/generator": {"OPEN"},
+    "backends/native/library": {"FENCE", "POST"},
     "backends/native/writer": {"ALIGNMENT"},
     "backends/symbolic": {"MAX_FREE", "MAX_DIVISOR"},
     "partitioner/partitioned": {"FORMAT"},
