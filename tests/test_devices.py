@@ -13,7 +13,7 @@ import torch
 
 import gtrace as gt
 import gtrace.numpy as gnp
-from gtrace.core.backends import backend, toolchain
+from gtrace.core.backends import backend
 from gtrace.core.backends.inductor.failures import is_transient
 from gtrace.core.backends.interpreter.interpreter import CallPlan
 from gtrace.core.base import devices

@@ -21,7 +21,7 @@ ROOMS = ("passes", "backends", "partitioner", "transform/control")
 """Rooms of core, all of whose tuned numbers stand in tables."""
 
 EXACT = {
-    "passes/attention": {"MOST_STEPS", "PRECISION"},
+    "passes/attention": {"MOST_STEPS"},
     "passes/canonical": {"_MASK", "_ROUNDS", "_MAX_MARKS", "_MAX_WORK"},
     "passes/masks": {"HIDDEN", "LEVEL", "REPLACED"},
     "passes/repeats": {"_AVOIDED"},

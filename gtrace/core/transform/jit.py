@@ -171,7 +171,7 @@ class Jitted:
         call = None if noted is None else self._calls.get((*key, *noted))
         if call is None:
             # tensors and NumPy arrays need no copy for a run that happens now
-            leaves = self._lift(given, share=True)
+            leaves = _on_one_gpu(given.leaves, self._lift(given, share=True))
             pairs = zip(leaves, given.leaves, strict=True)
             outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
             for x in leaves:
@@ -313,10 +313,7 @@ class Jitted:
         return tuple(rest), {**kwargs, **dict.fromkeys(names)}, static
 
     def _lift(self, given: Arguments, share: bool = False) -> list[Array]:
-        """Return the leaves as Arrays (`share` as in `lift`); raise an ArgumentError for others, with the path.
-
-        Numbers are made on the GPU of the others, if there is one.
-        """
+        """Return the leaves as Arrays (`share` as in `lift`); raise an ArgumentError for others, with the path."""
         for k, leaf in enumerate(given.leaves):
             if type(leaf) is not Array and python_scalar(leaf) is None and not hasattr(leaf, "dtype"):
                 path = tree.paths(given.dynamic)[k]
@@ -324,14 +321,7 @@ class Jitted:
                     message("jit", "arrays or numbers as arguments", f"{type(leaf).__name__} at args{path}",
                             "Name it in static_argnums or static_argnames, or close over it.")
                 )  # fmt: skip
-        lifted = [lift("jit", leaf, share) for leaf in given.leaves]
-        device = joint_device([x.aval for x in lifted])
-        if device is not None:
-            for k, leaf in enumerate(given.leaves):
-                number, a = (None if type(leaf) is Array else python_scalar(leaf)), lifted[k].aval
-                if number is not None and a.device != device:
-                    lifted[k] = wrap(number_tensor(number, a.dtype, device), weak=a.weak)
-        return lifted
+        return [lift("jit", leaf, share) for leaf in given.leaves]
 
     def _key(self, given: Arguments) -> tuple[Hashable, ...]:
         """Return the key of these arguments without their leaves."""
@@ -374,6 +364,18 @@ class Jitted:
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)
         return traced
+
+
+def _on_one_gpu(leaves: Sequence[Any], lifted: list[Array]) -> list[Array]:
+    """Return the leaves as Arrays, with numbers on the GPU of the others, which makes them without a wait."""
+    device = joint_device([x.aval for x in lifted])
+    if device is None:
+        return lifted
+    numbers = [None if type(leaf) is Array else python_scalar(leaf) for leaf in leaves]
+    return [
+        x if n is None else wrap(number_tensor(n, x.aval.dtype, device), weak=x.aval.weak)
+        for n, x in zip(numbers, lifted, strict=True)
+    ]
 
 
 def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tensor]) -> Any:
