@@ -627,3 +627,46 @@ def test_derivatives_by_what_the_functions_of_a_linear_solve_close_over(jax):
         return jax.lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
 
     np.testing.assert_allclose(float(gt.grad(root)(4.0)), 0.25, rtol=1e-6)
+
+
+def test_matrices_that_should_be_hermitian_are_made_so_first(jax):
+    jnp, lax, linalg = jax.numpy, jax.lax.linalg, jax.scipy.linalg
+    a = jnp.array([[1.0, 2.0, -3.0], [0.5, 4.0, 6.0], [1.0, -1.0, 1.0]])
+    values = np.array([-1.3687805, 1.8675281, 5.5012517], np.float32)  # of JAX 0.10
+    for found in (
+        jnp.linalg.eigh(a)[0], jnp.linalg.eigh(a, "U").eigenvalues, jnp.linalg.eigvalsh(a), lax.eigh(a)[1],
+        linalg.eigh(a)[0], linalg.eigh(a, eigvals_only=True),
+    ):  # fmt: skip
+        assert_close(found, values, steps=16, scale=6.0)
+    assert_close(
+        jnp.linalg.svd(a, hermitian=True).S, values[::-1] * np.array([1, 1, -1], np.float32), steps=16, scale=6.0
+    )
+    z = jnp.array([[4.0, 2j], [0.0, 5.0]])
+    mean = jnp.array([[4.0, 1j], [-1j, 5.0]])
+    for function in (jnp.linalg.cholesky, lax.cholesky):
+        assert function(z).tolist() == function(mean, symmetrize_input=False).tolist()
+        assert function(z, symmetrize_input=False).tolist() != function(z).tolist()
+    slope = jax.grad(lambda m: jnp.linalg.cholesky(m).sum())(jnp.array([[4.0, 2.0], [2.0, 5.0]]))
+    assert slope[0, 1] == slope[1, 0]
+
+
+def test_codes_of_floats_and_places_that_do_not_count_from_the_end(jax):
+    jnp, nan = jax.numpy, np.nan
+    x = jnp.array([0.0, nan, 2.0, 0.5, -1.0])
+    assert jax.nn.one_hot(x, 3, axis=0, dtype=bool).tolist() == np.equal.outer(np.arange(3), np.asarray(x)).tolist()
+    m, places = jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([[0, -1], [1, -3]])
+    take = jnp.take_along_axis
+    np.testing.assert_array_equal(take(m, places, 1, wrap_negative_indices=False), [[1.0, nan], [4.0, nan]])
+    np.testing.assert_array_equal(take(m, places, 1, "clip", wrap_negative_indices=False), [[1.0, 1.0], [4.0, 3.0]])
+
+
+def test_complex_numbers_become_real_with_a_warning(jax):
+    jnp = jax.numpy
+    z = jnp.array([1.5 + 2j, -3j, np.inf + 1j])
+    for cast in (
+        lambda kind: z.astype(kind), lambda kind: jnp.asarray(z, dtype=kind), lambda kind: jnp.array(z, kind),
+        lambda kind: jax.lax.convert_element_type(z, kind),
+    ):  # fmt: skip
+        for kind in ("float32", "int8", "float16"):
+            with pytest.warns(np.exceptions.ComplexWarning, match="imaginary part is lost"):
+                assert cast(kind).tolist() == z.real.astype(kind).tolist()

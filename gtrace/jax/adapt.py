@@ -43,8 +43,7 @@ HINTS = frozenset(
     check_finite concrete debug enable_eigvec_derivs implementation indices_are_sorted is_stable jitted lapack_driver
     lwork manual_axis_type max_iterations max_squarings method mode_hint optimize out_sharding overwrite_a overwrite_b
     overwrite_c overwrite_input pin precision prevent_cse reduce_axes series_order sharding sort_eigenvalues
-    split_transpose spmd_axis_name sum_match symmetrize_input turbo unique_indices unroll upper_triangular use_magma
-    wrap_negative_indices
+    split_transpose spmd_axis_name sum_match turbo unique_indices unroll upper_triangular use_magma
     """.split()
 )
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
@@ -97,8 +96,13 @@ DEFAULTS: dict[str, tuple[Any, ...]] = {
     "ndmin": (0,),
     "order": ("K", "C", "A"),
     "promote_integers": (True,),
+    "wrap_negative_indices": (True,),
 }
 """Values besides None and False that leave a parameter without effect."""
+
+
+TRUE_ALREADY = frozenset(["symmetrize_input", "wrap_negative_indices"])
+"""Parameters that are True by default, so that False has an effect."""
 
 
 @attrs.frozen
@@ -224,7 +228,7 @@ def _common(a: list[str], b: list[str]) -> Any:
 
 
 def _idle(key: str, value: Any) -> bool:
-    if key in HINTS or value is None or value is False:
+    if key in HINTS or value is None or (value is False and key not in TRUE_ALREADY):
         return True
     return any(type(value) is type(idle) and value == idle for idle in DEFAULTS.get(key, ()))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy
 import torch
+from numpy.exceptions import ComplexWarning
 
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
@@ -66,10 +68,13 @@ def cast(x: Array, dtype: torch.dtype) -> Array:
     """Return `x` in `dtype`, strongly typed; `x` itself if it already is.
 
     Floats that an integer dtype cannot represent get a value that depends on the processor. With the setting
-    `jax_results` they become the nearest integer.
+    `jax_results` they become the nearest integer, and complex numbers their real part, with a warning.
     """
     if x.aval.dtype is dtype and not x.aval.weak:
         return x
+    if x.aval.complex and dtype not in COMPLEX and dtype is not torch.bool and config.current.jax_results:
+        warnings.warn("a complex array becomes real: its imaginary part is lost", ComplexWarning, stacklevel=3)
+        return cast(real(x), dtype)
     if dtype in INTEGERS and x.aval.dtype in FLOATS and config.current.jax_results and not thread.in_rule:
         return saturated(x, dtype)
     return bind(_astype, (x,), (SHORT[dtype],))

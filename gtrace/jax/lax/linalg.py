@@ -8,6 +8,8 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import namespace
+from gtrace.jax.numpy._symmetric import cholesky as _cholesky
+from gtrace.jax.numpy._symmetric import hermitian_mean
 from gtrace.lax import linalg
 from gtrace.numpy.linalg import svd
 from gtrace.scipy import schur as triangular
@@ -37,6 +39,27 @@ class SvdAlgorithm(enum.Enum):
     QR = "QR"
     JACOBI = "Jacobi"
     POLAR = "polar"
+
+
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Array:
+    """Return the lower triangular factor of positive definite matrices, of their Hermitian mean by default."""
+    return _cholesky(x, symmetrize_input=symmetrize_input)
+
+
+def eigh(
+    x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None, implementation: Any = None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the eigenvectors of Hermitian matrices, in columns, and the eigenvalues in ascending order.
+
+    Args:
+        lower: the half that counts, if they are not made Hermitian.
+        symmetrize_input: decompose the mean of a matrix and its adjoint.
+        sort_eigenvalues, implementation: ignored.
+        subset_by_index: the range of the returned eigenvalues in that order.
+    """
+    given = hermitian_mean("eigh", x) if symmetrize_input else x
+    return linalg.eigh(given, lower=lower, subset_by_index=subset_by_index)
 
 
 def lu(x: Any) -> list[Array]:

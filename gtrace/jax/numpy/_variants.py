@@ -25,12 +25,12 @@ from gtrace.numpy.functional import vectorize
 
 __all__ = [
     "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "bincount", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
-    "digitize", "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
+    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
+    "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
     "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
-    "ravel_multi_index", "save", "savez", "searchsorted", "set_printoptions", "square", "std", "take",
-    "take_along_axis", "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
+    "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std",
+    "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
     "unique_values", "var", "where",
 ]  # fmt: skip
 
@@ -249,40 +249,6 @@ def load(file: Any, *args: Any, **options: Any) -> Any:
     """Return what ``numpy.load`` returns, an array as an Array."""
     found = numpy.load(file, *args, **options)
     return ops.array(found) if isinstance(found, numpy.ndarray) else found
-
-
-@functools.partial(taking_keys, "jax.numpy.take")
-def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
-    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
-) -> Array:  # fmt: skip
-    """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise."""
-    return ops.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
-
-
-@functools.partial(taking_keys, "jax.numpy.take_along_axis")
-def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None
-) -> Array:
-    """``gt.take_along_axis``; places outside the axis give `fill_value`, as with `take`."""
-    return ops.take_along_axis(arr, indices, axis, mode=mode or "fill", fill_value=fill_value)
-
-
-def searchsorted(
-    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
-) -> Array:  # fmt: skip
-    """``gt.searchsorted``, with the places as int32."""
-    return ours.searchsorted(a, v, side, sorter).astype("int32")
-
-
-def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:
-    """``gt.numpy.bincount``; negative numbers count as 0."""
-    return ours.bincount(ops.maximum(lift("bincount", x), 0), weights, minlength, length=length)
-
-
-def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """``gt.numpy.digitize``, with the places as int32."""
-    return ours.digitize(x, bins, right).astype("int32")
 
 
 def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], Array]:
