@@ -493,4 +493,4 @@ _rule("ones.default", "ones_like.default", "new_ones.default")(_filling(1))
 
 @_rule("scalar_tensor.default")
 def _scalar_tensor(a: Aval, value: Any, **rest: Any) -> Array:
-    return full_like_scalar(value, a.dtype, (), a.device)
+    return full_like_scalar(wrapped(value, a.dtype), a.dtype, (), a.device)
