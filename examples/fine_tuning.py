@@ -57,11 +57,10 @@ def fitted(model: Callable[[Any, gt.Array], gt.Array], weights: Any, shift: int,
         value, grads = gt.value_and_grad(lambda w, x=x: loss_of(model(w, x), x, shift))(weights)
         updates, state = optimizer.update(grads, state)
         weights = gt.optim.apply_updates(weights, updates)
-        loss = float(value)  # each step ends here: a program of several steps would not come again
         if number == steps // 2:
             half = time.perf_counter()
         if number % 50 == 0 or number == steps - 1:
-            print(f"step {number:4}  loss {loss:.4f}  {time.perf_counter() - begin:.0f} s")
+            print(f"step {number:4}  loss {float(value):.4f}  {time.perf_counter() - begin:.0f} s")
     print(f"{1e3 * (time.perf_counter() - half) / max(1, steps - 1 - steps // 2):.1f} ms a step in the second half")
     return weights
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from gtrace.testing import arguments, as_function, assert_close, graphs
 
 @pytest.fixture
 def forces():
+    thread.segmentation.stretches.clear()  # loops of earlier tests
     seen = []
     stop = bus.subscribe(seen.append, Forced)
     yield seen
@@ -398,11 +400,69 @@ def test_a_loop_that_looks_now_and_then_keeps_its_period(forces):
                 float(value)
     causes = [e.cause for e in forces]
     assert causes.count("budget") == 1 and causes.count("period") > 800
-    # and one that looks every time is not watched any more
+    # and one that looks every time is not watched any more after some steps
+    train(3, look=True)
     forces.clear()
     train(20, look=True)
     assert {e.cause for e in forces} == {"float", "eval"}
-    assert not thread.segmentation.period
+    assert thread.segmentation.loop is None
+
+
+BATCH = gt.eval(gt.linspace(-1, 1, 48).reshape(12, 4))
+
+
+def fit(steps, looks, size=lambda k: 12, act=lambda k: gt.tanh, inside=False, scored=False):
+    """Train by momentum. Look at the loss where `looks` says, `inside` of the step, and at scores if `scored`."""
+    optimizer = gt.optim.sgd(0.05, momentum=0.9)
+    w, seen = weights(), []
+    state, key = optimizer.init(w), gt.random.key(3)
+    for k in range(steps):
+        key, own = gt.random.split(key)
+        x = BATCH[: size(k)] + 0.01 * gt.random.normal(own, (size(k), 4))
+        f = act(k)
+        value, grads = gt.value_and_grad(lambda w, x=x, f=f: ((f(x @ w["a"]) @ w["b"] - 0.5) ** 2).mean())(w)
+        if inside and looks(k):
+            seen.append(float(value))
+        updates, state = optimizer.update(grads, state)
+        w = gt.optim.apply_updates(w, updates)
+        if not inside and looks(k):
+            seen.append(float(value))
+            if scored:
+                seen += [float(abs(BATCH @ w["a"]).max()), float(w["b"].sum())]
+    return [*seen, w["a"].tolist(), w["b"].tolist()]
+
+
+def longer(x):
+    return gt.tanh(gt.sin(x) * 1.5)
+
+
+SELDOM = {
+    "at the end": {},
+    "within a step": {"inside": True},
+    "at scores as well": {"scored": True},
+    "sizes that change": {"size": lambda k: 4 + 4 * (k * k % 7 % 3)},
+    "two steps in turn": {"act": lambda k: longer if k % 2 else gt.tanh},
+    "a step that changes": {"act": lambda k: longer if k > 80 else gt.tanh},
+    "phases": {"act": lambda k: (gt.tanh, longer, lambda x: longer(x) - 1)[k // 70 % 3]},
+    "steps above the budget": {"max_pending": 20},
+}
+
+
+@pytest.mark.parametrize("case", SELDOM)
+def test_steps_that_are_seldom_looked_at_are_the_same_programs(forces, case):
+    settings = dict(SELDOM[case])
+    steps, budget = 200, settings.pop("max_pending", 20000)
+
+    def seldom(k):
+        return k % 50 == 0
+
+    with gt.config(auto_compile=False, max_pending=budget):
+        got = fit(steps, seldom, **settings)
+        cuts = Counter(e.ops for e in forces if e.cause == "period")
+        expected = fit(steps, lambda k: True, **settings)
+    assert_close(got[-2], expected[-2])
+    assert_close(got[-1], expected[-1])
+    assert len(cuts) < 12 and sum(n for n in cuts.values() if n > 10) > 0.4 * steps, cuts
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from gtrace.core.ops.declare import Sample, define, lift
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.record import Trace, thread
+from gtrace.core.trace.segmentation import LoopSegmentation
 
 PROCESS = uuid.uuid4().hex[:12]
 METHODS = ("sequential", "expand_dims", "broadcast_all")
@@ -80,12 +81,13 @@ def _run(*tensors: torch.Tensor, call: str, results: Any, levels: Any, order: in
     host = _calls[call.partition(":")[0]]
     arrays = [wrap(x.detach().clone()).numpy() for x in tensors]
     # the function may record operations, but not into the running program
-    before = thread.trace, thread.layout, thread.in_rule, thread.axes
-    thread.trace, thread.layout, thread.in_rule, thread.axes = Trace(), None, False, ()
+    before = thread.trace, thread.segmentation, thread.layout, thread.in_rule, thread.axes
+    thread.trace, thread.segmentation, thread.layout = Trace(), LoopSegmentation(), None
+    thread.in_rule, thread.axes = False, ()
     try:
         found = _mapped(host, levels, arrays, len(results), 0)
     finally:
-        thread.trace, thread.layout, thread.in_rule, thread.axes = before
+        thread.trace, thread.segmentation, thread.layout, thread.in_rule, thread.axes = before
     device = next((x.device for x in tensors if x.dim()), tensors[0].device if tensors else torch.device("cpu"))
     sizes = tuple([size for size, _, _ in levels])
     return tuple([

@@ -22,6 +22,7 @@ from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.force import flush, layout, materialize
 from gtrace.core.trace.no_value import leaked
 from gtrace.core.trace.record import RegionLayout, Trace, followers, thread
+from gtrace.core.trace.segmentation import BEGINNING, SHORTEST
 
 _ref = weakref.ref
 _new = object.__new__
@@ -248,7 +249,7 @@ def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
         if config.current.eager:
             flush("eager")
         else:
-            _overflow(trace, out._number)
+            overflow(trace, out._number)
 
 
 def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> None:
@@ -270,26 +271,35 @@ def _lay_out(trace: Trace, layout: RegionLayout, instr: Instr, out: Array) -> No
         trace.locations[out._number] = trace.locations[computed._number]
 
 
-def _overflow(trace: Trace, number: int) -> None:
-    """Cut the pending trace at the next loop boundary or the end of its budget (`gtrace.core.trace.segmentation`)."""
+def overflow(trace: Trace, number: int) -> None:
+    """Cut the pending trace at the end of an iteration or of its budget (`gtrace.core.trace.segmentation`).
+
+    Args:
+        number: an entry before which the next operation cannot be.
+    """
     segmentation, settings = thread.segmentation, config.current
-    pending = len(trace.refs)
-    full = trace.full or (pending >= settings.max_pending and not (segmentation.period and pending < settings.window))
-    if segmentation.period and segmentation.due(trace.flat):
-        segmentation.passed += pending
-        steady = segmentation.cut(trace.flat)
-        flush("period" if steady else "budget")
-        if steady:
-            # check again at the last operation of the next iteration, or at each operation if its shape is unknown
-            thread.trace.limit = min(thread.trace.limit, number if segmentation.shape else 0)
-    elif full or (not segmentation.period and trace.limit and pending >= segmentation.search):
+    pending, most = len(trace.refs), settings.max_pending
+    if not segmentation.beginning and len(trace.flat) >= BEGINNING:
+        segmentation.begin(trace.flat)
+    loop = segmentation.loop
+    if loop is not None:
+        most = max(most, 4 * loop.period)
+    waits = thread.in_gradient()
+    due = loop is not None and segmentation.ready(trace.flat, waits)
+    full = trace.full or pending >= most
+    if due and not waits:
+        segmentation.cut_off(trace.refs)
+        segmentation.cut()
+        flush("period")
+    elif full or (trace.limit and not waits and segmentation.searches(pending)):
         if full:
-            segmentation.forget_loop()
+            segmentation.follow(None)
         if segmentation.watch(trace.flat, settings.window, full):
-            segmentation.passed += pending
+            segmentation.cut_off(trace.refs)
             flush("budget")
-            if segmentation.period:
-                thread.trace.limit = 0
-    if not segmentation.period and trace.limit and trace is thread.trace:
-        # each operation adds at least one entry, so the budget cannot end before this number
-        trace.limit = number + max(min(settings.max_pending, segmentation.search) - pending, 1)
+    if trace.limit and trace is thread.trace:
+        if segmentation.loop is not None:
+            trace.limit = segmentation.place()
+        else:
+            # each operation adds at least one entry, so the budget cannot end before this number
+            trace.limit = number + max(min(most - pending, max(segmentation.search - pending, SHORTEST)), 1)

@@ -20,7 +20,7 @@ from gtrace.core.ir.graph import MAX_MEMO, Graph, Node, Scalar
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.array_base import ArrayBase
-from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, placeholder
+from gtrace.core.trace.bind import as_input, bind, emit_all, new_pending, overflow, placeholder
 from gtrace.core.trace.convert import new_tensor
 from gtrace.core.trace.force import materialize, settle
 from gtrace.core.trace.record import PADDING, Trace, decode, thread
@@ -57,9 +57,6 @@ class Captured:
 
 MAX_STRETCHES = 512
 """The number of cached recordings."""
-
-PLACES = 8
-"""The maximal average number of list entries per operation in a program that is recorded at once."""
 
 
 def capture(
@@ -392,16 +389,13 @@ _GONE: Any = weakref.ref(_Gone())
 
 
 def room(trace: Trace, operations: int) -> bool:
-    """Whether this many operations fit, and need no handling except that their lines are noted."""
+    """Whether this many operations may be appended at once: none needs handling, except that its line is noted.
+
+    A trace may get longer than its limit by that. So what is recorded does not depend on where traces are cut.
+    """
     if trace.capture is not None:
         return thread.layout is None and Recorded not in bus.wanted
-    if len(trace.flat) + PLACES * operations < trace.limit:
-        return True
-    segmentation = thread.segmentation
-    # operations are next counted at the limit; until then nothing happens
-    most = min(config.current.max_pending, segmentation.search)
-    counted = trace.limit and not trace.full and not segmentation.period
-    return bool(counted) and len(trace.refs) + 2 * operations < most
+    return trace.limit > 0 and operations <= config.current.max_pending
 
 
 def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -412,6 +406,8 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
         if template is not None and [x.aval for x in inputs] == list(graph.avals):
             results = template.record(trace, inputs, graph.nodes)
             if results is not None:
+                if trace.capture is None and len(trace.flat) > trace.limit:
+                    overflow(trace, len(trace.flat) - 1)
                 return results
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in located(graph):

@@ -90,9 +90,8 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
     trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
-        if thread.segmentation.lost:
-            # it was cut off by mistake before it was read
-            _follow(cause, len(thread.trace.refs))
+        if thread.segmentation.watching:
+            _reread(x, cause)
         return tensor
     if trace.capture is not None:
         return _known_value(x, cause)
@@ -260,9 +259,26 @@ def flush(cause: str) -> None:
 
 def _follow(cause: str, pending: int) -> None:
     """Tell the thread's loop segmentation that a trace ended because a value was read."""
-    segmentation = thread.segmentation
-    if segmentation.watching and cause not in ("period", "budget") and segmentation.looked(pending):
-        thread.trace.limit = 0
+    if thread.segmentation.watching and cause not in ("period", "budget"):
+        thread.segmentation.looked(pending)
+        thread.set_limit()
+
+
+def _reread(x: ArrayBase, cause: str) -> None:
+    """Tell the thread's loop segmentation that a known value was read, which an earlier cut may have computed.
+
+    Processes that run one program together may read different values, but must cut it at the same places.
+    """
+    segmentation, pending = thread.segmentation, len(thread.trace.refs)
+    if thread.trace.capture is not None or processes.launched():
+        return
+    if not pending:
+        ends = any(reference() is x for reference in segmentation.results)
+    else:
+        ends = segmentation.lost and segmentation.loop is None  # it was cut off by mistake
+        segmentation.read = True
+    if ends:
+        _follow(cause, pending)
 
 
 def evaluate(arrays: Sequence[ArrayBase], cause: str) -> None:

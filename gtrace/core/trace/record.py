@@ -130,7 +130,7 @@ class Trace:
         kept = sum(tensor.nbytes for tensor in self.leaves if sys.getrefcount(tensor) <= 3)
         if kept >= most:
             self.full = True
-            self.limit = 0
+            self.limit = min(self.limit, 1)
         else:
             self.allowed = self.held + most - kept
 
@@ -319,6 +319,7 @@ class _Thread(threading.local):
         axes: the name and size of each named axis around what is being captured, the innermost last.
         batched_axis: the name of the axis that is being batched; None outside of that, and for an axis without a name.
         in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
+        walking: a tape is being walked backwards.
         linear: a linear function of tangents is being transposed, see `gtrace.core.transform.custom`.
         deferred: names of calls whose tangents are put off, see `gtrace.core.transform.jvp.linearize`; None: none may.
     """
@@ -334,6 +335,7 @@ class _Thread(threading.local):
         self.axes: tuple[tuple[str, int], ...] = ()
         self.batched_axis: str | None = None
         self.in_rule = False
+        self.walking = False
         self.linear = False
         self.deferred: list[str] | None = None
 
@@ -343,16 +345,21 @@ class _Thread(threading.local):
         region = self.region
         if region is not None:
             trace.marks = ((0, region),)
-        if self.layout is not None:
-            trace.limit = 0
         self.trace = trace
+        self._narrow_limit()
         return trace
 
     def set_limit(self) -> None:
         """Set the limit of the current trace from the settings. A region with a layout handles every operation."""
         self.trace.set_limit()
-        if self.layout is not None:
-            self.trace.limit = 0
+        self._narrow_limit()
+
+    def _narrow_limit(self) -> None:
+        self.trace.limit = 0 if self.layout is not None else min(self.trace.limit, self.segmentation.place())
+
+    def in_gradient(self) -> bool:
+        """Whether operations of a gradient are being recorded. A cut there would take its backward pass apart."""
+        return self.trace.tape is not None or self.walking
 
     def lay_out(self, layout: RegionLayout | None) -> None:
         """Continue with another layout."""

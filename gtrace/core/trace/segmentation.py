@@ -1,21 +1,23 @@
-"""Loops that read no value: finds the period of the recorded stream, and cuts the stream there.
+"""Loops that read no value: finds the period of the recorded stream, and cuts the stream once an iteration.
 
-The instructions of a long pending trace are searched for a period. Once the stream repeats, every period is cut at the
-same position, where the fewest values cross. So each iteration is the same program. A stream without a period is cut by
-the budget. Cuts depend on the stream and on settings: logs, `eager` and budgets move them.
+The instructions of a long pending trace are searched for a period. Then a place in the iteration is chosen: where the
+stretch since the last read began, or else where the fewest values cross. The last instructions before the place are the
+loop's anchor. The stream is cut whenever it has passed the anchor, so each iteration is the same program. A stream
+without a period is cut by the budget. Cuts depend on the stream and on settings: logs, `eager` and budgets move them.
 
-Layers and parameter updates also repeat, within a training step that ends when its loss is read. A stretch between two
-reads may be cut as a loop but not continue as one. It is not cut when it begins again.
+The loop of a stretch between two reads is remembered by how the stretch begins. Layers and parameter updates also
+repeat, within a training step that ends when its loss is read. If such a stretch was cut by mistake, its beginning is
+remembered too, and it is not searched again before twice its length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
-from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.ir.op import Instr, Leaf
 
 SHORTEST = 16
@@ -24,13 +26,17 @@ SHORTEST = 16
 SEARCHED = 2000
 """Pending operations at which a period is first searched for, and again after each doubling."""
 
-BEGINNING, MOST_SPARED = 64, 16
+BEGINNING, MOST_STRETCHES = 64, 16
 """The number of list entries that identify a stretch, and the number of stretches to remember."""
 
+MOST_MISSED = 2
+"""The number of stretches in turn that begin as a loop, and end at once, before the loop is forgotten."""
 
-def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
-    """Return (index, instruction) of each instruction of a flat list from index `at` on, where an entry must begin.
 
+def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, int]]:
+    """Return (index, form) of each instruction of a flat list from index `at` on, where an entry must begin.
+
+    Forms do not depend on sizes, so a batch of another size does not break a loop.
     Copies are skipped. A gradient copies pending values, but not values that an earlier cut has computed. So the number
     of copies may differ between iterations.
     """
@@ -39,42 +45,50 @@ def operations(flat: Sequence[Any], at: int = 0) -> list[tuple[int, Instr]]:
         record = flat[at]
         if record.__class__ is Instr:
             if not record.op.identity:
-                found.append((at, record))
+                found.append((at, record.form))
             at += 1 + len(record.ins)
         else:
             at += 2 if record.__class__ is Leaf else 1
     return found
 
 
-def find_period(stream: Sequence[Hashable], least: int = 0) -> int | None:
+def borders(stream: Sequence[Any]) -> list[int]:
+    """Return for each beginning of a sequence the length of its longest proper beginning that is also its end.
+
+    They are found in linear time (Knuth, Morris and Pratt, 1977).
+
+    >>> borders("ababc")
+    [0, 0, 1, 2, 0]
+    """
+    border = [0] * len(stream)
+    for k in range(1, len(stream)):
+        b = border[k - 1]
+        while b and stream[k] != stream[b]:
+            b = border[b - 1]
+        border[k] = b + (stream[k] == stream[b])
+    return border
+
+
+def find_period(stream: Sequence[Any], least: int = 0) -> int | None:
     """Return the shortest period with which the end of a sequence repeats; None if there is none.
 
     Args:
         least: the length that must repeat, which is at least three periods.
 
-    The borders of the reversed sequence give it in linear time (Knuth, Morris and Pratt, 1977).
-
     >>> find_period([9, 1, 2, 3, 1, 2, 3, 1, 2, 3])
     3
     """
-    reverse = stream[::-1]
-    border = [0] * len(reverse)
-    best: tuple[float, int] | None = None
-    for k in range(1, len(reverse)):
-        b = border[k - 1]
-        while b and reverse[k] != reverse[b]:
-            b = border[b - 1]
-        b += reverse[k] == reverse[b]
-        border[k] = b
-        period = k + 1 - b
+    best: tuple[int, int] | None = None
+    for k, border in enumerate(borders(stream[::-1])):
+        period = k + 1 - border
         # prefer the longer repeated stretch, because a short one may repeat within an iteration
-        if k + 1 >= max(3 * period, least) and (best is None or k + 1 >= 2 * best[0]):
+        if border and k + 1 >= max(3 * period, least) and (best is None or k + 1 >= 2 * best[0]):
             best = (k + 1, period)
     return None if best is None else best[1]
 
 
 def narrowest(flat: Sequence[Any], period: int) -> int:
-    """Return how many operations after the end of two periods or more the fewest values cross."""
+    """Return how many operations before the end of two periods or more the fewest values cross."""
     last_use: dict[int, int] = {}
     made: list[tuple[int, int]] = []
     at, step = 0, 0
@@ -100,81 +114,183 @@ def narrowest(flat: Sequence[Any], period: int) -> int:
         width += crossing[k]
         if k >= step - 2 * period and (best < 0 or width < best):
             best, place = width, k
-    return place + 1 + 2 * period - step
+    return step - place - 1
+
+
+@attrs.define
+class Loop:
+    """A loop that reads no value.
+
+    Attributes:
+        period: operations between two cuts, not counting copies.
+        anchor: the forms of instructions that end an iteration, and are nowhere else in it.
+        borders: the borders of the anchor.
+        iterations: iterations between two cuts.
+        first, next: the entry at which the first cut of a stretch is expected, and a later one; 0 if unknown.
+        missed: stretches since it last went on that began equally and ended at once.
+    """
+
+    period: int
+    anchor: list[int]
+    iterations: int
+    borders: list[int]
+    first: int = 0
+    next: int = 0
+    missed: int = 0
+
+    @classmethod
+    def of(cls, stream: list[int], period: int, end: int) -> Loop:
+        """Return the loop with which the end of a stream repeats, three times or more.
+
+        Args:
+            end: the number of operations after the end of an iteration.
+        """
+        at = len(stream) - end % period
+        n = 1
+        while True:
+            n = min(n, period)
+            anchor = stream[at - n : at]
+            loop = cls(period, anchor, -(-SHORTEST // period), borders(anchor))
+            if n == period or len(loop.passed(0, stream[at - period - n + 1 : at])[1]) == 1:
+                loop.period *= loop.iterations
+                return loop
+            n *= 2
+
+    def passed(self, matched: int, stream: Sequence[int]) -> tuple[int, list[int]]:
+        """Return where the anchor ends in a stream.
+
+        Args:
+            matched: how many instructions of the anchor the stream before ended with.
+
+        Returns:
+            The same number for the end of the stream, and the indices of the anchors' last instructions.
+        """
+        anchor, found = self.anchor, []
+        for k, form in enumerate(stream):
+            while matched and (matched == len(anchor) or anchor[matched] != form):
+                matched = self.borders[matched - 1]
+            matched += anchor[matched] == form
+            if matched == len(anchor):
+                found.append(k)
+        return matched, found
+
+
+def _value(entry: Any) -> Any:
+    """Return a value for an entry of a flat list that is the same in every process."""
+    return entry.digest if entry.__class__ is Instr else entry.aval if entry.__class__ is Leaf else entry
 
 
 @attrs.define
 class LoopSegmentation:
     """The state of a thread's current loop.
 
+    A stretch is what is recorded between two reads of values.
+
     Attributes:
-        recent: instructions that the budget cut off since the last read, up to the window.
-        period: operations in an iteration; 0 while unknown.
-        wait: operations until the next cut.
-        seen, counted: the entries of the current trace that were examined, and the operations in them.
-        shape: the flat list of an iteration, once one was cut as a whole.
-        cuts: the number of cuts since a value was last read.
-        passed: operations that were cut off since then.
-        lost: whether the loop broke since then, or none was found.
+        loop: the loop; None while unknown.
+        known: whether an earlier stretch that began equally was this loop.
+        recent: forms of instructions that the budget cut off in this stretch, up to the window.
+        seen, counted: the entries of the current trace that were examined, and the operations since the last cut.
+        matched, anchors: how much of the anchor the stream ends with, and the anchors since the last cut.
+        due, late: the entry at which the next cut can be made, 0 if it is not due; whether it was noticed afterwards.
+        cuts: the cuts of this loop in this stretch.
+        passed: pending operations that were cut off in this stretch.
+        results: references to the Arrays that the last cut computed.
+        read: whether a value that was cut off before was read since the last cut. A loop that breaks then ended there.
+        lost: whether a loop broke in this stretch, or none was found.
+        refuted: whether this stretch was known as a loop that it is not. Then it is not searched.
         search: pending operations at which the next period is searched for.
         watching: whether the next read of a value must be noted.
-        beginning: the first entries of the stretch since the last read, once a period was searched for.
-        spared: for the beginnings of stretches that are no loops, the number of operations that are not cut.
+        beginning: the first entries of the stretch; empty while it is shorter.
+        first: the first loop of this stretch that went on.
+        stretches: for the beginnings of stretches their loop, or the number of operations that are not searched.
     """
 
-    recent: list[Instr] = attrs.field(factory=list)
-    period: int = 0
-    wait: int = 0
+    loop: Loop | None = None
+    known: bool = False
+    recent: list[int] = attrs.field(factory=list)
     seen: int = 0
     counted: int = 0
-    shape: list[Any] = attrs.field(factory=list)
+    matched: int = 0
+    anchors: int = 0
+    due: int = 0
+    late: bool = False
     cuts: int = 0
     passed: int = 0
+    results: list[weakref.ref[Any]] = attrs.field(factory=list)
+    read: bool = False
     lost: bool = False
+    refuted: bool = False
     search: int = SEARCHED
     watching: bool = False
     beginning: tuple[Any, ...] = ()
-    spared: BoundedTable[tuple[Any, ...], int] = attrs.field(factory=lambda: BoundedTable(MOST_SPARED))
+    first: Loop | None = None
+    stretches: dict[tuple[Any, ...], Loop | int] = attrs.field(factory=dict)
 
-    def forget_loop(self) -> None:
-        """Forget the period, and keep watching."""
-        self.period = self.wait = self.seen = self.counted = self.cuts = 0
-        self.shape = []
+    def follow(self, loop: Loop | None, known: bool = False) -> None:
+        """Expect the cuts of a loop; None: of no loop."""
+        self.loop, self.known = loop, known
+        self.seen = self.counted = self.matched = self.anchors = self.due = self.cuts = 0
+        self.read, self.watching = False, True
 
-    def looked(self, pending: int) -> bool:
-        """Note that a read ended the trace of `pending` operations; return whether the loop is still expected.
+    def place(self) -> int:
+        """Return the entry of the current trace from which on `gtrace.core.trace.bind.overflow` must run."""
+        loop = self.loop
+        if loop is not None:
+            return max(loop.next if self.cuts else loop.first, 1)
+        return BEGINNING if self.stretches and not self.beginning else SEARCHED
 
-        A loop that reads its loss now and then keeps its period. The next cut is counted from the read.
-        """
-        period, total = self.period, self.passed + pending
-        expected = self.watching = self.cuts > 0 and not self.lost
-        if self.lost:
-            self.spared.remember(self.beginning, 2 * total)
-        self.forget_loop()
-        self.passed, self.lost, self.search, self.beginning = 0, False, SEARCHED, ()
-        if expected:
-            self.period = self.wait = period
+    def begin(self, flat: list[Any]) -> None:
+        """Note how a stretch begins. If one that began equally was a loop, expect its cuts."""
+        self.beginning, self.watching = tuple(map(_value, flat[:BEGINNING])), True
+        found = self.stretches.get(self.beginning, 0)
+        if isinstance(found, int):
+            self.search = max(self.search, found)
         else:
-            self.recent = []
-        return expected
+            self.follow(found, known=True)
+
+    def looked(self, pending: int) -> None:
+        """Note that a read ended a stretch, and a trace of `pending` operations."""
+        if self.first is not None:
+            self.first.missed = 0
+            self._remember(self.first)
+        elif self.lost and self.beginning:
+            self._remember(2 * (self.passed + pending))
+        elif self.loop is not None:
+            # now and then a stretch is short; if the next ones are too, values are read in each iteration
+            self.loop.missed += 1
+            if self.loop.missed > MOST_MISSED:
+                self.stretches.pop(self.beginning, None)
+        self.follow(None)
+        self.first, self.recent, self.results, self.beginning = None, [], [], ()
+        self.passed, self.search = 0, SEARCHED
+        self.lost = self.refuted = self.watching = False
+
+    def _remember(self, what: Loop | int) -> None:
+        # the oldest goes first: processes that record the same forget the same
+        self.stretches.pop(self.beginning, None)
+        self.stretches[self.beginning] = what
+        if len(self.stretches) > MOST_STRETCHES:
+            del self.stretches[next(iter(self.stretches))]
+
+    def searches(self, pending: int) -> bool:
+        """Whether a period is searched for once `pending` operations are pending."""
+        return self.loop is None and not self.refuted and pending >= self.search
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
         """Search for a period at the end of a trace. Return whether to cut there, for a period or a full trace."""
         self.watching = True
-        own = operations(flat)
-        if not self.beginning:
-            self.beginning = tuple(flat[:BEGINNING])
-            spared = self.spared.get(self.beginning, 0)
-            if len(own) < spared and not full:
-                self.search = spared
-                return False
-        stream = (self.recent + [instr for _, instr in own])[-window:]
+        own = [form for _, form in operations(flat)]
+        stream = (self.recent + own)[-window:]
         period = find_period(stream, 4 * SHORTEST)
         if period is not None:
-            # short iterations are grouped, so that a program has at least SHORTEST operations
-            self.period = period = period * -(-SHORTEST // period)
-            self.wait = narrowest(flat, period) if len(own) >= 2 * period else period
-            self.seen = self.counted = 0
+            if not self.passed and own[period:] == own[:-period]:
+                end = len(own)  # all of the stretch repeats, so an iteration ended where it began
+            elif len(own) >= 2 * period:
+                end = narrowest(flat, period)
+            else:
+                end = 0
+            self.follow(Loop.of(stream, period, end))
         else:
             self.lost = True
         if period is None and not full:
@@ -183,24 +299,47 @@ class LoopSegmentation:
         self.recent, self.search = stream, SEARCHED
         return True
 
-    def due(self, flat: list[Any]) -> bool:
-        """Whether the trace has reached the next cut."""
-        if self.shape:
-            return len(flat) >= len(self.shape)
-        for at, instr in operations(flat, self.seen):
-            self.counted += 1
-            self.seen = at + 1 + len(instr.ins)
-        return self.counted >= self.wait
+    def ready(self, flat: list[Any], waits: bool) -> bool:
+        """Whether the next cut is due. If it is overdue, the loop is over.
 
-    def cut(self, flat: list[Any]) -> bool:
-        """Note a cut; return whether the loop continues as before, so that the next cut can be predicted."""
-        if self.shape and flat != self.shape:
-            self.forget_loop()
-            self.recent, self.lost = [], True
-            return False
-        if self.wait == self.period and not self.shape:
-            self.shape = list(flat)
-        self.wait = self.period
-        self.seen = self.counted = 0
+        Args:
+            waits: the trace cannot be cut here.
+        """
+        loop = self.loop
+        assert loop is not None
+        new = operations(flat, self.seen)
+        self.seen = len(flat)
+        self.counted += len(new)
+        self.matched, ends = loop.passed(self.matched, [form for _, form in new])
+        self.anchors += len(ends)
+        if self.due and waits and not self.late:
+            self.due = len(flat)
+        elif not self.due and self.anchors >= loop.iterations:
+            self.due, self.late = new[ends[-1]][0], ends[-1] + 1 < len(new)
+        if not self.due and self.counted > 2 * loop.period:
+            self.refuted |= self.known and not self.cuts
+            if self.read:
+                self.looked(0)
+            else:
+                self.follow(None)
+                self.recent, self.lost = [], True
+        return self.due > 0
+
+    def cut_off(self, refs: list[weakref.ref[Any]]) -> None:
+        """Note a cut, and the references to the Arrays that it computes."""
+        self.passed += len(refs)
+        self.results = refs
+
+    def cut(self) -> None:
+        """Note a cut that was due. The next one is expected at the same entry."""
+        loop = self.loop
+        assert loop is not None
+        if self.cuts:
+            loop.next = self.due
+        elif self.known:
+            loop.first = self.due
         self.cuts += 1
-        return True
+        self.read = False
+        if self.cuts > 1 and not self.refuted and self.first is None:
+            self.first = loop
+        self.seen = self.counted = self.anchors = self.due = 0

@@ -126,6 +126,18 @@ def recorded_once(
     make: Callable[[], list[Array]],
 ) -> list[Array]:  # fmt: skip
     """Return the result of `make`, a `walk` of the tape from `outputs`. Entries of an equal earlier walk are reused."""
+    before = thread.walking
+    thread.walking = True
+    try:
+        return _recorded_once(walk, tape, outputs, cotangents, make)
+    finally:
+        thread.walking = before
+
+
+def _recorded_once(
+    walk: Hashable, tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
+    make: Callable[[], list[Array]],
+) -> list[Array]:  # fmt: skip
     trace = thread.trace
     if trace is not tape.trace or trace.tape is not None or not in_one_go(trace):
         # a force cut the trace, or an enclosing gradient or a log must see each operation
