@@ -195,3 +195,11 @@ def test_places_in_a_flattened_array_outside_of_it_become_the_nearest():
     found = gnp.unravel_index(places, (2, 3))
     right = np.unravel_index([0, 0, 5, 0, 5, 5, 5], (2, 3))
     assert [x.tolist() for x in found] == [x.tolist() for x in right]
+
+
+def test_places_of_common_elements_when_more_are_asked_for():
+    x, y = gt.array([3.0, np.nan, 2.0, 7.0]), gt.array([2.0, 3.0, np.nan])
+    found = gnp.intersect1d(x, y, return_indices=True, size=4, fill_value=-1.0)
+    assert [part.tolist() for part in found] == [[2, 3, -1, -1], [2, 0, 4, 4], [0, 1, 3, 3]]
+    alone = gnp.intersect1d(x, y, return_indices=True)
+    assert [part.tolist() for part in alone] == [[2, 3], [2, 0], [0, 1]]

@@ -133,7 +133,7 @@ def intersect1d(
         assume_unique: ignored; a promise of NumPy's that saves work there.
         return_indices: return (the elements, their first places in x, and in y).
         size: how many to return, so that the function works while tracing; None: as many as there are.
-        fill_value: in place of elements that are missing; None: the smallest.
+        fill_value: in place of elements that are missing; None: the smallest. Their places are the lengths of x and y.
 
     >>> gnp.intersect1d(gnp.array([3, 1, 2]), gnp.array([2, 3, 5]))
     Array([2, 3], dtype=int64)
@@ -148,7 +148,11 @@ def intersect1d(
         return out
     places = places_where("intersect1d", mask, size)
     there = ops.clip(ops.searchsorted(second, index_axis(first, places, 0)), 0, max(b.size - 1, 0))
-    return out, index_axis(orders[0], places, 0), index_axis(orders[1], there, 0)
+    found = index_axis(orders[0], places, 0), index_axis(orders[1], there, 0)
+    if size is not None:
+        missing = ops.arange(size, device=a.device) >= ops.sum(mask)
+        found = ops.where(missing, a.size, found[0]), ops.where(missing, b.size, found[1])
+    return out, *found
 
 
 def setdiff1d(
