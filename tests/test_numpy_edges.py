@@ -203,3 +203,18 @@ def test_places_of_common_elements_when_more_are_asked_for():
     assert [part.tolist() for part in found] == [[2, 3, -1, -1], [2, 0, 4, 4], [0, 1, 3, 3]]
     alone = gnp.intersect1d(x, y, return_indices=True)
     assert [part.tolist() for part in alone] == [[2, 3], [2, 0], [0, 1]]
+
+
+def test_sets_without_elements_that_are_asked_for_some():
+    none, some, other = gt.array([], dtype=gt.float32), gt.array([3.0, 1.0]), gt.array([5.0])
+    for function, x, y in (
+        (gnp.intersect1d, none, some), (gnp.intersect1d, some, none), (gnp.intersect1d, some, other),
+        (gnp.setxor1d, none, none), (gnp.setxor1d, some, some), (gnp.setdiff1d, none, some),
+        (gnp.setdiff1d, some, some),
+    ):  # fmt: skip
+        assert function(x, y, size=2).tolist() == [0.0, 0.0] and function(x, y, size=2).dtype == "float32"
+        assert function(x, y, size=2, fill_value=9).tolist() == [9.0, 9.0]
+    assert [x.tolist() for x in gnp.intersect1d(none, some, return_indices=True, size=1)] == [[0.0], [0], [2]]
+    assert gnp.setxor1d(some, other, size=4).tolist() == [1.0, 3.0, 5.0, 1.0]
+    true = gt.array([True])
+    assert gnp.setxor1d(true, true, size=1).tolist() == [False]

@@ -11,7 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.operands import beside, cast, counting, promote_arrays
-from gtrace.core.ops.shape import normalize_axis
+from gtrace.core.ops.shape import constant, normalize_axis
 from gtrace.core.ops.unique import distinct, filled, first_of_runs, places_where
 from gtrace.core.trace.array import Array
 
@@ -98,11 +98,16 @@ def _same_kind(op: str, x: Any, y: Any) -> tuple[Array, Array]:
 
 
 def _chosen(op: str, ordered: Array, mask: Array, size: int | None, fill: Any, dtype: torch.dtype) -> Array:
-    """Return the elements where the mask holds; with a size, and beyond their count, `fill` (None: the first)."""
+    """Return the elements where the mask holds; with a size, and beyond their count, `fill`.
+
+    Without it the first element stands there, and 0 where there is none.
+    """
+    if size and not ordered.size:
+        return ops.full((size,), 0 if fill is None else fill, dtype, device=ordered.device)
     out = cast(index_axis(ordered, places_where(op, mask, size), 0), dtype)
     if size is None or not size:
         return out
-    return filled(out, mask, out[0] if fill is None else fill)
+    return filled(out, mask, ops.where(ops.any(mask), out[0], constant(0, out[0].aval)) if fill is None else fill)
 
 
 def union1d(x: Any, y: Any, *, size: int | None = None, fill_value: Any = None) -> Array:
@@ -133,7 +138,8 @@ def intersect1d(
         assume_unique: ignored; a promise of NumPy's that saves work there.
         return_indices: return (the elements, their first places in x, and in y).
         size: how many to return, so that the function works while tracing; None: as many as there are.
-        fill_value: in place of elements that are missing; None: the smallest. Their places are the lengths of x and y.
+        fill_value: in place of elements that are missing; None: the smallest, or 0. Their places are the
+            lengths of x and y.
 
     >>> gnp.intersect1d(gnp.array([3, 1, 2]), gnp.array([2, 3, 5]))
     Array([2, 3], dtype=int64)
@@ -146,6 +152,8 @@ def intersect1d(
     out = _chosen("intersect1d", first, mask, size, fill_value, dtype)
     if not return_indices:
         return out
+    if size and not a.size:
+        return out, *[cast(ops.full((size,), z.size, device=a.device), orders[0].aval.dtype) for z in (a, b)]
     places = places_where("intersect1d", mask, size)
     there = ops.clip(ops.searchsorted(second, index_axis(first, places, 0)), 0, max(b.size - 1, 0))
     found = index_axis(orders[0], places, 0), index_axis(orders[1], there, 0)
@@ -184,7 +192,7 @@ def setxor1d(
     Args:
         assume_unique: ignored; a promise of NumPy's that saves work there.
         size: how many to return, so that the function works while tracing; None: as many as there are.
-        fill_value: in place of elements that are missing; None: the smallest.
+        fill_value: in place of elements that are missing; None: the smallest, or 0.
 
     >>> gnp.setxor1d(gnp.array([3, 1, 2]), gnp.array([2, 5]))
     Array([1, 3, 5], dtype=int64)
