@@ -287,6 +287,15 @@ def test_segments_below_zero_are_left_out(jax):
     assert jax.ops.segment_max(jax.numpy.ones(4), ids, 3).tolist() == [1.0, 1.0, -np.inf]
 
 
+@pytest.mark.parametrize("kind", ["float16", "float64", "int8", "uint8", "bool", "complex64"])
+def test_arrays_full_of_a_scalar_of_numpys_have_its_dtype(jax, kind):
+    expected = {"float64": "float32"}.get(kind, kind)
+    value = np.dtype(kind).type(1)
+    for found in (jax.numpy.full(2, value), jax.lax.full((2,), value), jax.jit(lambda: jax.numpy.full(2, value))()):
+        assert found.dtype == expected and found.tolist() == [1, 1]
+    assert jax.numpy.full(2, 1).weak_type
+
+
 def test_segments_take_what_broadcasts_to_them(jax):
     ids = np.array([0, 2, 0])
     assert jax.ops.segment_max(3.0, ids, 3).tolist() == [3.0, -np.inf, 3.0]

@@ -182,3 +182,17 @@ def test_dtypes_of_ml_dtypes_are_read_only_too():
     for array in (view, view.base):
         with pytest.raises(ValueError, match="WRITEABLE"):
             array.flags.writeable = True
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_arrays_and_scalars_of_ml_dtypes_become_arrays(name):
+    host = np.arange(6).reshape(2, 3).astype(getattr(pytest.importorskip("ml_dtypes"), name))
+    for value in (host, host.T, host[::-1], host[0, 1:2].reshape(()), host[:0], host.astype(host.dtype.newbyteorder())):
+        for make in (gt.asarray, gt.array, gt.from_numpy):
+            x = make(value)
+            assert x.dtype == name and x.shape == value.shape
+            np.testing.assert_array_equal(x.astype(gt.float32).numpy(), value.astype(np.float32))
+    assert gt.asarray(host[0, 1]).dtype == gt.array([host[0, 1], host[1, 1]]).dtype == name
+    assert gt.asarray(host, dtype=gt.int32).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert gt.jit(lambda: gt.asarray(host))().dtype == gt.jit(lambda x: x)(host).dtype == name
+    assert gt.asarray(host).numpy().dtype == host.dtype

@@ -10,7 +10,7 @@ import torch
 
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU, as_device
-from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, DType
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOAT8, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ops.declare import Aval, Sample, aval, define
@@ -44,6 +44,7 @@ from gtrace.core.trace.convert import (
     python_scalar,
     shared,
     to_tensor,
+    typed_scalar,
 )
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -180,7 +181,7 @@ def _extrema(tensor: torch.Tensor) -> list[Any]:
     if tensor.dtype in COMPLEX or tensor.dtype in WIDE_UNSIGNED:
         host = tensor.cpu().numpy()
         return [host.ravel()[0]] if tensor.is_complex() else [host.min(), host.max()]
-    return [x.item() for x in torch.aminmax(tensor)]
+    return [x.item() for x in torch.aminmax(tensor.float() if tensor.dtype in FLOAT8 else tensor)]
 
 
 def _holds_arrays(obj: Any) -> bool:
@@ -246,7 +247,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
         if device is not None or (out.aval.weak and not out.aval.shape and thread.trace.place is not None):
             out = to_device(out, new_place(device))
         return broadcast_to(out, sizes)
-    kind = default_dtype(type(value)) if dtype is None else as_dtype(dtype)
+    typed = typed_scalar(fill_value) if dtype is None else None
+    kind = typed.dtype if typed else default_dtype(type(value)) if dtype is None else as_dtype(dtype)
     if kind not in INEXACT and isinstance(value, (float, complex)):
         check_cast(numpy.array(value), kind)
     return full_like_scalar(value, kind, sizes, new_place(device))

@@ -27,6 +27,9 @@ __all__ = ["from_dlpack", "from_numpy", "from_torch"]
 _PYTHON = (bool, int, float, complex)
 _NUMPY = {numpy.dtype(name): dtype for dtype, name in LONG.items() if dtype not in BIT_DTYPES}
 
+_OTHERS = frozenset([name for dtype, name in LONG.items() if dtype in BIT_DTYPES])
+"""The names of dtypes that NumPy has from ml_dtypes, such as bfloat16."""
+
 
 def from_torch(tensor: torch.Tensor) -> Array:
     """Return an Array that shares the memory of a torch tensor: do not write to the tensor afterwards.
@@ -126,7 +129,12 @@ def shared(value: numpy.ndarray) -> Array:
     ):
         # a new array: a copy of an array with one row may keep its strides
         value = numpy.array(value, dtype=value.dtype.newbyteorder("="), order="C")
-    return wrap(_from_numpy(value))
+    return wrap(_from_numpy(value) if value.dtype in _NUMPY else _from_bits(value, as_dtype(value.dtype)))
+
+
+@without_modes
+def _from_bits(value: numpy.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    return torch.from_numpy(value.view(f"u{value.itemsize}")).view(dtype)
 
 
 _from_numpy = without_modes(torch.from_numpy)
@@ -192,6 +200,8 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
         ) from error
     except OverflowError as error:
         raise RangeError(message("array", "integers of at most 64 bits", "a larger one", "Use floats.")) from error
+    if host.dtype.name in _OTHERS:
+        dtype, host = dtype or as_dtype(host.dtype), host.astype(numpy.float32)
     if host.dtype.kind not in "biufc":
         strange = [x for x in host.flat if host.dtype.kind != "O" or not isinstance(x, _PYTHON)]
         if strange:
@@ -222,7 +232,7 @@ def _as_uint64(value: Any) -> numpy.ndarray:
 
 def _became_floats(host: numpy.ndarray, value: Any) -> bool:
     """Whether NumPy turned integers into floats, because no integer dtype represents all of them."""
-    if host.dtype.kind != "f" or not (numpy.abs(host) >= 2.0**63).any():
+    if host.dtype != numpy.float64 or not (numpy.abs(host) >= 2.0**63).any():
         return False
     return all(isinstance(x, int) for x in numpy.array(value, dtype=object).flat)
 
@@ -264,6 +274,8 @@ def python_scalar(x: Any) -> bool | int | float | complex | None:
         # numpy.float64 is a subclass of float, numpy.complex128 of complex
         return float(x) if isinstance(x, float) else complex(x) if isinstance(x, complex) else int(x)
     if isinstance(x, numpy.generic):
+        if x.dtype.name in _OTHERS:
+            return float(x)
         if x.dtype.kind not in "biufc":
             raise DtypeError(message("array", "a number", repr(x), "Strings, dates and objects are not supported."))
         # numpy.longdouble.item() returns a numpy.longdouble
@@ -276,7 +288,7 @@ def typed_scalar(x: Any) -> Aval | None:
 
     With the setting `jax_results` these are NumPy scalars and Python bools, because JAX has no weak booleans.
     """
-    known = x.__class__ is bool or (isinstance(x, numpy.generic) and x.dtype in _NUMPY)
+    known = x.__class__ is bool or (isinstance(x, numpy.generic) and (x.dtype in _NUMPY or x.dtype.name in _OTHERS))
     if not known or thread.in_rule or not config.current.jax_results:
         return None
     return aval((), as_dtype(getattr(x, "dtype", bool)))
