@@ -6,7 +6,8 @@
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
 # make dist   wheel and source distribution in dist/, checked, installed elsewhere and tried there
-# make ecosystem LIB=optax  libraries of JAX, or LIB=timm and LIB=transformers, on gtrace; writes docs/ecosystem.md
+# make ecosystem LIB=optax  libraries of JAX, or LIB=timm and LIB=transformers, on gtrace; writes docs/ecosystem.md.
+#                        JAX=/path/to/python runs their own tests on JAX too
 # make compat TORCH=2.15.0 PYTHON=python3.12  the core of the tests with another torch, in an environment of its own
 # Each sets up .venv first, again only when what it is made from has changed.
 
@@ -65,7 +66,7 @@ fuzz: .venv/test
 # each library in a folder of its own, build/ecosystem/LIB, without JAX; LIB may be several, and is all if left out
 MODELS := transformers timm
 ecosystem: .venv/test
-	$(if $(filter-out $(MODELS),$(or $(LIB),all)),$(BIN)/python tests/ecosystem/run.py --tests $(filter-out $(MODELS),$(LIB)))
+	$(if $(filter-out $(MODELS),$(or $(LIB),all)),$(BIN)/python tests/ecosystem/run.py $(if $(JAX),--jax $(JAX)) $(filter-out $(MODELS),$(LIB)))
 	$(if $(filter $(MODELS),$(or $(LIB),$(MODELS))),$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --upgrade --target build/ecosystem/models -r tests/ecosystem/models.txt)
 	$(if $(filter $(MODELS),$(or $(LIB),$(MODELS))),PYTHONPATH=build/ecosystem/models $(BIN)/python tests/ecosystem/torch_models.py $(filter $(MODELS),$(LIB)))
 

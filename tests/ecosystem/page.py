@@ -27,8 +27,20 @@ jax and jaxlib are not installed. A quickstart is a small program of
 compared with those of JAX 0.10.2, to 1e-4 of the largest. Samples of a posterior are compared as loosely as they
 scatter.
 
-| library | version | parts that run | with JAX's numbers | stopped by | its own tests | commit | date |
-|---|---|---|---|---|---|---|---|
+| library | version | parts that run | with JAX's numbers | stopped by | commit | date |
+|---|---|---|---|---|---|---|
+"""
+
+TESTS = """
+## The libraries' own tests
+
+These are the tests in a library's package or in its source distribution. The distributions of Equinox, lineax,
+optimistix and diffrax have none. A test counts if it passes on JAX 0.10.2, on the same machine.
+
+    python tests/ecosystem/run.py rlax --only tests --jax PYTHON   # a Python that has JAX and pytest
+
+| library | version | tests that count | pass here | what stops the others, and how many | commit | date |
+|---|---|---|---|---|---|---|
 """
 
 MODELS = """
@@ -59,7 +71,10 @@ def remember(kind: str, name: str, row: dict[str, Any]) -> None:
 
 
 def told(row: dict[str, Any]) -> str:
-    return f"{row['ran']} of {row['parts']} parts, {row['equal']} with JAX's numbers  {row['stopped by']}".rstrip()
+    own = f"; own tests: {row['tests']['pass']} of {row['tests']['of']}" if row["tests"] else ""
+    return (
+        f"{row['ran']} of {row['parts']} parts, {row['equal']} with JAX's numbers  {row['stopped by']}".rstrip() + own
+    )
 
 
 def cell(text: str) -> str:
@@ -70,22 +85,34 @@ def text() -> str:
     """Return the page."""
     results = read()
     titles = json.loads((HERE / "libraries.json").read_text(encoding="utf-8"))
-    libraries = ""
+    libraries = tests = ""
     for name in sorted(results["libraries"], key=str.lower):
         row = results["libraries"][name]
         words = row["stopped by"].removeprefix("gtrace.errors.").partition(". ")[0]
         stopped = cell(words or (f"differs: {', '.join(row['differ'])}" if row["differ"] else ""))
         equal = "all" if row["equal"] == row["parts"] else row["equal"]
         parts = f"{row['ran']} of {row['parts']}"
-        end = stopped, row["tests"], row["commit"], row["date"]
-        fields = (titles[name]["title"], row["version"], parts, equal, *end)
+        fields = (titles[name]["title"], row["version"], parts, equal, stopped, row["commit"], row["date"])
         libraries += f"| {' | '.join(map(str, fields))} |\n"
+        own = row["tests"]
+        if own is not None:
+            count = own["of"] if own["on"] == "JAX" else f"{own['of']}, not tried on JAX"
+            own_fields = (
+                titles[name]["title"],
+                row["version"],
+                count,
+                own["pass"],
+                cell(own["reasons"]),
+                own["commit"],
+                own["date"],
+            )
+            tests += f"| {' | '.join(map(str, own_fields))} |\n"
     models = ""
     for name, row in results["models"].items():
         agree = f"{row['agree']} of {row['of']}"
         fields = (name, row["version"], row["names"], agree, cell(row["others"]), row["commit"], row["date"])
         models += f"| {' | '.join(fields)} |\n"
-    return START + libraries + (MODELS + models if models else "")
+    return START + libraries + (TESTS + tests if tests else "") + (MODELS + models if models else "")
 
 
 def write() -> None:

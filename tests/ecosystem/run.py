@@ -1,9 +1,10 @@
-"""Runs libraries of JAX on gtrace, unchanged: python tests/ecosystem/run.py [LIBRARY ...] [--tests] [--at FOLDER]
+"""Runs libraries of JAX on gtrace, unchanged: python tests/ecosystem/run.py [LIBRARY ...] [--jax PYTHON]
 
 For each library it makes a folder, build/ecosystem/LIBRARY, with the library and what it needs beside JAX. There it
-runs the library's quickstart under `gtrace run --jax`, and with `--tests` the tests that its package contains, where
-libraries.json names them. Results go to results.json, from which `page.py` writes docs/ecosystem.md. `make ecosystem
-LIB=diffrax` calls it. It is no test.
+runs the library's quickstart under `gtrace run --jax`, and the library's own tests where libraries.json names them:
+"tests" are in its package, "sources" in its source distribution. With `--jax` they run on JAX too, and those count that
+pass there. Results go to results.json, from which `page.py` writes docs/ecosystem.md. `make ecosystem LIB=diffrax`
+calls it. It is no test.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,13 @@ import page
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SECONDS = 600.0
-"""The longest time of a quickstart, and of a file of tests."""
+"""The longest time of a quickstart."""
+
+TESTS_SECONDS = 7200.0
+"""The longest time of a library's own tests. Those that have ended by then count."""
+
+REASONS = 4
+"""How many kinds of failures a row names."""
 
 CLOSE = 1e-4
 """The bound of a number's difference, relative to the largest of its part. A part "name ~b" is sampled, up to b."""
@@ -53,14 +62,18 @@ def made(name: str, library: dict[str, Any]) -> Path:
     return folder
 
 
-def command(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    """Run a script or module under ``import jax`` as gtrace's."""
+OURS = [sys.executable, "-m", "gtrace", "run", "--jax", "--quiet"]
+"""The command that runs a script or module under ``import jax`` as gtrace's."""
+
+
+def command(
+    folder: Path, *args: str, seconds: float = SECONDS, at: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder, with a library's packages."""
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
     return subprocess.run(
-        [sys.executable, "-m", "gtrace", "run", "--jax", "--quiet", *args],
-        capture_output=True, text=True, timeout=SECONDS, env=environment,
-    )  # fmt: skip
+        args, capture_output=True, text=True, timeout=seconds, env={**os.environ, "PYTHONPATH": path}, cwd=at
+    )
 
 
 def quickstart(name: str, folder: Path) -> dict[str, Any]:
@@ -68,7 +81,7 @@ def quickstart(name: str, folder: Path) -> dict[str, Any]:
     expected = json.loads((HERE / "expected.json").read_text(encoding="utf-8"))[name]
     begin = time.perf_counter()
     try:
-        done = command(folder, str(HERE / "quickstarts" / f"try_{name}.py"))
+        done = command(folder, *OURS, str(HERE / "quickstarts" / f"try_{name}.py"))
         out, words = done.stdout, (done.stderr.strip().splitlines() or [""])[-1] if done.returncode else ""
     except subprocess.TimeoutExpired as expired:
         out, words = (expired.stdout or b"").decode(), f"longer than {SECONDS:.0f} s"
@@ -91,26 +104,81 @@ def close(part: str, found: list[float], expected: list[float]) -> bool:
     )
 
 
-def own_tests(library: dict[str, Any], folder: Path) -> str:
-    """Return what pytest counted for the tests that the library's package contains; "" if there are none."""
-    counts: dict[str, int] = {}
-    alone = "-c", os.devnull, "--confcutdir", str(folder), "--rootdir", str(folder)  # not with our own settings
-    for file in sorted(path for pattern in library.get("tests", ()) for path in folder.glob(pattern)):
-        try:
-            done = command(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *alone, str(file))
-            last = done.stdout.strip().rpartition("\n")[2]
-        except subprocess.TimeoutExpired:
-            last = "1 file too long"
-        for count, what in re.findall(r"(\d+) (passed|failed|skipped|error|file too long)", last):
-            counts[what] = counts.get(what, 0) + int(count)
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
+def files_of_tests(library: dict[str, Any], folder: Path) -> tuple[Path, list[Path]]:
+    """Return a folder, and the files of a library's own tests in it: in the package, or in its unpacked sources."""
+    patterns = library.get("tests", ())
+    if "sources" in library:
+        patterns = library["sources"]
+        pin = pins()[library["packages"][0]]
+        place = ROOT / "build" / "ecosystem" / "sources" / library["packages"][0]
+        if not place.exists():
+            subprocess.run(
+                [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "-q", "--no-deps",
+                 "--no-binary", ":all:", "--dest", str(place), pin], check=True,
+            )  # fmt: skip
+            (archive,) = place.glob("*.tar.gz")
+            with tarfile.open(archive) as packed:
+                packed.extractall(place, filter="data")
+        (folder,) = [path for path in place.iterdir() if path.is_dir()]
+    return folder, sorted({path for pattern in patterns for path in folder.glob(pattern)})
+
+
+def outcomes(python: list[str], folder: Path, at: Path, files: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
+    """Run tests; return pytest's word for each one that ended, and the messages of those that failed."""
+    alone = "-c", os.devnull, "--confcutdir", str(at), "--rootdir", str(at)  # not with our own settings
+    names = [str(file.relative_to(at)) for file in files]
+    args = [
+        *python,
+        "-m",
+        "pytest",
+        "-v",
+        "-rfE",
+        "--tb=no",
+        "--continue-on-collection-errors",
+        "-p",
+        "no:cacheprovider",
+        *alone,
+        *names,
+    ]
+    try:
+        out = command(folder, *args, seconds=TESTS_SECONDS, at=at).stdout
+    except subprocess.TimeoutExpired as expired:
+        out = (expired.stdout or b"").decode(errors="replace")
+    found = dict(re.findall(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", out, re.MULTILINE))
+    return found, dict(re.findall(r"^(?:FAILED|ERROR) (\S+::.+?) - (.+)$", out, re.MULTILINE))
+
+
+def own_tests(library: dict[str, Any], folder: Path, jax: str | None) -> dict[str, Any] | None:
+    """Run a library's own tests; return how many count, how many of them pass here, and what stops the others.
+
+    Args:
+        jax: a Python with JAX and pytest: tests count if they pass there. None: those that are not skipped count.
+    """
+    at, files = files_of_tests(library, folder)
+    if not files:
+        return None
+    ours, words = outcomes(OURS, folder, at, files)
+    theirs = ours if jax is None else outcomes([jax], folder, at, files)[0]
+    counted = {name for name, word in theirs.items() if (word != "SKIPPED" if jax is None else word == "PASSED")}
+    wrong = sorted(name for name in counted if ours.get(name) != "PASSED")
+    kinds = Counter(reason(words[name]) if name in words else "did not end" for name in wrong)
+    reasons = "; ".join(f"{count}: {what}" for what, count in kinds.most_common(REASONS))
+    return {"on": "gtrace" if jax is None else "JAX", "of": len(counted), "pass": len(counted) - len(wrong),
+            "reasons": reasons, "failed": wrong}  # fmt: skip
+
+
+def reason(text: str) -> str:
+    """Return the kind of a failure: its message without places, numbers and advice."""
+    first = re.sub(r" \((at )?/\S*\)", "", text).removeprefix("gtrace.errors.").partition(". ")[0]
+    return re.sub(r"\d+", "n", first)[:90]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--at", help="a folder in which all the packages are already installed")
-    parser.add_argument("--tests", action="store_true", help="run the libraries' own tests too")
+    parser.add_argument("--only", choices=("quickstart", "tests"), help="run this alone")
+    parser.add_argument("--jax", help="a Python with JAX and pytest, which says which of the libraries' tests count")
     options = parser.parse_args()
     libraries = json.loads((HERE / "libraries.json").read_text(encoding="utf-8"))
     unknown = set(options.names) - set(libraries)
@@ -120,9 +188,14 @@ def main() -> None:
     for name in options.names or libraries:
         library = libraries[name]
         folder = Path(options.at) if options.at else made(name, library)
-        row = {"version": pins()[library["packages"][0]].partition("==")[2], **quickstart(name, folder)}
-        tests = own_tests(library, folder) if options.tests else page.read()["libraries"].get(name, {}).get("tests", "")
-        row |= {"tests": tests, "commit": git.stdout.strip(), "date": str(datetime.date.today())}
+        row = {"tests": None, **page.read()["libraries"].get(name, {})}
+        row["version"] = pins()[library["packages"][0]].partition("==")[2]
+        now = {"commit": git.stdout.strip(), "date": str(datetime.date.today())}
+        if options.only != "tests" or "parts" not in row:
+            row |= quickstart(name, folder) | now
+        if options.only != "quickstart":
+            tests = own_tests(library, folder, options.jax)
+            row["tests"] = tests and tests | now
         page.remember("libraries", name, row)
         print(f"{name}: {page.told(row)}", flush=True)
     page.write()
