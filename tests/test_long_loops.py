@@ -162,12 +162,18 @@ def test_the_rest_of_a_while_loop_is_compiled(blocks, compiled):
     assert block.ledger.compiled_calls == 11
 
 
+def worth_compiling(x):
+    for _ in range(10):
+        x = gt.sin(x) * 0.5 + 1.0
+    return x
+
+
 def test_each_step_calls_python_once_and_in_order(blocks):
     seen = []
 
     def step(c, x):
         gt.io_callback(lambda x: seen.append(round(float(x))), None, x, ordered=True)
-        return c + x, c
+        return c + x, worth_compiling(c)
 
     gt.eval(gt.scan(step, 0.0, gt.arange(float(STEPS)) + 0.0))
     assert blocks
@@ -185,7 +191,7 @@ def test_an_exception_in_a_block_ends_the_loop_and_nothing_else(error, blocks):
 
     def run():
         def step(c, x):
-            return c + gt.pure_callback(look, gt.ShapeDtypeStruct((), gt.float32), x), c
+            return c + gt.pure_callback(look, gt.ShapeDtypeStruct((), gt.float32), x), worth_compiling(c)
 
         return gt.scan(step, 0.0, gt.arange(float(STEPS)) + 0.0)[0]
 
