@@ -562,7 +562,7 @@ experimental: MutableArray cur_qdd
 experimental.hijax: AbstractValue AvalMutableQDD AvalQDD HiPrimitive MutableHiType Zero aval_method aval_property
 experimental.hijax: control_flow_allowed_effects instantiate_zeros is_undefined_primal register_hitype
 extend.backend: backends
-extend.core: Effect find_top_trace mapped_aval unmapped_aval valid_jaxtype
+extend.core: Effect find_top_trace mapped_aval unmapped_aval
 interpreters.ad: JVPTracer UndefinedPrimal Zero instantiate_zeros is_undefined_primal
 interpreters.ad: primitive_jvps primitive_transposes
 interpreters.batching: axis_primitive_batchers fancy_primitive_batchers not_mapped primitive_batchers

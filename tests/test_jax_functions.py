@@ -281,6 +281,12 @@ def test_lists_where_jax_has_lists(jax):
     assert type(found) is list and found[2].dtype == "int32"
 
 
+def test_what_has_no_value_yet_stays_on_its_device(jax):
+    doubled = lambda x: 2 * jax.device_get({"x": x})["x"]  # noqa: E731
+    assert jax.grad(doubled)(1.0) == jax.jvp(doubled, (1.0,), (1.0,))[1] == jax.jit(doubled)(1.0) == 2
+    assert jax.vmap(jax.grad(doubled))(jax.numpy.ones(2)).tolist() == jax.vmap(doubled)(np.ones(2)).tolist() == [2, 2]
+
+
 def test_segments_below_zero_are_left_out(jax):
     ids = np.array([0, 1, 5, -1])
     assert jax.ops.segment_sum(jax.numpy.ones(4), ids, 3).tolist() == [1.0, 1.0, 0.0]

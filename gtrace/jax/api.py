@@ -19,6 +19,7 @@ from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
 from gtrace.jax.adapt import __version__
 from gtrace.jax.avals import get_aval
+from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
 
 checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
@@ -93,8 +94,8 @@ def block_until_ready(x: Any) -> Any:
 
 
 def device_get(x: Any) -> Any:
-    """Return a pytree with NumPy arrays in place of Arrays; arrays of keys stay."""
-    return paths.map(lambda leaf: leaf.numpy() if type(leaf) is gt.Array else leaf, x)
+    """Return a pytree with NumPy arrays in place of Arrays; keys, placeholders and what is differentiated stay."""
+    return paths.map(lambda leaf: leaf.numpy() if type(leaf) is gt.Array and not isinstance(leaf, Tracer) else leaf, x)
 
 
 def copy_to_host_async(x: Any) -> Any:

@@ -14,9 +14,9 @@ from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 from gtrace.jax.avals import ShapedArray, get_aval, mapped_aval, raise_to_shaped, unmapped_aval
 from gtrace.jax.extend.absent import (
     Effect,
-    OpaqueTraceState,
     Trace,
     concrete_or_error,
+    find_top_trace,
     get_opaque_trace_state,
     set_current_trace,
     take_current_trace,
@@ -118,11 +118,6 @@ def is_concrete(x: Any) -> bool:
 def trace_state_clean() -> bool:
     """Return whether no function is being traced."""
     return thread.trace.capture is None
-
-
-def find_top_trace(xs: Any) -> OpaqueTraceState:
-    """Return what tells whether two places run in one traced function, whatever the values are."""
-    return get_opaque_trace_state()
 
 
 __all__ = [

@@ -2,14 +2,13 @@
 
 from gtrace.jax.avals import mapped_aval as mapped_aval
 from gtrace.jax.avals import unmapped_aval as unmapped_aval
-from gtrace.jax.core import find_top_trace as find_top_trace
-from gtrace.jax.core import valid_jaxtype as valid_jaxtype
 from gtrace.jax.extend.absent import Effect as Effect
 from gtrace.jax.extend.absent import OpaqueTraceState as OpaqueTraceState
 from gtrace.jax.extend.absent import Token as Token
 from gtrace.jax.extend.absent import Trace as Trace
 from gtrace.jax.extend.absent import TraceTag as TraceTag
 from gtrace.jax.extend.absent import concrete_or_error as concrete_or_error
+from gtrace.jax.extend.absent import find_top_trace as find_top_trace
 from gtrace.jax.extend.absent import get_opaque_trace_state as get_opaque_trace_state
 from gtrace.jax.extend.absent import set_current_trace as set_current_trace
 from gtrace.jax.extend.absent import take_current_trace as take_current_trace
