@@ -6,6 +6,7 @@ wrong on purpose must be found.
 
 from __future__ import annotations
 
+import itertools
 import math
 from random import Random
 
@@ -20,7 +21,6 @@ import gtrace as gt
 from gtrace import lax
 from gtrace import numpy as gnp
 from gtrace.core.backends.interpreter.reference import reference
-from gtrace.core.ir.edit import NewNodes
 from gtrace.core.ir.graph import Graph, Node, Scalar
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.pipeline import Pass
@@ -339,7 +339,7 @@ def others(value, r):
 
 def near_miss(graph, r):
     """A program with one thing changed."""
-    new, avals = NewNodes(graph), graph.value_avals()
+    fresh, avals = itertools.count(graph.fresh), graph.value_avals()
     k = r.randrange(len(graph.nodes))
     node = graph.nodes[k]
     a = node.instr.aval
@@ -360,20 +360,24 @@ def near_miss(graph, r):
         if same:
             nodes[k] = attrs.evolve(node, ins=(*node.ins[:j], r.choice(same), *node.ins[j + 1 :]))
     else:
-        inner = attrs.evolve(node, out=new("full", ((), "cpu"), (0,), (gt.ir.aval((), gt.float32),)).out)
+
+        def new(name, ins, avals):
+            return Node(REGISTRY[name].instr((), avals), ins, next(fresh))
+
+        inner = attrs.evolve(node, out=next(fresh))
         number = Scalar(r.choice(NUMBERS), gt.ir.aval((), a.dtype, a.device, weak=True))
         same = [x for x in before if x in earlier and avals[x] is a]
         other = r.choice([number, *same])
         of = (a, other.aval if isinstance(other, Scalar) else a)
         if kind == "term":
-            last = new(r.choice(["add", "sub", "mul"]), (), (inner.out, other), of)
+            last = new(r.choice(["add", "sub", "mul"]), (inner.out, other), of)
             added = [inner]
         else:
-            compared = new(r.choice(["gt", "le", "eq"]), (), (inner.out, other), of)
-            last = new("where", (), (compared.out, inner.out, number), (compared.instr.aval, a, number.aval))
+            compared = new(r.choice(["gt", "le", "eq"]), (inner.out, other), of)
+            last = new("where", (compared.out, inner.out, number), (compared.instr.aval, a, number.aval))
             added = [inner, compared]
             if r.random() < 0.5:
-                added, last = [inner], new(r.choice(["maximum", "minimum"]), (), (inner.out, other), of)
+                added, last = [inner], new(r.choice(["maximum", "minimum"]), (inner.out, other), of)
         if last.instr.aval is not a:
             return graph
         nodes[k : k + 1] = [*added, attrs.evolve(last, out=node.out)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import functools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from gtrace.core.base.errors import GraphError
@@ -25,26 +27,6 @@ def substitute(node: Node, replacement: Mapping[int, Operand]) -> Node:
     return Node(node.instr, ins, node.out, node.location)
 
 
-class NewNodes:
-    """Makes nodes for a graph, whose results get unused numbers.
-
-    >>> graph = gt.make_graph(lambda x: gt.sin(x))(gt.ones(2))
-    >>> node = NewNodes(graph)("cos", (), graph.inputs, graph.avals)
-    >>> node.op, node.ins, node.out
-    (Op(cos), (0,), 2)
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._fresh = graph.fresh
-
-    def __call__(
-        self, name: str, params: Params, ins: Sequence[Operand], avals: Sequence[Any], location: str | None = None
-    ) -> Node:
-        """Return a node of the named operation for operands of these types."""
-        self._fresh += 1
-        return Node(REGISTRY[name].instr(params, tuple(avals)), tuple(ins), self._fresh - 1, location)
-
-
 class Replacements:
     """Nodes that are added to a program, or replace others.
 
@@ -59,8 +41,14 @@ class Replacements:
         self.made: list[Node] = []
         self.location: str | None = None
         self._avals: dict[int, Any] = graph.value_avals()
-        self._new = NewNodes(graph)
+        self._fresh = graph.fresh
         self._known: dict[Any, int] = {}
+        self._graph = graph
+
+    @functools.cached_property
+    def uses(self) -> Counter[int]:
+        """How often each value of the program is an operand or an output."""
+        return self._graph.uses()
 
     def __call__(self, name: str, params: Params, *ins: Operand, out: int | None = None) -> int:
         """Return the value of an operation. An equal operation that was added before is reused.
@@ -69,27 +57,81 @@ class Replacements:
             out: the value that it assigns, in place of that value's node; None: a new value.
         """
         avals = [self._avals[x] if isinstance(x, int) else x.aval for x in ins]
-        node = self._new(name, params, ins, avals, self.location)
+        instr = REGISTRY[name].instr(params, tuple(avals))
         if out is None:
-            known = self._known.setdefault((node.instr, ins), node.out)
-            if known != node.out:
-                return known
-        else:
-            node = Node(node.instr, ins, out, self.location)
-        self.nodes[node.out] = node
-        self.made.append(node)
-        self._avals[node.out] = node.instr.aval
-        return node.out
+            out = self._known.setdefault((instr, ins), self._fresh)
+            if out != self._fresh:
+                return out
+            self._fresh += 1
+        self.nodes[out] = Node(instr, ins, out, self.location)
+        self.made.append(self.nodes[out])
+        self._avals[out] = instr.aval
+        return out
+
+    def assign(self, value: int, out: int) -> Node:
+        """Let an added operation assign `out` in place of `value`, which nothing takes, and return it."""
+        node = self.nodes.pop(value)
+        self.made.remove(node)
+        self._fresh -= value == self._fresh - 1
+        self.nodes[out] = Node(node.instr, node.ins, out, node.location)
+        self._known[node.instr, node.ins] = out
+        return self.nodes[out]
 
     def aval(self, value: int) -> Any:
         """Return the type of a value."""
         return self._avals[value]
+
+    def of(self, value: Operand, name: str, once: bool = False) -> Node | None:
+        """Return the operation that makes a value, if it has this name, and, if `once`, one use."""
+        node = self.nodes.get(value)  # type: ignore[arg-type]  # numbers have no key
+        if node is None or node.op is not REGISTRY[name]:
+            return None
+        return node if not once or self.uses[node.out] == 1 else None
 
     def arranged(self, value: int, axes: tuple[int, ...], out: int | None = None) -> int:
         """Return an array with its axes permuted, in place of value `out`."""
         if axes == tuple(range(len(axes))) and out is None:
             return value
         return self("permute", (axes,), value, out=out)
+
+    def shaped(self, value: int, shape: tuple[int, ...]) -> int:
+        """Return an array in another shape."""
+        return value if self._avals[value].shape == shape else self("reshape", (shape,), value)
+
+
+Rule = Callable[[Replacements, Node], "int | None"]
+"""(build, operation) -> the value of what computes the same; None: the operation stays."""
+
+
+def rewrite(graph: Graph, rules: Mapping[str, Rule]) -> Graph:
+    """Return a graph in which rules have replaced operations, one after the other, where types stay.
+
+    A rule finds the operations before as they were left. Equal operations that rules add are one.
+
+    Args:
+        rules: by the name of the operation that a rule may replace.
+    """
+    rule_of = {REGISTRY[name]: rule for name, rule in rules.items()}
+    if not any(rule_of.get(node.op) for node in graph.nodes):
+        return graph
+    build = Replacements(graph)
+    nodes: list[Node] = []
+    gone: dict[int, Operand] = {}
+    for node in graph.nodes:
+        node = build.nodes[node.out] = substitute(node, gone)
+        rule = rule_of.get(node.op)
+        if rule is not None:
+            start, build.location = len(build.made), node.location
+            found = rule(build, node)
+            if found is not None and build.aval(found) is node.instr.aval:
+                if all(found != one.out for one in build.made[start:]):  # it was there
+                    gone[node.out] = found
+                    continue
+                node = build.assign(found, node.out)
+            nodes += build.made[start:]
+        nodes.append(node)
+    outputs = tuple(gone.get(value, value) for value in graph.outputs)
+    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
 
 
 def renumber(graph: Graph) -> Graph:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 from typing import Any
 
 import attrs
 import torch
 
 from gtrace.core.base.exact_keys import is_other_nan
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.edit import NewNodes, substitute
+from gtrace.core.ir.aval import aval
+from gtrace.core.ir.edit import Replacements, rewrite, substitute
 from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.op import REGISTRY, Instr
 from gtrace.core.ir.skeleton import kind
@@ -134,30 +133,28 @@ class _Parts:
     Attributes:
         axis: the axis that the parts divide.
         step: the distance between elements of a part; 1: each part is contiguous.
-        places: start, stop, value and aval of each part.
+        places: start, stop and value of each part.
     """
 
     axis: int
     step: int
-    places: tuple[tuple[int, int, int, Aval], ...]
+    places: tuple[tuple[int, int, int], ...]
 
     def plus(self, other: _Parts) -> _Parts | None:
         """Return the parts of the sum; None if two parts overlap."""
         if (self.axis, self.step) != (other.axis, other.step):
             return None
-        places = tuple(sorted((*self.places, *other.places), key=lambda place: place[:2]))
-        if self.step == 1:
-            apart = all(one[1] <= following[0] for one, following in pairwise(places))
-        else:
-            apart = all(one[0] < following[0] for one, following in pairwise(places))
+        places = tuple(sorted((*self.places, *other.places)))
+        ends = [(stop if self.step == 1 else start + 1) for start, stop, _ in places]
+        apart = all(end <= following[0] for end, following in zip(ends, places[1:], strict=False))
         return _Parts(self.axis, self.step, places) if apart else None
 
     def whole(self, size: int) -> bool:
         """Whether the parts cover the whole axis."""
         if self.step > 1:
             return len(self.places) == self.step
-        ends = [0, *(end for _, end, _, _ in self.places)]
-        return ends == [*(start for start, _, _, _ in self.places), size]
+        starts, ends, _ = zip(*self.places, strict=True)
+        return (0, *ends) == (*starts, size)
 
 
 def _part(node: Node) -> _Parts | None:
@@ -171,7 +168,7 @@ def _part(node: Node) -> _Parts | None:
     size, a = shape[axes[0]], node.instr.ins[0]
     if step != 1 and not (1 < step <= size and size % step == 0 and start < step and a.shape[axes[0]] == size // step):
         return None
-    return _Parts(axes[0], step, ((start, stop, operand, a),)) if start < stop else None
+    return _Parts(axes[0], step, ((start, stop, operand),)) if start < stop else None
 
 
 def join_parts(graph: Graph) -> Graph:
@@ -192,43 +189,34 @@ def join_parts(graph: Graph) -> Graph:
     }
     """
     known: dict[int, _Parts] = {}
-    users = graph.uses()
-    new = NewNodes(graph)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        if node.op.name == "unslice":
-            part = _part(node)
-            if part is not None:
-                known[node.out] = part
-        elif node.op.name == "add" and known:
-            one, other = (known.get(x) if isinstance(x, int) else None for x in node.ins)
-            parts = one and other and one.plus(other)
-            if parts:
-                if parts.whole(node.instr.aval.shape[parts.axis]):
-                    joined = _joined(parts, node, new)
-                    if joined is not None:
-                        *before, node = joined
-                        nodes += before
-                elif users[node.out] == 1:
-                    known[node.out] = parts
-        nodes.append(node)
-    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if known else graph
+
+    def unslice(build: Replacements, node: Node) -> None:
+        part = _part(node)
+        if part is not None:
+            known[node.out] = part
+
+    def add(build: Replacements, node: Node) -> int | None:
+        one, other = (known.get(x) if isinstance(x, int) else None for x in node.ins)
+        parts = one and other and one.plus(other)
+        if parts and parts.whole(node.instr.aval.shape[parts.axis]):
+            return _joined(build, parts, node.instr.aval.shape)
+        if parts and build.uses[node.out] == 1:
+            known[node.out] = parts
+        return None
+
+    if not any(node.op.name == "unslice" for node in graph.nodes):
+        return graph
+    return rewrite(graph, {"unslice": unslice, "add": add})
 
 
-def _joined(parts: _Parts, node: Node, new: NewNodes) -> list[Node] | None:
-    """Return the operations that concatenate parts, the last one in place of `node`; None if the type differs."""
-    at, axis, made = node.location, parts.axis, []
-    values, kinds = [value for _, _, value, _ in parts.places], [a for _, _, _, a in parts.places]
+def _joined(build: Replacements, parts: _Parts, shape: tuple[int, ...]) -> int:
+    """Concatenate parts, along a new axis if they alternate."""
+    values, axis = [value for _, _, value in parts.places], parts.axis
     if parts.step > 1:
-        axis += 1  # a new axis
-        for value, a in zip(values, kinds, strict=True):
-            made.append(new("reshape", ((*a.shape[:axis], 1, *a.shape[axis:]),), (value,), (a,), at))
-        values, kinds = [one.out for one in made], [one.instr.aval for one in made]
-    made.append(new("concat", (axis,), values, kinds, at))
-    if parts.step > 1:
-        made.append(new("reshape", (node.instr.aval.shape,), (made[-1].out,), (made[-1].instr.aval,), at))
-    last = made.pop()
-    return [*made, Node(last.instr, last.ins, node.out, at)] if last.instr.aval is node.instr.aval else None
+        axis += 1
+        shapes = [build.aval(value).shape for value in values]
+        values = [build.shaped(x, (*s[:axis], 1, *s[axis:])) for x, s in zip(values, shapes, strict=True)]
+    return build.shaped(build("concat", (axis,), *values), shape)
 
 
 def merge_batches(graph: Graph) -> Graph:
@@ -253,61 +241,59 @@ def merge_batches(graph: Graph) -> Graph:
     """
     if not any(node.op.name == "matmul" and len(node.instr.aval.shape) > 2 for node in graph.nodes):
         return graph
-    users = graph.uses()
-    new = NewNodes(graph)
-    made: dict[int, Node] = {}
-    nodes: list[Node] = []
-
-    def record(name: str, params: tuple[Any, ...], x: int, a: Aval, location: str | None) -> tuple[int, Aval]:
-        nodes.append(new(name, params, (x,), (a,), location))
-        return nodes[-1].out, nodes[-1].instr.aval
-
-    for node in graph.nodes:
-        if node.op.name == "permute":
-            before = made.get(node.ins[0])  # type: ignore[arg-type]  # an array
-            matrix = before.instr.ins[0] if before is not None and before.op.name == "broadcast_to" else None
-            axes = (*range(len(node.params[0]) - 2), len(node.params[0]) - 1, len(node.params[0]) - 2)
-            if before is not None and matrix is not None and len(matrix.shape) == 2 and node.params[0] == axes:
-                w, a = record("permute", ((1, 0),), before.ins[0], matrix, node.location)  # type: ignore[arg-type]
-                node = Node(before.op.instr((node.instr.aval.shape,), (a,)), (w,), node.out, node.location)
-        elif node.op.name == "matmul":
-            for place in (0, 1):
-                node = _with_shared(node, place, made)
-        before = made.get(node.ins[0]) if _sums_batches(node) else None  # type: ignore[arg-type]  # an array
-        if before is not None and before.op.name == "matmul" and users[before.out] == 1:
-            (x, y), (a, b) = before.ins, before.instr.ins
-            n, at = len(a.shape), before.location
-            if isinstance(x, int) and isinstance(y, int) and n > 2 and a.shape[:-2] == b.shape[:-2]:
-                x, a = record("permute", ((*range(n - 2), n - 1, n - 2),), x, a, at)
-                x, a = record("reshape", ((math.prod(a.shape[:-1]), a.shape[-1]),), x, a, at)
-                x, a = record("permute", ((1, 0),), x, a, at)
-                y, b = record("reshape", ((math.prod(b.shape[:-1]), b.shape[-1]),), y, b, at)
-                instr = before.op.instr(before.params, (a, b))
-                if instr.aval is node.instr.aval:
-                    node = Node(instr, (x, y), node.out, at)
-        made[node.out] = node
-        nodes.append(node)
-    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+    return rewrite(
+        graph, {"permute": _turned_before, "matmul": _with_shared, "sum": _sum_of_matmul, "sum_to": _sum_of_matmul}
+    )
 
 
-def _with_shared(node: Node, place: int, made: dict[int, Node]) -> Node:
-    """Return a matmul on the matrix that one operand repeats, or the matmul itself if none is repeated."""
-    before = made.get(node.ins[place])  # type: ignore[arg-type]  # numbers have no key
-    if before is None or before.op.name != "broadcast_to":
-        return node
-    matrix, repeated = before.instr.ins[0], before.instr.aval
-    if len(matrix.shape) < 2 or matrix.shape[-2:] != repeated.shape[-2:]:
-        return node
-    ins, kinds = list(node.ins), list(node.instr.ins)
-    ins[place], kinds[place] = before.ins[0], matrix
-    instr = node.op.instr(node.params, tuple(kinds))
-    return Node(instr, tuple(ins), node.out, node.location) if instr.aval is node.instr.aval else node
+def _turned_before(build: Replacements, node: Node) -> int | None:
+    """Transpose a matrix before it is repeated."""
+    before = build.of(node.ins[0], "broadcast_to")
+    if before is None or len(before.instr.ins[0].shape) != 2 or node.params[0] != _turned(len(node.params[0])):
+        return None
+    return build("broadcast_to", (node.instr.aval.shape,), build("permute", ((1, 0),), *before.ins))
+
+
+def _turned(axes: int) -> tuple[int, ...]:
+    """Return the order of axes in which the last two are exchanged."""
+    return (*range(axes - 2), axes - 1, axes - 2)
+
+
+def _with_shared(build: Replacements, node: Node) -> int | None:
+    """Multiply by a matrix in place of its repetitions."""
+    found, ins = None, node.ins
+    for k in (0, 1):
+        before = build.of(ins[k], "broadcast_to")
+        if before is None or len(before.instr.ins[0].shape) < 2:
+            continue
+        if before.instr.ins[0].shape[-2:] == before.instr.aval.shape[-2:]:
+            shared = (*ins[:k], *before.ins, *ins[k + 1 :])
+            product = build("matmul", node.params, *shared)
+            if build.aval(product) is node.instr.aval:
+                found, ins = product, shared
+    return found
+
+
+def _sum_of_matmul(build: Replacements, node: Node) -> int | None:
+    """Sum over the batch in the matmul itself."""
+    before = build.of(node.ins[0], "matmul", once=True) if _sums_batches(node) else None
+    if before is None or not all(isinstance(x, int) for x in before.ins):
+        return None
+    (x, y), (a, b) = before.ins, before.instr.ins
+    if a.shape[:-2] != b.shape[:-2]:
+        return None
+    build.location = before.location
+
+    def rows(x: Any) -> int:
+        *batch, columns = build.aval(x).shape
+        return build.shaped(x, (math.prod(batch), columns))
+
+    columns = build.arranged(rows(build.arranged(x, _turned(len(a.shape)))), (1, 0))  # type: ignore[arg-type]
+    return build("matmul", before.params, columns, rows(y))
 
 
 def _sums_batches(node: Node) -> bool:
     """Whether an operation sums a batch of matrices to one matrix."""
-    if node.op.name not in ("sum", "sum_to"):
-        return False
     batches = len(node.instr.ins[0].shape) - 2
     if node.op.name == "sum":
         return batches > 0 and node.params == (tuple(range(batches)), False)
@@ -329,53 +315,26 @@ def move_transposes(graph: Graph) -> Graph:
       return %4
     }
     """
-    if not any(node.op.name == "permute" for node in graph.nodes):
-        return graph
-    users = graph.uses()
-    new = NewNodes(graph)
-    made: dict[int, Node] = {}
-    replacement: dict[int, Operand] = {}
-    transposed: dict[int, int] = {}
-    nodes: list[Node] = []
+    return rewrite(graph, {"permute": _permuted})
 
-    def transpose(x: int, a: Aval, location: str | None) -> int:
-        """Return the transpose of a matrix, which is recorded once."""
-        before = made.get(x)
-        if before is not None and before.op.name == "permute":  # by (1, 0), because identities were removed
-            return before.ins[0]  # type: ignore[return-value]  # an array
-        if x not in transposed:
-            nodes.append(new("permute", ((1, 0),), (x,), (a,), location))
-            transposed[x] = nodes[-1].out
-            made[transposed[x]] = nodes[-1]
-        return transposed[x]
 
-    for node in graph.nodes:
-        node = substitute(node, replacement)
-        before = made.get(node.ins[0]) if node.op.name == "permute" else None  # type: ignore[arg-type]
-        if before is not None and before.op.name == "permute":
-            axes = tuple(before.params[0][k] for k in node.params[0])
-            node = Node(node.op.instr((axes,), before.instr.ins), before.ins, node.out, node.location)
-            before = None
-        if node.op.name == "permute" and node.params[0] == tuple(range(len(node.params[0]))):
-            replacement[node.out] = node.ins[0]
-            continue
-        if before is not None and before.op.name == "matmul" and users[before.out] == 1:
-            (x, y), (a, b) = before.ins, before.instr.ins
-            if len(a.shape) == len(b.shape) == 2 and isinstance(x, int) and isinstance(y, int):
-                kinds = tuple(aval(one.shape[::-1], one.dtype, one.device, one.weak) for one in (b, a))
-                instr = before.op.instr(before.params, kinds)
-                if instr.aval is node.instr.aval:
-                    ins = transpose(y, b, before.location), transpose(x, a, before.location)
-                    node = Node(instr, ins, node.out, before.location)
-        if node.op.name == "permute" and node.params[0] == (1, 0):
-            first = transposed.setdefault(node.ins[0], node.out)  # type: ignore[arg-type]
-            if first != node.out:
-                replacement[node.out] = first
-                continue
-        made[node.out] = node
-        nodes.append(node)
-    outputs = tuple(replacement.get(value, value) for value in graph.outputs)
-    return Graph(graph.inputs, graph.avals, tuple(nodes), outputs)  # type: ignore[arg-type]
+def _permuted(build: Replacements, node: Node) -> int | None:
+    """Merge a permutation with one before, or move it before a matmul of matrices."""
+    (x,), (axes,) = node.ins, node.params
+    before = build.of(x, "permute")
+    if before is not None:
+        x, axes = before.ins[0], tuple([before.params[0][k] for k in axes])
+    if axes == tuple(range(len(axes))):
+        return x  # type: ignore[return-value]  # an array
+    product = build.of(x, "matmul", once=True) if before is None else None
+    if product is not None and all(isinstance(y, int) and len(build.aval(y).shape) == 2 for y in product.ins):
+        build.location = product.location
+        turned = []
+        for y in reversed(product.ins):
+            inner = build.of(y, "permute")  # by (1, 0), because identities were removed
+            turned.append(build("permute", ((1, 0),), y) if inner is None else inner.ins[0])
+        return build("matmul", product.params, *turned)
+    return build("permute", (axes,), x)
 
 
 def order_operands(graph: Graph) -> Graph:

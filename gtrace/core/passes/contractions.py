@@ -11,11 +11,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
-from gtrace.core.ir.edit import NewNodes
+from gtrace.core.ir.edit import Replacements, rewrite
 from gtrace.core.ir.graph import Graph, Node
-from gtrace.core.ir.op import Params
 
 Labels = tuple[str, ...]
 """What the axes of an array are."""
@@ -102,43 +100,27 @@ def multiply_matrices(graph: Graph) -> Graph:
       return %2
     }
     """
-    if not has_einsums(graph):
-        return graph
-    new = NewNodes(graph)
-    nodes: list[Node] = []
+    return rewrite(graph, {"einsum": _matmul})
 
-    def record(name: str, params: Params, value: int, a: Aval, of: Node) -> tuple[int, Aval]:
-        nodes.append(new(name, params, (value,), (a,), of.location))
-        return nodes[-1].out, nodes[-1].instr.aval
 
-    def matrix(value: int, a: Aval, labels: str, rows: str, columns: str, of: Node) -> tuple[int, Aval]:
-        """Return an array with its axes put together to two."""
-        flipped = labels == columns + rows
-        groups = (columns, rows) if flipped else (rows, columns)
-        sizes = dict(zip(labels, a.shape, strict=True))
-        if labels != "".join(groups):
-            value, a = record("permute", (tuple(map(labels.index, "".join(groups))),), value, a, of)
-        shape = tuple([math.prod(map(sizes.__getitem__, group)) for group in groups])
-        if a.shape != shape:
-            value, a = record("reshape", (shape,), value, a, of)
-        return record("permute", ((1, 0),), value, a, of) if flipped else (value, a)
+def _matmul(build: Replacements, node: Node) -> int | None:
+    """Put the axes of two operands together to matrices, and multiply these."""
+    found = _matrices(node)
+    if found is None:
+        return None
+    places, labels, (rows, summed, columns) = found
 
-    for node in graph.nodes:
-        found = _matrices(node) if node.op.name == "einsum" else None
-        if found is None:
-            nodes.append(node)
-            continue
-        places, labels, (rows, summed, columns) = found
-        (x, y), (a, b) = ([each[k] for k in places] for each in (node.ins, node.instr.ins))
-        x, a = matrix(x, a, labels[0], rows, summed, node)  # type: ignore[arg-type]
-        y, b = matrix(y, b, labels[1], summed, columns, node)  # type: ignore[arg-type]
-        product = new("matmul", (), (x, y), (a, b), node.location)
-        if product.instr.aval is node.instr.aval:
-            nodes.append(Node(product.instr, product.ins, node.out, node.location))
-            continue
-        shaped = new("reshape", (node.instr.aval.shape,), (product.out,), (product.instr.aval,))
-        nodes += product, Node(shaped.instr, shaped.ins, node.out, node.location)
-    return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs)
+    def matrix(k: int, first: str, second: str) -> int:
+        value, a, own = node.ins[places[k]], node.instr.ins[places[k]], labels[k]
+        flipped = own == second + first
+        groups = (second, first) if flipped else (first, second)
+        sizes = dict(zip(own, a.shape, strict=True))
+        value = build.arranged(value, tuple(map(own.index, "".join(groups))))  # type: ignore[arg-type]  # an array
+        value = build.shaped(value, tuple([math.prod(map(sizes.__getitem__, group)) for group in groups]))
+        return build.arranged(value, (1, 0) if flipped else (0, 1))
+
+    product = build("matmul", (), matrix(0, rows, summed), matrix(1, summed, columns))
+    return build.shaped(product, node.instr.aval.shape)
 
 
 def _matrices(node: Node) -> tuple[tuple[int, int], tuple[str, str], tuple[str, str, str]] | None:

@@ -220,7 +220,7 @@ def _of_kernel(build: Replacements, mask: int, scores: Aval) -> int:
     given = (1,) * (len(scores.shape) - len(own)) + own
     if len(given) == 3:
         given = (given[0], 1, *given[1:])
-    return mask if given == own else build("reshape", (given,), mask)
+    return build.shaped(mask, given)
 
 
 def _last_axis(a: Aval) -> tuple[tuple[int, ...], bool]:

@@ -135,8 +135,7 @@ def _attention(calls: _Calls, node: Node, results: Mapping[int, int]) -> None:
     def taken(value: Any) -> int:
         """Heads that share keys and values are one head with more queries."""
         a = build.aval(value)
-        shape = (math.prod(batch), groups, a.size // (math.prod(batch) * groups * depth), depth)
-        return value if a.shape == shape else build("reshape", (shape,), value)
+        return build.shaped(value, (math.prod(batch), groups, a.size // (math.prod(batch) * groups * depth), depth))
 
     rest = 0.0, causal, None, scale
     operands = [taken(value) for value in node.ins[:3]]

@@ -55,7 +55,7 @@ class Operands:
 
 def _flat(make: Replacements, vectors: Sequence[int]) -> tuple[int, ...]:
     """Return vectors with one axis."""
-    return tuple(v if len(make.aval(v).shape) == 1 else make("reshape", ((make.aval(v).size,),), v) for v in vectors)
+    return tuple([make.shaped(v, (make.aval(v).size,)) for v in vectors])
 
 
 def _shaped(make: Replacements, name: str, params: tuple[Any, ...], ins: Sequence[Operand], out: int) -> None:
@@ -201,8 +201,7 @@ class BatchNorm:
         return first, self.axis, *rest
 
     def _turned(self, make: Replacements, x: int) -> int:
-        order = self._order(len(make.aval(x).shape))
-        return x if order == tuple(range(len(order))) else make("permute", (order,), x)
+        return make.arranged(x, self._order(len(make.aval(x).shape)))
 
     def _turned_back(self, make: Replacements, operator: int, place: int, out: int | None = None) -> int:
         """Take an array out of the results of an operator, with its axes in their order."""
