@@ -164,7 +164,18 @@ def compared(model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, An
     return "buffers" if any(differing(state[k], x, 1e-3, 2e-4) for k, x in model.named_buffers()) else ""
 
 
+def declare_operators() -> None:
+    """Declare the operators that torchvision describes when it is imported, and that no model here calls.
+
+    The package index has only its build for CUDA, whose own operators do not load beside torch for CPUs.
+    """
+    for name in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
 def main(names: list[str]) -> None:
+    if torch.version.cuda is None:
+        declare_operators()
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=page.HERE, capture_output=True, text=True)
     for package, table, make in (("transformers", TRANSFORMERS, of_transformers), ("timm", TIMM, of_timm)):
         chosen = [name for name in table if not names or name in names or package in names]
