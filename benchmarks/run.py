@@ -29,6 +29,7 @@ PROGRAMS = {
     "sharding": "sharding.py",
     "steps": "sharding_steps.py",
     "ports": "programs.py",
+    "ecosystem": "ecosystem_examples.py",
     "ablation": "ablation.py",
     "agreement": "agreement.py",
 }

@@ -323,6 +323,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("sharding", []),
         pytest.param("steps", [], marks=pytest.mark.long),
         pytest.param("ports", [], marks=pytest.mark.long),
+        ("ecosystem", []),
         pytest.param("agreement", ["--part", "cost", "--program", "handwritten gcn"], marks=pytest.mark.long),
         pytest.param("ablation", ["--program", "handwritten gcn", "--mechanism", "cse"], marks=pytest.mark.long),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,20 @@ def test_an_example_states_its_result(name, capsys):
     stated = re.search(LINES[name], capsys.readouterr().out.splitlines()[-1])
     assert stated
     assert math.isnan(result) if name == "ppo_pole" else math.isfinite(result)
+
+
+@pytest.mark.parametrize("name", ["diffrax_lynx"])
+def test_an_example_without_its_library_says_how_to_run_it(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name.partition("_")[0], None)  # not installed
+    with pytest.raises(SystemExit, match=f"pip install .*gtrace run --jax examples/{name}.py"):
+        loaded(name)
+
+
+@pytest.mark.parametrize(("page", "name"), [("diffrax", "diffrax_lynx")])
+def test_a_page_shows_what_is_in_its_program(page, name):
+    shown = re.findall(r"```py\n(.*?)```", (EXAMPLES.parent / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.S)
+    program = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    assert shown and all(block in program for block in shown)
 
 
 def test_every_example_is_in_the_table():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -48,6 +49,23 @@ def start(file: str, arguments: Sequence[object], folder: str | Path, **variable
     return subprocess.Popen(
         command, env=_variables(folder) | variables, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     )  # fmt: skip
+
+
+def whole(command: Sequence[str], folder: str | Path) -> tuple[float, float, str]:
+    """Run a command; return its seconds, the processor's seconds of it and its children, and what it printed.
+
+    Args:
+        folder: where gtrace, Inductor and JAX keep what they compile.
+
+    Raises:
+        BenchmarkError: it failed.
+    """
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(command, env=_variables(folder), capture_output=True, text=True)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(command)} failed:\n{done.stderr}")
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
 def _run(arguments: Sequence[str], folder: str | Path, variables: Mapping[str, str]) -> Any:
