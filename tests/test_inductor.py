@@ -89,8 +89,8 @@ for dtype in (torch.bfloat16, torch.float16):
     x = torch.cat([randn(500) * 3, torch.tensor([1.7, -1.7, 0.1, 3.4])]).to(dtype)
     for name, function in {
         "fmod": lambda x: torch.fmod(x, 1.7), "remainder": lambda x: x % 1.7, "floor_divide": lambda x: x // 1.7,
-        "add": lambda x: x + 1.7, "sub": lambda x: x - 1.7, "rsub": lambda x: 1.7 - x, "mul": lambda x: x * 2.5,
-        "lt": lambda x: x < 1.7, "eq": lambda x: x == 1.7, "ge": lambda x: x >= 0.1,
+        "add": lambda x: x + 1.7, "sub": lambda x: x - 1.7, "rsub": lambda x: 1.7 - x, "mul": lambda x: x * 1.7,
+        "div": lambda x: x / 1.7, "lt": lambda x: x < 1.7, "eq": lambda x: x == 1.7, "ge": lambda x: x >= 0.1,
         "clamp": lambda x: x.clamp(0.1, 1.7),
         "where": lambda x: torch.where(x > 0, x, 1.7) - x, "maximum": lambda x: torch.clamp_min(x, 1.7) * x,
         "floor of a product": lambda x: torch.floor(x * x * 8), "sum of products": lambda x: x * x + x - x * x,
@@ -131,6 +131,19 @@ for rank, pool in enumerate((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), 1):
 
 
 # places of extremes, which loops over transposed memory meet in another order
+# products that torch rounds one by one, and numbers beside bytes
+for dtype in (torch.bfloat16, torch.float32):
+    u, v = randn(40, 3).to(dtype), randn(40, 3).to(dtype)
+    case(f"cross {dtype}", lambda u, v: torch.linalg.cross(u, v).float(), u, v, units=dtype is torch.float32 and 8)
+    outer = lambda x, u, v: torch.addr(x, u[:, 0], v[0], beta=0.6, alpha=0.2).float()  # noqa: E731
+    case(f"outer product {dtype}", outer, randn(40, 3).to(dtype), u, v, units=dtype is torch.float32 and 8)
+octets = torch.arange(256).to(torch.uint8)
+for name, function in {
+    "eq": lambda x: x == -1, "lt": lambda x: x < 300, "remainder": lambda x: x % 300,
+    "fmod": lambda x: torch.fmod(x, 300), "divided": lambda x: torch.div(x, 300, rounding_mode="trunc"),
+}.items():  # fmt: skip
+    case(f"number beside bytes {name}", lambda x, f=function: f(x).int(), octets)
+
 box = randn(2, 3, 6, 8, 10).round(decimals=1).permute(0, 1, 4, 3, 2)
 for name, function in {
     "argmin": lambda x: (torch.sin(x) + x).argmin(), "argmax": lambda x: (x > 1).int().argmax(),

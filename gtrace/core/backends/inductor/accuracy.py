@@ -24,6 +24,8 @@ def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
         table[op] = _with_mode(own.get(op))
     for op in _VARIANCES:
         table[op] = _in_double_precision(op, own.get(op))
+    table[torch.ops.aten.addr.default] = _outer_product
+    table[torch.ops.aten.linalg_cross.default] = _cross(own.get(torch.ops.aten.linalg_cross.default))
     return {**table, torch.ops.aten.pow.Scalar: _power_of_number(own.get(torch.ops.aten.pow.Scalar))}
 
 
@@ -164,6 +166,24 @@ def _power_of_number(otherwise: Callable[..., Any] | None) -> Callable[..., Any]
         return otherwise(x, y) if otherwise is not None else NotImplemented
 
     return power
+
+
+def _outer_product(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor, *, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+    # torch's kernel rounds numbers, and each product of 16 bits; Inductor multiplies by alpha last
+    dtype = torch.promote_types(x.dtype, torch.promote_types(u.dtype, v.dtype))
+    product = u.to(dtype)[:, None] * torch.full((), alpha, dtype=dtype, device=x.device) * v.to(dtype)
+    return product if beta == 0 else x.to(dtype) * torch.full((), beta, dtype=dtype, device=x.device) + product
+
+
+def _cross(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    def cross(x: torch.Tensor, y: torch.Tensor, *, dim: int = -1) -> Any:
+        if x.device.type == "cpu" and x.dtype in (torch.float16, torch.bfloat16) and x.dtype is y.dtype:
+            # torch's kernel rounds each product of 16 bits; its decomposition does not
+            x, y = torch.broadcast_tensors(x, y)
+            return x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
+        return otherwise(x, y, dim=dim) if otherwise is not None else NotImplemented
+
+    return cross
 
 
 def _in_double_precision(op: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 - C++ promotes integers of 8 and 16 bits to int, in which they do not wrap (pytorch/pytorch#187018, #190764), and
   Inductor's vectors of 8 bits lose minima and places of minima. They are computed as int32 and converted. So
-  are floats that become such integers, of which torch keeps the last bits.
+  are floats that become such integers, of which torch keeps the last bits. Numbers beside them keep those bits too.
 - Numbers beside 16-bit floats are not rounded to their dtype (#186875, #185517). They are rounded here.
 - Results of 16 bits are not rounded within a kernel (#181568, #182131). Each is marked as one that is.
 - Sums of long rows are added up in a single number of float32, or in blocks of 4,096. They are float64 here: torch adds
@@ -60,6 +60,9 @@ _ROUNDED = frozenset(
 )  # fmt: skip
 """Operators for which torch rounds a number to the dtype of a 16-bit operand. Others, such as mul and div, compute with
 the number as it is."""
+
+_WRAPPED = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "remainder", "fmod", "floor_divide", "div"})
+"""Operators that depend on all bits of a number beside small integers."""
 
 _SENSITIVE = frozenset(
     {
@@ -168,6 +171,8 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
 
     with graph.inserting_before(node):
         SMALL_INTEGERS.used()
+        if name in _WRAPPED:
+            node.args = tuple(_wrapped(x, node) for x in node.args)
         node.args = torch.fx.map_arg(node.args, wide)
         node.kwargs = {k: wide_type(v) for k, v in torch.fx.map_arg(dict(node.kwargs), wide).items()}
     before = node.meta["val"]
@@ -189,6 +194,14 @@ def _widen(graph: torch.fx.Graph, node: torch.fx.Node, mode: Any) -> None:
                 with graph.inserting_after(user):
                     back = _converted(graph, user, own.dtype, mode)
                 _use_instead(user, back)
+
+
+def _wrapped(x: Any, node: torch.fx.Node) -> Any:
+    """Return a number as torch takes it beside integers of one small dtype: its last bits."""
+    dtypes = {value.dtype for operand in node.all_input_nodes for value in _values(operand)}
+    if type(x) is not int or len(dtypes) != 1 or not dtypes <= SMALL:
+        return x
+    return int(torch.tensor(x).to(dtypes.pop()))
 
 
 def _converted(graph: torch.fx.Graph, x: torch.fx.Node, dtype: torch.dtype, mode: Any) -> torch.fx.Node:
@@ -262,8 +275,9 @@ def _hold(graph: torch.fx.Graph) -> None:
             inexact.add(node)
 
 
-_TOGETHER = frozenset({"cross", "linalg_cross", "floor_divide"})
-"""Operators that torch does not call pointwise, and whose decompositions have several results in between."""
+_TOGETHER = frozenset({"floor_divide"})
+"""Operators that torch does not call pointwise, and whose decompositions have several results in between. Results in
+between of products such as cross are rounded in torch too."""
 
 _OF_LIMITS = frozenset({"nan_to_num", "nextafter"})
 """Operators whose results follow from the largest numbers of the operand's dtype, and that round nothing."""
