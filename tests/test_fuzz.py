@@ -14,7 +14,7 @@ from fuzz.programs import Input, Program
 
 import gtrace as gt
 from gtrace.core.base.mechanisms import MECHANISMS
-from gtrace.core.passes import norms
+from gtrace.core.passes import driver
 from gtrace.core.passes.norm_operators import LayerNorm
 
 PROGRAMS = 12
@@ -67,7 +67,7 @@ def test_a_wrong_form_is_found_though_results_are_those_of_the_recorded_program(
         return honest(self, make, attrs.evolve(given, eps=given.eps + 100.0), *others)
 
     monkeypatch.setattr(LayerNorm, "forward", forward)
-    monkeypatch.setattr(norms, "computes", lambda *args, **kwargs: True)
+    monkeypatch.setattr(driver, "computes", lambda *args, **kwargs: True)
     lines = "v0 = x - m.mean(x, -1, True)", "v1 = v0 / m.sqrt(m.mean(v0 * v0, -1, True) + 3e-5)"
     what = check(Program("", (Input("x", (3, 16)),), lines, ("v1",)), ["interpreted"])
     assert what[1].startswith("AuditWarning")

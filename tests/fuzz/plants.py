@@ -61,9 +61,8 @@ def _inductor(generator: str, what: str, *edits: tuple[str, str, str], off: str 
 _PASSES, _INDUCTOR, _NATIVE = "core/passes", "core/backends/inductor", "core/backends/native"
 _WIDENED = 'name = name_of(node) if SMALL_INTEGERS.on else ""'
 _KEPT = "kept = kept or view.detached or view.call is torch.ops.aten.detach.default"
-_NORMS = f"{_PASSES}/norms.py", "        return computes(", "        return True or computes("
-_ATTENTION = f"{_PASSES}/attention.py", "        return computes(", "        return True or computes("
-"""Without these, what a search finds by mistake is replaced: both forms are no longer evaluated."""
+_BELIEVED = f"{_PASSES}/driver.py", "        if not computes(", "        if False and not computes("
+"""Without it, what a search finds by mistake is replaced: both forms are no longer evaluated."""
 
 _SPREADS = "SPREADS, MEANS = (0.1, 1.0, 1e-20, 0.0), (1.0, 0.0, 0.0, 0.0)"
 
@@ -73,19 +72,20 @@ PLANTS = {
         (f"{_PASSES}/norms.py",
          "            if isinstance(value, Scalar):\n                terms.append(value)\n                continue",
          "            if isinstance(value, Scalar):\n                continue"),
-        _NORMS,
+        _BELIEVED,
     )),
     "norm_comparison": Plant("norms", "a norm that forgets a comparison of its variance", (
         (f"{_PASSES}/rowwise.py", _SPREADS, "SPREADS, MEANS = (0.1, 1.0, 1e-20), (1.0, 0.0, 0.0)"),
         (f"{_PASSES}/rowwise.py", "            self.cases.append(node.ins[0])", "            len([node.ins[0]])"),
-        _NORMS,
+        _BELIEVED,
     )),
     "causal_negative": Plant("attention", "causal attention with a negative scale", (
-        (f"{_PASSES}/attention.py", "if not 0.0 < self.scale < math.inf:", "if False:"), _ATTENTION,
+        (f"{_PASSES}/attention.py", "if not (0.0 < self.scale < math.inf and self._masks.is_exact(self.mask)):",
+         "if not self._masks.is_exact(self.mask):"), _BELIEVED,
     )),
     "nan_mask": Plant("attention", "a NaN mask counts as hidden", (
         (f"{_PASSES}/masks.py", "if len(numbers) > 1 or not max(numbers) <= HIDDEN:",
-         "if len(numbers) > 1 or max(numbers) > HIDDEN:"), _ATTENTION,
+         "if len(numbers) > 1 or max(numbers) > HIDDEN:"), _BELIEVED,
     )),
     # constants that compare equal
     "constants": Plant("constants", "constants that compare equal, everywhere", (
