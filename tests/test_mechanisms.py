@@ -110,7 +110,7 @@ def test_halving_finds_exactly_what_makes_a_script_wrong(drawn):
 TRAINING = """
 import attrs
 import gtrace as gt
-from gtrace.core.passes import norms
+from gtrace.core.passes import driver
 from gtrace.core.passes.norm_operators import LayerNorm
 
 honest = LayerNorm.forward
@@ -119,7 +119,7 @@ def planted(self, make, given, *others):  # a rewrite that is wrong
     return honest(self, make, attrs.evolve(given, eps=given.eps + 100.0), *others)
 
 LayerNorm.forward = planted
-norms.computes = lambda *args, **kwargs: True  # the evaluation of what it replaces would refuse it
+driver.computes = lambda *args, **kwargs: True  # the evaluation of what it replaces would refuse it
 key = gt.random.key(0)
 params = {"w": gt.random.normal(key, (64, 64)), "s": gt.ones(64), "b": gt.zeros(64)}
 x = gt.random.normal(key, (32, 64))
