@@ -465,6 +465,25 @@ def test_steps_that_are_seldom_looked_at_are_the_same_programs(forces, case):
     assert len(cuts) < 12 and sum(n for n in cuts.values() if n > 10) > 0.4 * steps, cuts
 
 
+def test_a_loop_that_begins_as_an_earlier_one_is_found(forces):
+    def run(end):
+        x = gt.ones(3)
+        for k in range(150):
+            for _ in range(70):
+                x = gt.sin(x)
+            for _ in range(20):
+                x = end(x)
+            if k % 100 == 0:
+                float(x[0])
+
+    with gt.config(auto_compile=False):
+        run(gt.cos)
+        forces.clear()
+        run(gt.tanh)
+    cuts = Counter(e.ops for e in forces if e.cause == "period")
+    assert cuts and max(cuts.values()) > 60, cuts
+
+
 @pytest.mark.slow
 def test_a_step_that_looks_is_one_program_however_many_layers_repeat_in_it(forces):
     """It has 3,500 operations, whose forward and backward layers and updates repeat like a loop."""

@@ -198,7 +198,6 @@ class LoopSegmentation:
         results: references to the Arrays that the last cut computed.
         read: whether a value that was cut off before was read since the last cut. A loop that breaks then ended there.
         lost: whether a loop broke in this stretch, or none was found.
-        refuted: whether this stretch was known as a loop that it is not. Then it is not searched.
         search: pending operations at which the next period is searched for.
         watching: whether the next read of a value must be noted.
         beginning: the first entries of the stretch; empty while it is shorter.
@@ -220,7 +219,6 @@ class LoopSegmentation:
     results: list[weakref.ref[Any]] = attrs.field(factory=list)
     read: bool = False
     lost: bool = False
-    refuted: bool = False
     search: int = SEARCHED
     watching: bool = False
     beginning: tuple[Any, ...] = ()
@@ -264,7 +262,7 @@ class LoopSegmentation:
         self.follow(None)
         self.first, self.recent, self.results, self.beginning = None, [], [], ()
         self.passed, self.search = 0, SEARCHED
-        self.lost = self.refuted = self.watching = False
+        self.lost = self.watching = False
 
     def _remember(self, what: Loop | int) -> None:
         # the oldest goes first: processes that record the same forget the same
@@ -275,7 +273,7 @@ class LoopSegmentation:
 
     def searches(self, pending: int) -> bool:
         """Whether a period is searched for once `pending` operations are pending."""
-        return self.loop is None and not self.refuted and pending >= self.search
+        return self.loop is None and pending >= self.search
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
         """Search for a period at the end of a trace. Return whether to cut there, for a period or a full trace."""
@@ -317,7 +315,8 @@ class LoopSegmentation:
         elif not self.due and self.anchors >= loop.iterations:
             self.due, self.late = new[ends[-1]][0], ends[-1] + 1 < len(new)
         if not self.due and self.counted > 2 * loop.period:
-            self.refuted |= self.known and not self.cuts
+            if self.known and not self.cuts:
+                self.search = max(self.search, 2 * self.counted)  # it begins as that loop, and is another, or none
             if self.read:
                 self.looked(0)
             else:
@@ -340,6 +339,6 @@ class LoopSegmentation:
             loop.first = self.due
         self.cuts += 1
         self.read = False
-        if self.cuts > 1 and not self.refuted and self.first is None:
+        if self.cuts > 1 and self.first is None:
             self.first = loop
         self.seen = self.counted = self.anchors = self.due = 0
