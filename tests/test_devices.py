@@ -266,8 +266,8 @@ def test_jax_names_the_default_device(recorded):
 
 def test_programs_for_a_gpu_compile_in_their_process():
     ahead_of_time = backend.find_backend("inductor").ahead_of_time
-    assert ahead_of_time("default", torch.device("cpu"))
-    assert not ahead_of_time("default", torch.device("cuda:0"))
+    assert ahead_of_time(torch.device("cpu"))
+    assert not ahead_of_time(torch.device("cuda:0"))
 
 
 @pytest.mark.parametrize(

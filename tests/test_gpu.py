@@ -69,10 +69,10 @@ def test_numbers_go_to_the_gpu_without_a_wait():
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        gt.eval(x * 0.25)
-        gt.eval(step(x, 0.125))
+        results = gt.eval((x * 0.25, step(x, 0.125)))
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert [float(result[0]) for result in results] == [0.25, 0.125]
 
 
 def test_a_call_without_memory_frees_what_it_took():

@@ -46,17 +46,17 @@ class Known:
 
     Attributes:
         name, compile, open_sizes: see `Backend`.
-        ahead_of_time: (mode, device) -> whether the worker process can compile ahead of time, into code that is kept.
+        ahead_of_time: device -> whether the worker process can compile ahead of time, into code that is kept.
     """
 
     name: str
     compile: Callable[[CompileRequest], Compiled]
     open_sizes: bool = False
-    ahead_of_time: Callable[[str, torch.device], bool] = lambda mode, device: False
+    ahead_of_time: Callable[[torch.device], bool] = lambda device: False
 
 
-def _inductor_ahead_of_time(mode: str, device: torch.device) -> bool:
-    # A package for a GPU takes g++ 45 s, a kernel takes Triton one. Inductor keeps kernels for later processes itself.
+def _inductor_ahead_of_time(device: torch.device) -> bool:
+    # a package for a GPU takes g++ 45 s, and a kernel Triton one; Inductor keeps kernels for later processes itself
     return device.type == "cpu"
 
 

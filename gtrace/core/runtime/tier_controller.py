@@ -177,7 +177,7 @@ class TierController:
             self.worker_cost.learn_earlier(compiles)
 
     def _ahead_of_time(self, program: Program) -> bool:
-        return find_backend(program.key.backend).ahead_of_time(program.key.mode, program.device)
+        return find_backend(program.key.backend).ahead_of_time(program.device)
 
     def _join(self, program: Program) -> bool:
         """Run a program by the compiled form of its family for open sizes, if one fits; returns whether one does."""
