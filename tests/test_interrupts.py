@@ -57,6 +57,30 @@ def interrupt():
     raise Interrupted
 
 
+def interrupted_at(place, function):
+    """Interrupt a call before the instruction of Python with this number; return whether it had as many."""
+    left = place
+
+    def trace(frame, event, argument):
+        nonlocal left
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except Interrupted:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 def scale(x, c):
     return gt.sin(x) * c + x / (1.0 + gt.abs(x))
 
@@ -105,6 +129,32 @@ def test_an_interrupt_leaves_new_and_old_work_right(alarm, name, large):
         assert thread.trace.tape is None and thread.trace.capture is None
         assert thread.origin is None and thread.region is None
     assert interrupted >= 5
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [lambda x: x * 2.0, lambda x: 2.0 - x, lambda x: gt.clip(x, -1.0, 1.0), lambda x: x + -0.0],
+)
+def test_a_program_whose_recording_was_interrupted_is_right_with_other_numbers(default_settings, operation):
+    """Interrupted before any instruction. The program is the same afterwards, with unused numbers or without."""
+
+    def program(functions, x, c):  # a new one for each place
+        for k in range(10):
+            x = functions.sin(x) if place >> k & 1 else functions.abs(x)
+        return (x * 2.0 + c) * 1.5 - c
+
+    a = np.array([0.5, -1.0, 2.0])
+    place, interrupted = 0, True
+    with gt.config(auto_compile=False, deterministic=True):  # every program is prepared at once
+        while interrupted:
+            x = gt.array(a)
+            gt.eval(operation(x))  # its types are known
+            for k, c in enumerate(np.linspace(-2.0, 2.0, 6).tolist()):
+                if k < 3:
+                    interrupted = interrupted_at(place, lambda: operation(x))  # noqa: B023
+                assert_close(program(gt, x, c), program(np, a, c))
+            place += 1
+    assert 30 <= place < 1024
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ class Engine:
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
         self.gathers = Gathers(self.cut, self._call)
-        # by hashes of skeletons
+        # by hashes of skeletons, by place in the program: the slots of equal programs may differ
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
     def recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
@@ -135,24 +135,26 @@ class Engine:
         left = new.plain and not new.passes
         graph, lazy = self.lazy.leave_out(program) if left else (program.graph, None)
         groups: Groups = {}
-        if scalars:
-            structure = hash(skeleton(graph)[0])
-            groups = self._changing.get(structure, groups)
+        slots = program.scalar_slots
+        if slots:
+            structure = hash((skeleton(graph)[0], len(slots)))
+            groups = {slots[place]: name for place, name in self._changing.get(structure, groups).items()}
             if known is not None:
                 groups = known.scalars.changed(scalars)
             elif (before := self.sizes.numbers_before(key)) not in (None, scalars):
-                groups = changed_since(before, scalars, groups)
+                groups = changed_since(before, scalars, slots, groups)
             if not LIFTED_SCALARS.on:
                 groups = {}
             elif groups:
                 LIFTED_SCALARS.used()
-                self._changing.remember(structure, groups)
+                places = {place: groups[slot] for place, slot in enumerate(slots) if slot in groups}
+                self._changing.remember(structure, places)
         forms = 1 if known is None else known.scalars.forms + 1
-        graph, inputs = scalar_inputs(graph, program.scalar_slots, scalars, groups, forms)
+        graph, inputs = scalar_inputs(graph, slots, scalars, groups, forms)
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self._route_recorded(graph, strides, new)
-        slots = None if program.slots == list(range(len(program.slots))) else tuple(program.slots)
-        made = Recording(route, slots, inputs, lazy, len(graph.nodes))
+        reordered = program.slots != list(range(len(program.slots)))
+        made = Recording(route, tuple(program.slots) if reordered else None, inputs, lazy, len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 

@@ -36,6 +36,7 @@ class ScalarInputs:
         lifted: the scalars that are further inputs, by slot, with their avals: one for all that are equal.
         others, same: the slots of the others that are inputs, and of those that each is equal to.
         constants: the rest, (slot, value), as they were when the program was prepared.
+        values: all that are not inputs. A recording that was interrupted has some that no operation takes.
         forms: how many forms the program has had, this one included: one more after each change of a constant.
     """
 
@@ -44,11 +45,8 @@ class ScalarInputs:
     others: tuple[int, ...]
     same: tuple[int, ...]
     constants: tuple[tuple[int, bool | int | float | complex], ...]
+    values: Scalars
     forms: int
-    values: Scalars = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(x for _, x in self.constants))
 
     def fits(self, scalars: Scalars) -> bool:
         """Whether the constants are still what they were, and those equal that are one input."""
@@ -73,14 +71,15 @@ class ScalarInputs:
         return [number_tensor(scalars[slot], a.dtype, a.device) for slot, a in self.lifted]
 
 
-def changed_since(before: Scalars, scalars: Scalars, groups: Groups) -> Groups:
+def changed_since(before: Scalars, scalars: Scalars, slots: Sequence[int], groups: Groups) -> Groups:
     """Return the scalars that become inputs of a program that ran once, as it was recorded, with other ones.
 
     Args:
+        slots: of the scalars in the program.
         groups: those that are inputs of a program like it.
     """
-    constants = tuple((slot, x) for slot, x in enumerate(before) if slot not in groups)
-    return ScalarInputs(groups, (), (), (), constants, 0).changed(scalars)
+    constants = tuple((slot, before[slot]) for slot in slots if slot not in groups)
+    return ScalarInputs(groups, (), (), (), constants, (), 0).changed(scalars)
 
 
 def scalar_inputs(
@@ -100,6 +99,7 @@ def scalar_inputs(
             places.setdefault((groups[slot], exact_key(scalars[slot]), a), []).append(place)
     lifted = tuple((slots[group[0]], avals[group[0]]) for group in places.values())
     same = {slots[k]: slots[group[0]] for group in places.values() for k in group[1:] if slots[k] != slots[group[0]]}
-    constants = tuple((slot, x) for slot, x in enumerate(scalars) if slot not in groups)
-    made = ScalarInputs(groups, lifted, tuple(same), tuple(same.values()), constants, forms)
+    constants = tuple((slot, scalars[slot]) for slot in slots if slot not in groups)
+    values = tuple(x for slot, x in enumerate(scalars) if slot not in groups)
+    made = ScalarInputs(groups, lifted, tuple(same), tuple(same.values()), constants, values, forms)
     return lift_scalars(graph, places.values()) if places else graph, made
