@@ -70,6 +70,14 @@ WRONG = {
     "a small element beside large ones": (
         lambda x: x * x, lambda x: gt.where(gt.abs(x) < 1e-2, x * x * 1.001, x * x), (X,),
     ),
+    "a small element of few": (
+        lambda x: gt.exp(x), lambda x: gt.where(x < -9, 2 * gt.exp(x), gt.exp(x)),
+        (torch.tensor([0.3, -20.0, 0.7, 1.1]),),
+    ),
+    "large elements beside infinite ones": (
+        lambda x: 1 / x, lambda x: gt.where((x > 0) & (x < 0.2), 1.001 / x, 1 / x),
+        (torch.cat([torch.linspace(0.1, 4, 200), torch.zeros(2)]),),
+    ),
     "a row's largest element": (lambda x: x.max(1), lambda x: x.max(1) + 1e-9, (X.double(),)),
     "a count": (lambda x: (x > 0).astype(gt.float32).sum(1) > 20, lambda x: (x > 0).sum(1) >= 20, (X,)),
     "a rounding to bfloat16": (
