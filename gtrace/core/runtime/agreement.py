@@ -200,13 +200,14 @@ def _is_as_exact(
     a, b, c = expected.reshape(-1), got.reshape(-1), _float64(exact).reshape(-1)
     largest = max(map(_largest, c.split(BLOCK)))
     exponents = torch.cat([_exponents(x, dtype) for x in c.split(BLOCK)])
-    group = _groups(exponents, dtype)
-    return any(
-        _are_as_exact(
-            _distance(a[some], c[some]), _distance(b[some], c[some]), _ulp(c[some], dtype), group[some], largest, worse
-        )
-        for some in (far, slice(None))
-    )
+    exponents -= exponents.min()
+    groups = _groups(exponents, dtype)
+
+    def agree(some: torch.Tensor | slice) -> bool:
+        own, other, unit = _distance(a[some], c[some]), _distance(b[some], c[some]), _ulp(c[some], dtype)
+        return _are_as_exact(own, other, unit, groups[exponents[some]], largest, worse)
+
+    return agree(far) or agree(slice(None))
 
 
 def _are_as_exact(
@@ -234,21 +235,23 @@ def _are_as_exact(
 
 
 def _groups(exponents: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a number for each element: elements of nearly one magnitude have the same one.
+    """Return a number for each exponent: elements of nearly one magnitude have the same one.
 
     Few elements go with those of the next magnitude, unless these are so large that their errors could hide them.
+
+    Args:
+        exponents: those of the elements, from 0 on.
     """
     apart = max(SPAN, -round(math.log2(torch.finfo(dtype).eps)) - SPAN)
-    least = int(exponents.min())
     numbers, found, count, first = [], 0, 0, 0
     left = len(exponents)
-    for exponent, more in enumerate(torch.bincount(exponents - least).tolist()):
+    for exponent, more in enumerate(torch.bincount(exponents).tolist()):
         if more and count and ((count >= LEAST and left >= LEAST) or exponent - first > apart):
             found, count = found + 1, 0
         first = first if count else exponent
         numbers.append(found)
         count, left = count + more, left - more
-    return torch.tensor(numbers, device=exponents.device)[(exponents - least).long()]
+    return torch.tensor(numbers, device=exponents.device)
 
 
 def _beyond(expected: torch.Tensor, got: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,9 @@ LARGE = 1 << 28
 PATIENCE, TIMES = 1.0, 10.0
 """Seconds that the reference may take, or so many times the call: a loop may run a thousand times as fast natively."""
 
+FIRST_LOOK = 8
+"""Calls of a recording after a comparison until somebody looks whether the next one is due."""
+
 _NO_COPIES = "there is no memory for copies of its inputs"
 
 ALONE = "lambda f: f"
@@ -305,9 +308,7 @@ class Comparisons:
             for program, executable in ran:
                 within = f"{found}, as part of a recording of {len(whole.graph.nodes)} operations"
                 self._judging.agree(program, executable, seconds / len(ran), within)
-            share = config.current.audit
-            calls = seconds * self._jitter(whole.name) / (share * max(took, 1e-9)) if share else math.inf
-            whole.agree(0.0 if share == 1.0 else calls)
+            whole.agree(seconds * self._jitter(whole.name))
             return got
         # a form of one program may be wrong: now each is compared by itself
         self._judging.doubt(whole.programs)
@@ -333,7 +334,10 @@ class Whole:
         strides: of its inputs.
         donated: the places of the inputs that may be written over.
         compare: makes a call and compares it.
-        left: calls until the next comparison.
+        calls: made between two looks at what is due, more each time; 0: it was not compared yet.
+        left: those of them that are still to come.
+        audited: seconds of the programs when it was compared.
+        audit_seconds: that a comparison takes.
         wrong: whether the programs gave other results.
     """
 
@@ -343,7 +347,10 @@ class Whole:
     strides: Strides
     donated: frozenset[int]
     compare: Callable[[Whole, Tensors], list[torch.Tensor]]
-    left: float = 0.0
+    calls: int = 0
+    left: int = 0
+    audited: float = 0.0
+    audit_seconds: float = 0.0
     wrong: bool = False
 
     @property
@@ -367,9 +374,23 @@ class Whole:
         """What the calls must agree with: the recording, operation by operation."""
         return with_strides(reference(self.graph), self.graph, self.strides)
 
-    def agree(self, calls: float) -> None:
-        """Make that many calls without a comparison."""
-        self.left = calls
+    @property
+    def seconds(self) -> float:
+        """Seconds of all calls of the programs so far."""
+        return sum(program.ledger.seconds for program in self.programs)
+
+    def agree(self, seconds: float) -> None:
+        """Note that it agreed, and that a comparison takes so many seconds."""
+        self.calls = self.left = FIRST_LOOK
+        self.audited, self.audit_seconds = self.seconds, seconds
+
+    def _audit_due(self) -> bool:
+        """Whether it is to be compared; asked after `FIRST_LOOK` calls, twice as many, and so on."""
+        seconds = max(self.audit_seconds, sum(program.ledger.audit_seconds for program in self.programs))
+        if not self.calls or (self.seconds - self.audited) * config.current.audit > seconds:
+            return True
+        self.left, self.calls = self.calls, 2 * self.calls
+        return False
 
     def disagree(self) -> None:
         """Run the reference from now on."""
@@ -382,10 +403,10 @@ class Whole:
                 return self._as_recorded(tensors)
         if self.wrong:
             return self._as_recorded(tensors)
-        if self.left >= 1.0 and config.current.audit != 1.0:
-            self.left -= 1.0
-            return self.form(tensors)
-        return self.compare(self, tensors)
+        if config.current.audit == 1.0 or (self.left <= 0 and self._audit_due()):
+            return self.compare(self, tensors)
+        self.left -= 1
+        return self.form(tensors)
 
     def _as_recorded(self, tensors: Tensors) -> list[torch.Tensor]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from typing import Any
 
 import attrs
@@ -32,7 +33,7 @@ class Ledger:
         seen: how many of the family's programs for open sizes it was compared with.
         settings, patience: under these settings, nothing is decided before this many seconds of interpreting.
         audited: `seconds` when it was last compared with the reference.
-        audit_seconds: that a comparison takes; infinite if there can be none.
+        audit_seconds: that a comparison takes; infinite if there can be none. It takes longer where results differ.
         comparisons: with the reference, so far.
         found: by the last of them, in words.
         found_at: in which call that was.
@@ -161,7 +162,8 @@ class Ledger:
 
     def compared(self, seconds: float, found: str) -> None:
         """Note that it was compared with the reference, what that takes, and what was found."""
-        self.audited, self.audit_seconds = self.seconds, seconds
+        before = self.audit_seconds if self.audit_seconds < math.inf else 0.0
+        self.audited, self.audit_seconds = self.seconds, max(seconds, before / 2)
         self.comparisons, self.found, self.found_at = self.comparisons + 1, found, self.calls
 
     # -- what follows
