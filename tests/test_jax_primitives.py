@@ -289,3 +289,51 @@ def test_equations_name_the_primitive(jax):
     assert [(eqn.primitive is p, eqn.primitive is both) for eqn in program.eqns] == [(True, False), (False, True)]
     assert program.eqns[0].params == {"n": 3}
     assert_close(jax.core.eval_jaxpr(program.jaxpr, program.consts, 2.0)[0], gt.array(20.0), check_dtype=False)
+
+
+def test_custom_vmap_calls_its_rule(jax):
+    """A rule gets what is batched; it runs under nested batches, in loops and in forward mode, with JAX's numbers."""
+    jnp, calls = jax.numpy, []
+
+    @jax.custom_batching.custom_vmap
+    def f(x, n):
+        return {"product": x * n, "n": n}
+
+    @f.def_vmap
+    def rule(size, batched, x, n):
+        calls.append((size, batched))
+        return {"product": x * n + 100, "n": n}, {"product": any(batched), "n": batched[1]}
+
+    x, n = jnp.arange(3.0), jnp.arange(3)
+    assert f(2.0, 3)["product"] == 6 and calls == []
+    assert jax.vmap(f, (0, None))(x, 2)["product"].tolist() == [100, 102, 104]
+    nested = jax.jit(jax.vmap(jax.vmap(f, (0, None)), (None, 0)))(x, n)
+    assert nested["product"].tolist() == [[100, 100, 100], [100, 101, 102], [100, 102, 104]]
+    assert nested["n"].tolist() == [[k] * 3 for k in range(3)]
+    assert calls == [(3, [True, False])] * 2
+
+    def pushed(x, n):
+        return jax.jvp(lambda x: f(x, n)["product"], (x,), (2.0,))
+
+    primals, tangents = jax.jit(jax.vmap(pushed))(x, n)
+    assert (primals.tolist(), tangents.tolist()) == ([100, 101, 104], [0, 2, 4])
+    looped = jax.vmap(lambda x: jax.lax.fori_loop(0, 2, lambda k, x: f(x, 2)["product"], x))(x)
+    assert looped.tolist() == [300, 304, 308]
+    assert jax.grad(lambda x: jax.vmap(f, (0, None))(x, 2)["product"].sum())(x).tolist() == [2, 2, 2]
+
+    one = jax.custom_batching.custom_vmap(lambda x: x)
+    with pytest.raises(AttributeError, match="a batching rule for <lambda>, got none"):
+        one(x)
+    one.def_vmap(lambda size, batched, x: ((x, x), (True, True)))
+    with pytest.raises(ArgumentError, match="an output like"):
+        jax.vmap(one)(x)
+
+
+def test_sequential_vmap_computes_one_example_after_the_other(jax, capfd):
+    @jax.custom_batching.sequential_vmap
+    def f(x, more):
+        jax.debug.print("{}", x)
+        return x + more["y"]
+
+    assert jax.vmap(f, (0, None))(jax.numpy.arange(3), {"y": 1}).tolist() == [1, 2, 3]
+    assert capfd.readouterr().out.split() == ["0", "1", "2"]

@@ -1,19 +1,33 @@
-"""The names of ``jax.custom_batching``: functions with a batching rule of their own, which is not needed here.
-
-`vmap` records the function for one example and batches its operations. A rule says how to do the same in another way.
-"""
+"""The names of ``jax.custom_batching``: functions with a batching rule of their own."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy
+
+from gtrace.core.base import tree
+from gtrace.core.base.dtypes import FLOAT0
+from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.batching import spread
+from gtrace.core.trace.convert import lift
+from gtrace.core.transform.arguments import is_empty, name_of
+from gtrace.core.transform.jvp import jvp
+from gtrace.jax.avals import instantiate_zeros
+from gtrace.jax.lax import map as lax_map
+from gtrace.jax.primitives import AxisData, Primitive, fancy_primitive_batchers, primitive_jvps
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
 
 class custom_vmap:  # noqa: N801 - JAX's name
-    """A function that may have a rule for batches. The rule is kept and not called: a batch is that of the function.
+    """A function with a rule for batches, which `def_vmap` sets. Derivatives are those of the function and the rule.
+
+    The rule takes the size of the batch, a list that says of each argument whether it is batched, and the arguments
+    with the batch on axis 0. It returns the output, and for each leaf of it whether it is batched.
 
     >>> import gtrace.jax as jax
     >>> @custom_vmap
@@ -21,9 +35,9 @@ class custom_vmap:  # noqa: N801 - JAX's name
     ...     return x + 1
     >>> @f.def_vmap
     ... def rule(axis_size, in_batched, x):
-    ...     return x + 1, in_batched[0]
-    >>> jax.vmap(f)(jax.numpy.arange(2.))
-    Array([1., 2.], dtype=float32)
+    ...     return x + axis_size, in_batched[0]
+    >>> f(0.0), jax.vmap(f)(jax.numpy.arange(2.))
+    (1.0, Array([2., 3.], dtype=float32))
     """
 
     def __init__(self, fun: Callable[..., Any]) -> None:
@@ -32,14 +46,117 @@ class custom_vmap:  # noqa: N801 - JAX's name
         self.vmap_rule: Callable[..., Any] | None = None
 
     def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Keep the rule; return it."""
+        """Set the rule; return it."""
         self.vmap_rule = vmap_rule
         return vmap_rule
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fun(*args, **kwargs)
+        """Call the function.
+
+        Raises:
+            AttributeError: there is no rule.
+            ArgumentError: the rule returns another structure than the function.
+        """
+        rule, name = self.vmap_rule, name_of(self.fun)
+        if rule is None:
+            fix = f"Set it with {name}.def_vmap."
+            raise AttributeError(message("custom_vmap", f"a batching rule for {name}", "none", fix))
+        if kwargs:
+            bound = inspect.signature(self.fun).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args = bound.args
+        leaves, structure = tree.flatten(args)
+        out: list[tree.TreeDef] = []
+
+        def call(*flat: Any) -> list[Any]:
+            results, found = tree.flatten(self.fun(*structure.unflatten(flat)))  # type: ignore[misc]
+            out[:] = [found]
+            return results
+
+        def flat_rule(size: int, batched: Sequence[bool], *flat: Any) -> tuple[list[Any], list[bool]]:
+            flags: Any = structure.unflatten(batched)
+            result, result_batched = rule(size, list(flags), *structure.unflatten(flat))  # type: ignore[misc]
+            results, found = tree.flatten(result)
+            flags, kinds = tree.flatten(result_batched)
+            for what, got in (("an output", found), ("flags of the output", kinds)):
+                if got != out[0]:
+                    raise ArgumentError(message("custom_vmap", f"{what} like {out[0]}", f"{got}", f"{name} has it."))
+            return results, flags
+
+        results = _call_p.bind(*leaves, call=call, rule=flat_rule)
+        return out[0].unflatten(results)
+
+
+_call_p = Primitive("custom_vmap_call")
+_call_p.multiple_results = True
+
+
+@_call_p.def_impl
+def _impl(*args: Any, call: Callable[..., Any], rule: Callable[..., Any]) -> list[Any]:
+    return list(call(*args))
+
+
+def _batched(axis: AxisData, args: Sequence[Any], axes: Sequence[int | None], *, call: Any, rule: Any) -> Any:
+    """Return what the rule does: of the batched arguments the batch is on axis 0."""
+    results, flags = rule(axis.size, [place is not None for place in axes], *args)
+    return results, [0 if flag else None for flag in flags]
+
+
+def _moved(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any, rule: Any) -> tuple[list[Any], list[Any]]:
+    """Return results and their tangents, by a call whose rule for batches differentiates the rule."""
+    count = len(primals)
+
+    def both(*args: Any) -> list[Any]:
+        outs, moved = jvp(call, args[:count], args[count:])
+        return [*outs, *moved]
+
+    def both_rule(size: int, batched: Sequence[bool], *args: Any) -> tuple[list[Any], list[bool]]:
+        joint = [p or t for p, t in zip(batched[:count], batched[count:], strict=True)]
+        values = [
+            spread(lift("custom_vmap", x), size) if joint[k % count] and not batched[k] and not is_empty(x) else x
+            for k, x in enumerate(args)
+        ]
+        given = [
+            numpy.zeros(x.shape, FLOAT0) if is_empty(t) else t
+            for x, t in zip(values[:count], values[count:], strict=True)
+        ]
+        flags: list[bool] = []
+
+        def run(*primals: Any) -> Any:
+            outs, flags[:] = rule(size, joint, *primals)
+            return outs
+
+        outs, moved = jvp(run, values[:count], given)
+        return [*outs, *moved], [*flags, *flags]
+
+    found = _call_p.bind(*primals, *map(instantiate_zeros, tangents), call=both, rule=both_rule)
+    return found[: len(found) // 2], found[len(found) // 2 :]
+
+
+fancy_primitive_batchers[_call_p] = _batched
+primitive_jvps[_call_p] = _moved
 
 
 def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
-    """Return the function, whose batches JAX computes one after the other, as `custom_vmap`."""
-    return custom_vmap(f)
+    """Return the function, whose batches are computed one example after the other, as ``jax.lax.map`` does.
+
+    >>> import gtrace.jax as jax
+    >>> jax.vmap(sequential_vmap(lambda x, y: x + y), (0, None))(jax.numpy.arange(2.), 1.0)
+    Array([1., 2.], dtype=float32)
+    """
+    made = custom_vmap(f)
+
+    @made.def_vmap
+    def rule(axis_size: int, in_batched: list[Any], *args: Any) -> tuple[Any, Any]:
+        leaves, structure = tree.flatten(args)
+        flags = tree.leaves(tuple(in_batched))
+
+        def one(examples: list[Any]) -> Any:
+            rest = iter(examples)
+            values = [next(rest) if flag else x for x, flag in zip(leaves, flags, strict=True)]
+            return made(*structure.unflatten(values))  # type: ignore[misc]
+
+        out = lax_map(one, [x for x, flag in zip(leaves, flags, strict=True) if flag])
+        return out, tree.map(lambda _: True, out)
+
+    return made
