@@ -132,6 +132,19 @@ def test_incomplete_beta_function(low, high, steps):
     assert_digits(S.betainc(a, b, x), sp.betainc(a, b, x), steps)
     far = np.random.default_rng(4).uniform(0, 1, 400)
     assert_digits(S.betainc(a, b, far), sp.betainc(a, b, far), 10 * steps)
+    assert_digits(S.betaincc(a, b, x), sp.betaincc(a, b, x), steps)
+
+
+def test_incomplete_beta_function_of_large_parameters():
+    """To what one unit in the last place of x changes."""
+    a, b = spread(1e4, 1e14, 1), spread(1e4, 1e14, 2)
+    mean, deviation = a / (a + b), np.sqrt(a * b) / (a + b) ** 1.5
+    x = np.clip(mean + deviation * np.random.default_rng(3).uniform(-5, 5, a.size), 0, 1)
+    for ours, right in ((S.betainc, sp.betainc), (S.betaincc, sp.betaincc)):
+        expected = right(a, b, x)
+        change = abs(right(a, b, np.nextafter(x, 1)) - right(a, b, np.nextafter(x, 0)))
+        assert (abs(ours(a, b, x).numpy() - expected) <= 4 * change + 1e-11 * expected).all()
+    assert S.betainc(1e20, 1e20, 0.5) == S.betaincc(1e35, 1e35, 0.5) == 0.5
 
 
 def test_incomplete_gamma_functions_at_their_ends():

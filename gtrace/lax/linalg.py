@@ -164,7 +164,7 @@ def lu(x: Any) -> tuple[Array, Array, Array]:
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Array:
     """Return the order of the rows after the exchanges of `lu`."""
-    return counted(permuted(lift("lu_pivots_to_permutation", pivots)))
+    return counted(permuted(lift("lu_pivots_to_permutation", pivots), permutation_size))
 
 
 def qr(x: Any, *, full_matrices: bool = True) -> tuple[Array, Array]:

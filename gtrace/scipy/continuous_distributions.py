@@ -135,10 +135,10 @@ _FAR = 1e10
 def _t_tail(z: Array, df: Array) -> Array:
     """Return the probability of more than |z|."""
     size = ops.absolute(z) / ops.sqrt(df)
-    far, inner = size > _FAR, ops.absolute(z) < 1  # 1 - betainc would lose a tail's digits
+    far, inner = size > _FAR, size < 1  # where 1 / (1 + size**2) or its complement is small, and has all digits
     middle = ops.square(ops.where(far | inner, 1.0, size))
     close = ops.square(ops.where(inner, size, 1.0))
-    half = ops.where(inner, 1 - special.betainc(0.5, df / 2, close / (1 + close)),
+    half = ops.where(inner, special.betaincc(0.5, df / 2, close / (1 + close)),
                      special.betainc(df / 2, 0.5, 1 / (1 + middle)))  # fmt: skip
     power = neg(df) * ops.log(ops.where(far, size, _FAR)) - ops.log(df / 2) - special.betaln(df / 2, 0.5)
     return ops.where(far, ops.exp(power), half) / 2

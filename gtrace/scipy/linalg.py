@@ -71,8 +71,8 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     >>> lu_solve(lu_factor(gt.array([[0., 2.], [1., 0.]])), gt.array([4., 3.]))
     Array([3., 2.], dtype=float32)
     """
-    factors, order = ops.array(lu_and_piv[0]), permuted(ops.array(lu_and_piv[1]))
-    b = ops.array(b)
+    factors, order = ops.array(lu_and_piv[0]), ops.array(lu_and_piv[1])
+    order, b = permuted(order, factors.shape[-1]), ops.array(b)
     if trans == 0:
         y = linalg.solve_triangular(factors, ops.take(b, order, 0), lower=True, unit_diagonal=True)
         return linalg.solve_triangular(factors, y)

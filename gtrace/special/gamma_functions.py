@@ -322,7 +322,7 @@ def _sign(x: Array) -> Array:
 _EVEN = 10.0
 
 
-def _stirling_rest(x: Any) -> Any:
+def stirling_rest(x: Any) -> Any:
     """Return the logarithm of the gamma function minus Stirling's formula, for x of at least 10."""
     u = 1.0 / (x * x)
     return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * (691 / 360360)))))) / x
@@ -342,11 +342,11 @@ def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
     small = m.logical_and(large, low < _EVEN)
     high, first, second = m.where(large, high, _EVEN), m.where(small, low, 1.0), m.where(large, low, _EVEN)
     one = first + high
-    gap = _stirling_rest(high) - _stirling_rest(one) + (high - 0.5) * m.log1p(-first / one)
+    gap = stirling_rest(high) - stirling_rest(one) + (high - 0.5) * m.log1p(-first / one)
     uneven = logarithm(first) + gap + first - first * m.log(one)
     second = m.where(small, _EVEN, second)
     total = second + high
-    rest = _stirling_rest(second) + _stirling_rest(high) - _stirling_rest(total)
+    rest = stirling_rest(second) + stirling_rest(high) - stirling_rest(total)
     even = rest + (second - 0.5) * m.log(second / total) + high * m.log1p(-second / total)
     even = even + (0.5 * math.log(2.0 * math.pi) - 0.5 * m.log(high))
     return m.where(large, m.where(small, uneven, even), plain)

@@ -15,12 +15,15 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
-from gtrace.special.gamma_functions import betaln, digamma, log_beta
+from gtrace.special.gamma_functions import betaln, digamma, log_beta, stirling_rest
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 
-__all__ = ["betainc", "exp1", "expi", "expn"]
+__all__ = ["betainc", "betaincc", "exp1", "expi", "expn"]
 
 # -- incomplete beta function
+
+_LARGE = 1e4
+"""Parameters from which the terms of the density's logarithm are so large that their sum loses digits."""
 
 
 def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -> torch.Tensor:
@@ -35,9 +38,16 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
     rate = torch.where((second > 1.0) & (extra > 1.0), (first - extra).abs() + torch.sqrt(extra / far), first)
     s, weight = half_line(1.0 / rate)
     log_t = log_near.unsqueeze(-1) - s
-    log_rest = torch.where(log_t > -0.5, torch.log(-torch.expm1(log_t)), torch.log1p(-torch.exp(log_t)))
-    size = log_beta(torch, torch.special.gammaln, a, b)
-    exponent = first.unsqueeze(-1) * log_t + (second - 1.0).unsqueeze(-1) * log_rest - size.unsqueeze(-1)
+    # how far x, and t = near * exp(-s), are below the mean, times the sum of both: no digit of 1 - t is lost
+    total = first + second
+    gap = (a - total * x).abs()
+    off = gap.unsqueeze(-1) - (first - gap).unsqueeze(-1) * torch.expm1(-s)
+    more = off / second.unsqueeze(-1)
+    log_rest = _log_of_rest(first, second).unsqueeze(-1) + torch.log1p(more)
+    # log(t**first * (1 - t)**second / beta), from its value at x on: all terms are below 0
+    exponent = _log_size(first, second, log_near, gap).unsqueeze(-1) - gap.unsqueeze(-1) * s
+    exponent = exponent - (first - gap).unsqueeze(-1) * _past_exp(s) - second.unsqueeze(-1) * _past_log1p(more)
+    exponent = exponent - log_rest
     terms = torch.exp(exponent) * weight
     sided = lower.unsqueeze(-1)
     for count, (one, other) in ((i, (log_t, log_rest)), (j, (log_rest, log_t))):
@@ -48,6 +58,39 @@ def _moment(a: torch.Tensor, b: torch.Tensor, x: torch.Tensor, i: int, j: int) -
     if i == j == 0:
         total = torch.where(x == 1.0, torch.where(lower, 1.0, total), total)
     return torch.where(lower, total, -total).to(dtype)
+
+
+def _log_of_rest(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return log(b / (a + b))."""
+    part = torch.minimum(a, b) / (a + b)
+    return torch.where(a < b, torch.log1p(-part), torch.log(part))
+
+
+def _log_size(a: torch.Tensor, b: torch.Tensor, log_x: torch.Tensor, gap: torch.Tensor) -> torch.Tensor:
+    """Return log(x**a * (1 - mean)**b / beta(a, b)) + gap, where the mean is a / (a + b).
+
+    For large a and b its terms are far larger than it is. Then it follows from the distance to the mean, as in Didonato
+    and Morris, Algorithm 708, ACM Transactions on Mathematical Software 18 (1992), section 4.
+
+    Args:
+        gap: a - (a + b) * x.
+    """
+    plain = a * log_x + b * _log_of_rest(a, b) - log_beta(torch, torch.special.gammaln, a, b) + gap
+    rest = stirling_rest(a) + stirling_rest(b) - stirling_rest(a + b)
+    peak = 0.5 * (torch.log(a) + _log_of_rest(a, b) - math.log(2.0 * math.pi)) - rest
+    return torch.where(torch.minimum(a, b) > _LARGE, peak - a * _past_log1p(-gap / a), plain)
+
+
+def _past_log1p(x: torch.Tensor) -> torch.Tensor:
+    """Return x - log(1 + x)."""
+    series = x * x * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x * (1 / 5 - x * (1 / 6 - x * (1 / 7 - x / 8))))))
+    return torch.where(x.abs() < 0.01, series, x - torch.log1p(x))
+
+
+def _past_exp(x: torch.Tensor) -> torch.Tensor:
+    """Return exp(-x) - 1 + x."""
+    series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 24 - x * (1 / 120 - x * (1 / 720 - x / 5040)))))
+    return torch.where(x.abs() < 0.01, series, torch.expm1(-x) + x)
 
 
 def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
@@ -125,7 +168,23 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     >>> round(float(gt.special.betainc(2.0, 3.0, 0.5)), 4)
     0.6875
     """
-    a, b, x = as_arrays("betainc", a, b, x)
+    return _regularized("betainc", a, b, x, complement=False)
+
+
+def betaincc(a: Any, b: Any, x: Any) -> Array:
+    """Return 1 - betainc(a, b, x), the probability beyond x, with all digits of a small one.
+
+    Args:
+        a, b, x: as for `betainc`.
+
+    >>> round(float(gt.special.betaincc(2.0, 3.0, 0.5)), 4)
+    0.3125
+    """
+    return _regularized("betaincc", a, b, x, complement=True)
+
+
+def _regularized(name: str, a: Any, b: Any, x: Any, complement: bool) -> Array:
+    a, b, x = as_arrays(name, a, b, x)
     # all of the mass is at 0 for a = 0 and b = inf, and at 1 for b = 0 and a = inf
     at_zero = ops.logical_or(ops.equal(a, 0.0), ops.equal(b, math.inf))
     at_one = ops.logical_or(ops.equal(b, 0.0), ops.equal(a, math.inf))
@@ -138,8 +197,10 @@ def betainc(a: Any, b: Any, x: Any) -> Array:
     # above the mean the part is minus what is left to 1: its sign says so, but for 0
     upper = ops.greater(ops.multiply(x, ops.add(one, two)), one)
     upper = ops.where(ops.equal(part, 0.0), upper, ops.less(part, 0.0))
-    found = ops.add(part, cast(upper, part.aval.dtype))
+    one_side = ops.logical_not(upper) if complement else upper
+    found = ops.add(neg(part) if complement else part, cast(one_side, part.aval.dtype))
     step = ops.where(at_zero, ops.greater(x, 0.0), ops.greater_equal(x, 1.0))
+    step = ops.logical_not(step) if complement else step
     return ops.where(ops.logical_and(jump, inside), cast(step, found.aval.dtype), found)
 
 

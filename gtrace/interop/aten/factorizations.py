@@ -38,12 +38,13 @@ QR = "aten.linalg_qr.default"
 
 
 def cholesky(x: Array) -> Array | None:
-    """Return lower Cholesky factors, NaN where the factorization failed; None: no rule applies."""
+    """Return lower Cholesky factors, with NaN in their lower halves where that failed; None: no rule applies."""
     found = called(CHOLESKY, (OPERAND,), x)
     if found is None:
         return None
     factor, failed = found
-    return ops.where(ops.expand_dims(ops.expand_dims(failed == 0, -1), -1), factor, math.nan)
+    none = ops.tril(ops.full(factor.shape[-2:], math.nan, dtype=factor.aval.dtype, device=factor.aval.device))
+    return ops.where(ops.expand_dims(ops.expand_dims(failed == 0, -1), -1), factor, none)
 
 
 def eigh(x: Array, half: str) -> Sequence[Array] | None:

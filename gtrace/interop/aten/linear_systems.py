@@ -93,11 +93,12 @@ def lu(x: Array) -> tuple[Array, Array, Array] | None:
     return permutations(*found), lower, upper
 
 
-def order_of_rows(pivots: Array) -> Array:
-    """Return the order of the rows after these exchanges, which count from 1."""
-    n = pivots.shape[-1]
-    shape = ops.ones((*pivots.shape, n), torch.float32, device=pivots.aval.device)
-    return ops.argmax(permutations(shape, pivots), axis=-2)
+def order_of_rows(pivots: Array, rows: int) -> Array:
+    """Return the order of so many rows after these exchanges, which count from 1."""
+    *batch, n = pivots.shape
+    shape = ops.ones((*batch, rows, n), torch.float32, device=pivots.aval.device)
+    numbers = ops.expand_dims(ops.arange(rows, device=pivots.aval.device), -1)
+    return ops.sum(ops.where(permutations(shape, pivots) > 0, numbers, 0), axis=-2)
 
 
 def _factors(both: Array) -> tuple[Array, Array]:

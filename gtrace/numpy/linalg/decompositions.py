@@ -74,7 +74,7 @@ class SVDResult(NamedTuple):
 def cholesky(x: Any, /, *, upper: bool = False) -> Array:
     """Return the lower triangular factor L of positive definite matrices, x == L @ L.mT; only that half is read.
 
-    A matrix that is not positive definite gives NaN.
+    A matrix that is not positive definite gives NaN in that half.
 
     Args:
         upper: return the upper triangular factor U, x == U.mT @ U, from the upper half.
@@ -94,7 +94,8 @@ def cholesky(x: Any, /, *, upper: bool = False) -> Array:
 def _cholesky(x: torch.Tensor, upper: bool) -> torch.Tensor:
     factor, info = torch.linalg.cholesky_ex(x, upper=upper)
     # what torch leaves of an elimination that failed looks like a factor
-    return torch.where(info[..., None, None] == 0, factor, torch.nan)
+    none = torch.full_like(factor, torch.nan)
+    return torch.where(info[..., None, None] == 0, factor, none.triu() if upper else none.tril())
 
 
 def qr(x: Any, /, mode: str = "reduced") -> Any:

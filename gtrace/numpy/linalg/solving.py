@@ -216,10 +216,10 @@ def tensorinv(a: Any, ind: int = 2) -> Array:
     return ops.reshape(inv(ops.reshape(a, (size, size))), (*last, *first))
 
 
-def permuted(pivots: Array) -> Array:
-    """Return the order of the rows after the exchanges that `lu_factor` returns.
+def permuted(pivots: Array, rows: int) -> Array:
+    """Return the order of so many rows after the exchanges that `lu_factor` returns.
 
-    >>> permuted(gt.array([1, 2, 2], dtype=gt.int32))
+    >>> permuted(gt.array([1, 2, 2], dtype=gt.int32), 3)
     Array([1, 2, 0], dtype=int64)
     """
-    return linear_systems.order_of_rows(pivots + 1)
+    return linear_systems.order_of_rows(pivots + 1, rows)
