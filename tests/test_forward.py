@@ -217,6 +217,37 @@ def test_integers_among_primals_have_no_derivative():
     assert pullback((gt.ones(3), np.zeros((), float0)))[0].tolist() == [2.0, 2.0, 2.0]
 
 
+def pulled(x, i):
+    """Return cotangents, of which the second has no values."""
+    (y, j), pullback = gt.vjp(lambda x, i: (x * i, i), x, i)
+    return pullback((y, np.zeros(j.shape, float0)))
+
+
+@pytest.mark.parametrize(
+    ("call", "shape"),
+    [
+        (lambda x, i: pulled(x, i), (3,)),
+        (lambda x, i: gt.jit(pulled)(x, i), (3,)),
+        (lambda x, i: gt.jit(lambda pair: (pair[0] * 1.0, pair[1]))(pulled(x, i)), (3,)),
+        (lambda x, i: gt.eval_shape(pulled, x, i), (3,)),
+        (lambda x, i: gt.checkpoint(pulled)(x, i), (3,)),
+        (lambda x, i: gt.jit(gt.checkpoint(pulled))(x, i), (3,)),
+        (lambda x, i: gt.vmap(pulled)(x, i), (3,)),
+        (lambda x, i: gt.jit(gt.vmap(pulled, (0, None), (0, 1)))(x, i), (3, 3)),
+        (lambda x, i: gt.scan(lambda c, x: (c, pulled(x, i)), 0.0, x)[1], (3, 3)),
+        (lambda x, i: gt.cond(x[0] == 0, pulled, pulled, x, i), (3,)),
+        (lambda x, i: gt.jvp(lambda x: (x * i, i), (x,), (x,))[1], (3,)),
+        (lambda x, i: gt.vmap(lambda x, i: gt.jvp(lambda x: (x * i, i), (x,), (x,))[1])(x, i), (3,)),
+        (lambda x, i: gt.linearize(lambda x: (x * i, i), x)[1](x), (3,)),
+    ],
+)
+def test_tangents_without_values_cross_transforms(call, shape):
+    for _ in range(2):
+        moved, empty = call(gt.arange(3.0), gt.arange(3))
+        assert empty.dtype == float0 and empty.shape == shape
+        assert not isinstance(moved, gt.Array) or moved.aval.floating
+
+
 LOST = {
     "a function of NumPy's": lambda x: np.sin(x).sum(),
     "asarray": lambda x: (x * np.asarray(x)).sum(),

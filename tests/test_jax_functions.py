@@ -685,3 +685,46 @@ def test_complex_numbers_become_real_with_a_warning(jax):
         for kind in ("float32", "int8", "float16"):
             with pytest.warns(np.exceptions.ComplexWarning, match="imaginary part is lost"):
                 assert cast(kind).tolist() == z.real.astype(kind).tolist()
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+def test_rules_get_defaults_of_arguments(jax, kind):
+    """Those that a call leaves out, by position, as the rule takes them."""
+    f = getattr(jax, kind)(lambda x, n, scale=3.0, other=None: x * n * scale, nondiff_argnums=(1, 3))
+    if kind == "custom_jvp":
+        f.defjvp(lambda n, other, primals, tangents: (f(primals[0], n), 10 * n * primals[1] * tangents[0]))
+    else:
+        f.defvjp(lambda x, n, scale, other: (f(x, n), scale), lambda n, other, scale, g: (10 * n * scale * g, None))
+    assert f(1.0, 2) == 6.0
+    assert jax.grad(f)(1.0, 2).item() == jax.jit(jax.grad(f), static_argnums=1)(1.0, 2).item() == 60.0
+
+
+def test_static_argnums_and_names_together_are_taken_as_they_are(jax):
+    """JAX infers the ones from the others only where one kind is given."""
+
+    @functools.partial(jax.jit, static_argnums=(1,), static_argnames=("mode",))
+    def f(x, n, mode="add"):
+        return x + n if mode == "add" else x * n
+
+    assert (f(2.0, 3).item(), f(2.0, 3, mode="mul").item()) == (5.0, 6.0)
+    with pytest.raises(ArgumentError, match="got str"):
+        f(2.0, 3, "mul")
+
+
+def test_checkpointed_functions_get_arrays(jax):
+    given = []
+    f = jax.checkpoint(lambda x, flag, on: given.append((type(flag), type(on))) or x, static_argnums=2)
+    f(1.0, True, True)
+    jax.grad(f)(1.0, True, True)
+    assert given == [(gt.Array, bool)] * 2
+
+
+def test_numbers_that_agree(jax):
+    from gtrace.jax._src.public_test_util import check_close
+
+    x = jax.numpy.ones(4)
+    check_close({"a": x}, {"a": x + 1e-6})
+    check_close(x, x + 1e-3, atol=1e-3)
+    for y, bounds in ((x + 1e-4, {}), (x + 1e-3, {"rtol": {"float32": 1e-5}}), (x[:2], {})):
+        with pytest.raises(AssertionError):
+            check_close(x, y, **bounds)

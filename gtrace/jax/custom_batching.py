@@ -69,13 +69,13 @@ class custom_vmap:  # noqa: N801 - JAX's name
         out: list[tree.TreeDef] = []
 
         def call(*flat: Any) -> list[Any]:
-            results, found = tree.flatten(self.fun(*structure.unflatten(flat)))  # type: ignore[misc]
+            results, found = tree.flatten(self.fun(*structure.unflatten(flat)))
             out[:] = [found]
             return results
 
         def flat_rule(size: int, batched: Sequence[bool], *flat: Any) -> tuple[list[Any], list[bool]]:
             flags: Any = structure.unflatten(batched)
-            result, result_batched = rule(size, list(flags), *structure.unflatten(flat))  # type: ignore[misc]
+            result, result_batched = rule(size, list(flags), *structure.unflatten(flat))
             results, found = tree.flatten(result)
             flags, kinds = tree.flatten(result_batched)
             for what, got in (("an output", found), ("flags of the output", kinds)):
@@ -154,7 +154,7 @@ def sequential_vmap(f: Callable[..., Any]) -> custom_vmap:
         def one(examples: list[Any]) -> Any:
             rest = iter(examples)
             values = [next(rest) if flag else x for x, flag in zip(leaves, flags, strict=True)]
-            return made(*structure.unflatten(values))  # type: ignore[misc]
+            return made(*structure.unflatten(values))
 
         out = lax_map(one, [x for x, flag in zip(leaves, flags, strict=True) if flag])
         return out, tree.map(lambda _: True, out)

@@ -49,6 +49,10 @@ class Aval:
         return self.dtype in COMPLEX
 
     @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
     def size(self) -> int:
         return math.prod(self.shape)
 

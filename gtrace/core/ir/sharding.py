@@ -174,7 +174,7 @@ def parse_mesh(text: str) -> Mesh:
 
 
 class _Unconstrained:
-    """A mark that `PartitionSpec` rejects, and that libraries compare with."""
+    """A mark that `NamedSharding` rejects, and that libraries compare with."""
 
     def __repr__(self) -> str:
         return "UNCONSTRAINED"
@@ -192,14 +192,14 @@ class PartitionSpec(tuple[Any, ...]):
     __slots__ = ()
 
     UNCONSTRAINED = _Unconstrained()
-    """JAX's mark of a dimension that the compiler lays out. It is rejected here: leave the constraint out."""
+    """JAX's mark of a dimension that the compiler lays out. `NamedSharding` rejects it."""
 
     def __new__(cls, *dims: str | Iterable[str] | None) -> PartitionSpec:
         made = []
         for dim in dims:
             axes = (dim,) if isinstance(dim, str) else tuple(dim) if isinstance(dim, (tuple, list)) else (dim,)
             axes = () if dim is None else axes
-            if not all(isinstance(name, str) for name in axes):
+            if not all(isinstance(name, str) for name in axes) and dim is not PartitionSpec.UNCONSTRAINED:
                 raise ShardingError(message("P", "names of mesh axes, or None", repr(dim), 'Such as P("data", None).'))
             made.append(None if not axes else axes[0] if len(axes) == 1 else axes)
         return super().__new__(cls, made)
@@ -234,6 +234,9 @@ class NamedSharding:
         if not isinstance(self.mesh, Mesh) or not isinstance(self.spec, PartitionSpec):
             got = f"{self.mesh!r} and {self.spec!r}"
             raise ShardingError(message("NamedSharding", "a Mesh and a PartitionSpec", got, "Pass them in this order."))
+        if PartitionSpec.UNCONSTRAINED in self.spec:
+            fix = "Leave the constraint out, or name axes."
+            raise ShardingError(message("NamedSharding", "names of mesh axes, or None", repr(self.spec), fix))
         seen: set[str] = set()
         for name in itertools.chain(*self.dims(len(self.spec))):
             if name not in self.mesh.axis_names:

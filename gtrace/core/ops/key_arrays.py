@@ -7,10 +7,12 @@ data, like any pytree, so they never see it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy
 
+from gtrace.core.base.dtypes import FLOAT0
 from gtrace.core.base.errors import DtypeError, ImmutableAttributeError, message, user_location
 from gtrace.core.base.tree import GetAttrKey, register_pytree_with_keys
 from gtrace.core.base.tree.treedef import whole_class
@@ -252,5 +254,11 @@ def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], None]:
     return [(GetAttrKey("packed_keys"), keys._data)], None
 
 
-register_pytree_with_keys(PRNGKeyArray, _one_leaf, lambda _, children: keys_of(children[0]))
+def _of_leaf(_: Any, children: Sequence[Any]) -> Any:
+    """Return keys; a tangent of keys, which has no values, as it is."""
+    (leaf,) = children
+    return leaf if leaf.__class__ is numpy.ndarray and leaf.dtype == FLOAT0 else keys_of(leaf)
+
+
+register_pytree_with_keys(PRNGKeyArray, _one_leaf, _of_leaf)
 HOLDERS[PRNGKeyArray] = keys_of

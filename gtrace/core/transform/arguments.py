@@ -10,6 +10,7 @@ import numpy
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import FLOAT0, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.base.tree.treedef import is_whole
 from gtrace.core.ops.operands import cast, weak_like
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.array import Array
@@ -134,6 +135,41 @@ def is_empty(leaf: Any) -> bool:
     return isinstance(leaf, numpy.ndarray) and leaf.dtype == FLOAT0
 
 
+class _NoValues:
+    """Stands for an array of the dtype `FLOAT0` in a structure, which unflattens to such an array. It has no leaves."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+tree.register_pytree_node(_NoValues, lambda x: ((), x.shape), lambda shape, _: numpy.zeros(shape, FLOAT0))
+
+
+def without_empty(leaves: list[Any], structure: tree.TreeDef) -> tuple[list[Any], tree.TreeDef]:
+    """Return leaves and their structure, in which arrays of the dtype `FLOAT0` are no leaves."""
+    if not any(map(is_empty, leaves)):
+        return leaves, structure
+    value: Any = structure.unflatten([_NoValues(x.shape) if is_empty(x) else x for x in leaves])
+    return tree.flatten(value)
+
+
+def repeat_empty(value: Any, size: int, axes: Callable[[], Sequence[int | None]]) -> Any:
+    """Return a pytree whose arrays of the dtype `FLOAT0` have a new axis of this size, where `axes` says for each leaf.
+
+    Args:
+        axes: returns the place of the axis for each leaf of `value`; None: no new axis.
+    """
+    leaves, structure = tree.flatten(value)
+    if not any(map(is_empty, leaves)):
+        return value
+    return structure.unflatten(
+        [
+            numpy.repeat(numpy.expand_dims(x, axis), size, axis) if is_empty(x) and axis is not None else x
+            for x, axis in zip(leaves, axes(), strict=True)
+        ]
+    )
+
+
 def check_holomorphic(name: str, arrays: Sequence[Array], what: str) -> None:
     """Raise for real arrays, "inputs" or "outputs", of a function that is differentiated as holomorphic."""
     for x in arrays:
@@ -162,7 +198,8 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
         ArgumentError: structure, shape or dtype differs; names the key path.
     """
     leaves, given = tree.flatten(values)
-    if given != structure:
+    # the tangent of keys is an array itself
+    if given != structure and given != tree.structure(structure.unflatten(patterns), is_leaf=is_whole):
         raise ArgumentError(message(name, f"a {what} of structure {structure}", str(given), "Match the structures."))
     out = []
     for k, (x, leaf) in enumerate(zip(patterns, leaves, strict=True)):
@@ -179,10 +216,14 @@ def like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: S
 
 
 def lift_outputs(name: str, value: Any) -> tuple[list[Array], tree.TreeDef]:
-    """Return the leaves of a function's output as Arrays, and its structure; raise for other leaves."""
+    """Return the leaves of a function's output as Arrays, and its structure; raise for other leaves.
+
+    Arrays of the dtype `FLOAT0` are part of the structure.
+    """
     leaves, structure = tree.flatten(value)
     if only_arrays(leaves):
         return leaves, structure
+    leaves, structure = without_empty(leaves, structure)
     for k, leaf in enumerate(leaves):
         if not is_array(leaf):
             got = f"{type(leaf).__name__} at {tree.paths(value)[k] or 'the top'}"

@@ -17,9 +17,10 @@ from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import capture
+from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.lifted_numbers import lift_numbers, lift_rule_numbers
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import is_array, lift_outputs, named
+from gtrace.core.transform.arguments import is_array, lift_outputs, named, only_arrays
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
@@ -145,6 +146,14 @@ checkpoint_op = define(
 )
 
 
+def _with_arrays(value: Any) -> Any:
+    """Return a pytree with Arrays for its numbers, which a gradient would give the function too."""
+    leaves, structure = tree.flatten(value)
+    if only_arrays(leaves):
+        return value
+    return structure.unflatten([x if python_scalar(x) is None else lift("checkpoint", x) for x in leaves])
+
+
 def checkpoint(
     f: Callable[..., Any] | None = None, *, policy: str | None = None, static_argnums: int | Sequence[int] = ()
 ) -> Any:
@@ -173,9 +182,10 @@ def checkpoint(
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if chosen == "everything_saveable" or (thread.trace.tape is None and thread.trace.capture is None):
-            return f(*args, **kwargs)
         static = {k % len(args): args[k % len(args)] for k in numbers}
+        if chosen == "everything_saveable" or (thread.trace.tape is None and thread.trace.capture is None):
+            args = tuple([x if k in static else _with_arrays(x) for k, x in enumerate(args)])
+            return f(*args, **_with_arrays(kwargs))
         args = tuple([None if k in static else x for k, x in enumerate(args)])
         leaves, structure = tree.flatten((args, kwargs))
         dynamic = [k for k, leaf in enumerate(leaves) if is_array(leaf)]

@@ -174,6 +174,15 @@ class _Call:
             raise ArgumentError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
 
 
+def _defaults(f: Callable[..., Any]) -> list[Any]:
+    """Return the defaults of a function's arguments by position; `inspect.Parameter.empty` for those that have none."""
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return []
+    return [p.default for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
 class _Custom:
     """The common parts of `custom_vjp` and `custom_jvp`."""
 
@@ -193,6 +202,7 @@ class _Custom:
         self.__name__ = name_of(f)
         self.__doc__ = f.__doc__
         numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
+        self._defaults = _defaults(f)
         names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
         places = {name: k for k, name in enumerate(inspect.signature(f).parameters)} if names else {}
         unknown = [name for name in names if name not in places]
@@ -242,6 +252,8 @@ class _Custom:
                 got = ", ".join(bound.kwargs)
                 raise ArgumentError(message(self._name, "arguments that have a position", got, "Make them positional."))
             args = bound.args
+        elif len(args) < len(self._defaults):
+            args = (*args, *[x for x in self._defaults[len(args) :] if x is not inspect.Parameter.empty])
         if not self._stated():
             raise ArgumentError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
         if thread.trace.tape is None and thread.trace.capture is None:

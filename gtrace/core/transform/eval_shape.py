@@ -24,7 +24,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named
+from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named, without_empty
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]
 
@@ -87,7 +87,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
     """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`, and raise for others; errors call it `name`."""
     if not callable(f):
         raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
-    leaves, structure = tree.flatten((args, kwargs))
+    leaves, structure = without_empty(*tree.flatten((args, kwargs)))
     avals: list[Aval] = []
     for k, leaf in enumerate(leaves):
         if isinstance(leaf, ShapeDtypeStruct):
@@ -123,6 +123,7 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     def run(*positional: Any, **keywords: Any) -> Any:
         leaves, structure = tree.flatten(f(*positional, **keywords))
+        leaves, structure = without_empty(leaves, structure)
         kept.update({k: x for k, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
         return structure.unflatten([0 if k in kept else x for k, x in enumerate(leaves)])
 

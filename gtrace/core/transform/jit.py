@@ -41,7 +41,7 @@ from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
 from gtrace.core.trace.record import followers, thread
-from gtrace.core.transform.arguments import name_of
+from gtrace.core.transform.arguments import name_of, without_empty
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
 from gtrace.core.transform.jit_arguments import Arguments
 from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
@@ -295,7 +295,7 @@ class Jitted:
         if self._static_argnums or self._static_argnames:
             args, kwargs, static = self._split(args, kwargs)
             static_key = key_of_static(static)
-        leaves, structure = tree.flatten((args, kwargs) if kwargs else args)
+        leaves, structure = without_empty(*tree.flatten((args, kwargs) if kwargs else args))
         return Arguments(args, kwargs, static, static_key, leaves, structure)
 
     def _split(
@@ -349,7 +349,7 @@ class Jitted:
             else:
                 keywords[where] = value
         with torch.enable_grad():  # the graph also serves calls inside torch.no_grad()
-            outputs, structure = tree.flatten(self.__wrapped__(*positional, **keywords))
+            outputs, structure = without_empty(*tree.flatten(self.__wrapped__(*positional, **keywords)))
         return [_output(x) for x in outputs], structure
 
     def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:

@@ -38,7 +38,7 @@ def wait_seconds(wait: object) -> float:
 def both_ways(
     f: Callable[..., Any], option: str, numbers: tuple[int, ...], names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Complete positions by names and names by positions, if the function's signature allows it.
+    """Complete positions by names or names by positions, if the function's signature allows it and not both are given.
 
     Raise an ArgumentError for positions and names that it lacks; `option` is "static" or "donate".
     """
@@ -55,6 +55,8 @@ def both_ways(
     for name in names:
         if not keywords and name not in [p.name for p in parameters]:
             raise ArgumentError(message("jit", f"{option}_argnames among {positional}", repr(name), "Check the name."))
+    if numbers and names:
+        return numbers, names
     all_numbers = {*numbers, *(positional.index(name) for name in names if name in positional)}
     all_names = {*names, *(positional[k] for k in numbers if -len(positional) <= k < len(positional))}
     return tuple(sorted(all_numbers)), tuple(sorted(all_names))

@@ -12,7 +12,7 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.aval import Bundle
+from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Scalar
 from gtrace.core.ir.op import Instr
 from gtrace.core.ops.elementwise import neg
@@ -24,7 +24,7 @@ from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
 from gtrace.core.trace.record import thread, thread_has
-from gtrace.core.transform.arguments import Call
+from gtrace.core.transform.arguments import Call, empty_like
 from gtrace.core.transform.tape import Tape, pull, record, run_taped
 
 __all__ = ["jvp", "linearize"]
@@ -132,6 +132,12 @@ def _taped(name: str, f: Callable[..., Any], primals: Any, has_aux: bool) -> tup
     return call, *run_taped(name, call, has_aux)
 
 
+def _tangents(found: Sequence[Array], avals: Sequence[Aval]) -> list[Any]:
+    """Return tangents that are as weak as the outputs; those of integers have the dtype ``float0``."""
+    tangents = weak_like(found, avals)
+    return [x if a.floating else empty_like(x) for x, a in zip(tangents, avals, strict=True)]
+
+
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """Return f(*primals) and its derivative in the direction `tangents`.
 
@@ -141,7 +147,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
         has_aux: `f` returns (output, aux), and aux is a third result.
 
     Returns:
-        (output, tangent of the output).
+        (output, tangent of the output). That of integers and bools has the dtype ``float0``.
 
     Raises:
         ArgumentError: the tangents do not match the primals; names the key path.
@@ -151,7 +157,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], 
     """
     call, outputs, structure, tape, aux = _taped("jvp", f, primals, has_aux)
     ts = call.tangents("jvp", tuple(tangents))
-    moved = structure.unflatten(weak_like(push(tape, outputs, ts), [x.aval for x in outputs]))
+    moved = structure.unflatten(_tangents(push(tape, outputs, ts), [x.aval for x in outputs]))
     value = structure.unflatten(outputs)
     return (value, moved, aux) if has_aux else (value, moved)
 
@@ -188,7 +194,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
         found = first or split(None)
         assert found is not None  # nothing is deferred now
         linear, residuals = found
-        return structure.unflatten(weak_like(replay(linear, (*ts, *residuals)), avals))
+        return structure.unflatten(_tangents(replay(linear, (*ts, *residuals)), avals))
 
     value = structure.unflatten(outputs)
     return (value, pushforward, aux) if has_aux else (value, pushforward)

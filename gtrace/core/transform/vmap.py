@@ -23,7 +23,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread, thread_has
-from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, named, only_arrays
+from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, name_of, named, only_arrays, repeat_empty
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import Flags, batched_program
 
@@ -95,7 +95,8 @@ def vmap(
                 inputs = [next(rest) if flag else leaf for leaf, flag in zip(leaves, dynamic, strict=True)]
             rebuilt: Any = structure.unflatten(inputs)
             positional, keywords = rebuilt
-            return lift_outputs("vmap", f(*positional, **keywords))
+            value = f(*positional, **keywords)
+            return lift_outputs("vmap", repeat_empty(value, size, lambda: _axes("out_axes", outs, value)))
 
         name = f"{of} {user_location()}"
         if axis_name is None and thread.batched_axis is None:
@@ -110,7 +111,11 @@ def vmap(
         if outs == 0 and outs.__class__ is int:
             return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
         result = captured.result.unflatten([x for x, _ in outputs])
-        ends = [outs] * len(outputs) if outs.__class__ is int else _axes("out_axes", outs, result)
+        if outs.__class__ is int:
+            ends: list[int | None] = [outs] * len(outputs)
+        else:
+            found = zip(_axes("out_axes", outs, result), tree.leaves(result), strict=True)
+            ends = [axis for axis, x in found if not is_empty(x)]
         placed = [_place(x, flag, axis, size) for (x, flag), axis in zip(outputs, ends, strict=True)]
         return captured.result.unflatten(placed)
 

@@ -6,6 +6,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+
+class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name
+    """JAX's error with the lines that tracebacks leave out. None is raised here."""
+
+
 _exclude_paths: list[str] = []
 
 

@@ -21,6 +21,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind_all
 from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
+from gtrace.core.transform.arguments import repeat_empty
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
@@ -331,10 +332,18 @@ def scan(
     steps = _length(inputs, xs, length)
     slices = [aval(x.shape[1:], x.aval.dtype, x.device) for x in inputs]
     structure = tree.structure((init, xs))
+
+    def step(carry: Any, x: Any) -> Any:
+        out = f(carry, x)
+        if isinstance(out, tuple) and len(out) == 2:  # what is none of these is an error below
+            return out[0], repeat_empty(out[1], steps, lambda: [0] * len(tree.leaves(out[1])))
+        return out
+
     for _ in range(3):
         # a Python number as first carry takes the dtype that the body returns
         avals = [*[x.aval for x in start], *slices]
-        captured = capture_body("scan", "f", f, structure, avals, weak=[x.aval for x in (*start, *inputs)])
+        function = step if callable(f) else f
+        captured = capture_body("scan", "f", function, structure, avals, weak=[x.aval for x in (*start, *inputs)])
         outputs, out_structure = captured.graph.out_avals, captured.result
         pair = tree.children(out_structure)
         if len(pair) != 2 or not tree.is_tuple(out_structure):
@@ -355,7 +364,7 @@ def scan(
         captured = capture_body(
             "scan",
             "f",
-            f,
+            step,
             structure,
             avals,
             [*[x.aval.dtype for x in start], *[a.dtype for a in outputs[len(start) :]]],
