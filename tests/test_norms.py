@@ -239,6 +239,27 @@ def test_norms_whose_parts_somebody_needs_are_left():
     assert after == graph
 
 
+@pytest.mark.parametrize(
+    "after", [lambda y: 2.0 * y + 1.0, lambda y: y * y - y, gt.nn.gelu], ids=["linear", "square", "gelu"]
+)
+def test_norms_that_algebra_follows_are_single_operations(after):
+    args = operands((6, 6))
+    graph, fused_ = fused(lambda *a: after(quotient(*a)), args[:3])
+    assert calls(fused_) == [LAYER] and difference(graph, fused_, args[:3]) < 1e-9
+    norm, args = batch("second", two_passes)
+    graph, fused_ = fused(gt.value_and_grad(lambda *a: gt.tanh(after(norm(*a)) + a[0]).sum(), argnums=(0, 1, 2)), args)
+    assert calls(fused_) == [BATCH, BATCH_BACKWARD] and difference(graph, fused_, args) < 1e-9
+
+
+def test_sums_over_axes_apart_are_counted_at_small_sizes():
+    def norm(x, scale):
+        mean, count = (lambda x: x.sum((0, 2), keepdims=True) / count), x.shape[0] * x.shape[2]
+        return (x - mean(x)) / gt.sqrt(mean((x - mean(x)) ** 2) + 1e-5) * scale
+
+    graph = CANONICAL.run(gt.make_graph(norm)(gt.zeros((64, 32, 1024)), gt.zeros((32, 1))))
+    assert calls(fuse_norms(graph)) == [BATCH]
+
+
 def test_second_derivatives():
     args = operands((3, 4))
     f = gt.grad(lambda x, *a: alone(quotient, x, *a))

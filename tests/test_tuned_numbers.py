@@ -25,7 +25,6 @@ EXACT = {
     "passes/canonical": {"_MASK", "_ROUNDS", "_MAX_MARKS", "_MAX_WORK"},
     "passes/masks": {"HIDDEN", "LEVEL", "REPLACED"},
     "passes/repeats": {"_AVOIDED"},
-    "passes/rowwise": {"SPREADS", "MEANS", "TOLERANCE", "SAMPLE"},
     "passes/split": {"NEVER"},
     "backends/guards": {"_MAX_POWER"},
     "backends/inductor/accuracy": {"_ERF", "_LOG_ERFC", "_TANH"},

@@ -102,6 +102,31 @@ def keeps_values(before: Graph, after: Graph) -> bool:
     return True
 
 
+def evaluated(
+    values: Values, nodes: Sequence[Node], given: Sequence[int], first: Callable[[torch.Tensor], object]
+) -> dict[int, Any] | None:
+    """Return what operations compute of operands that are drawn, by value; None: only at sizes that are too large.
+
+    Args:
+        first: changes the first operand, in place.
+
+    >>> graph = gt.make_graph(lambda x: x + 1)(gt.ones((100, 2)))
+    >>> found = evaluated(Values(graph), graph.nodes, graph.inputs, lambda x: x.zero_())
+    >>> found[graph.outputs[0]].shape, float(found[graph.outputs[0]].sum())
+    (torch.Size([5, 2]), 10.0)
+    """
+    avals = [values.avals[x] for x in given]
+    steps, results = _numbered(nodes, given, [node.out for node in nodes])
+    for sizes in small_sizes(avals, [steps]):
+        made = sizes.program(avals, steps)
+        if made is not None and (sizes.of or _largest_size(avals, [steps]) <= MOST):
+            inputs = next(_draws([sizes.aval(a) for a in avals], (), special=False))
+            first(inputs[0])
+            found = [*inputs, *_Program(made, results)(inputs)]
+            return dict(zip([*given, *[node.out for node in nodes]], found, strict=True))
+    return None
+
+
 def _ordered(made: Mapping[int, Node], starts: Sequence[int], given: Callable[[int], bool]) -> list[Node] | None:
     """Return the operations that compute some values from what is given; None: something else is an operand."""
     order: dict[int, Node] = {}
@@ -157,7 +182,7 @@ def _are_equal(avals: Sequence[Aval], programs: Sequence[tuple[list[Step], list[
     shrunk = 0
     for sizes in small_sizes(avals, [steps for steps, _ in programs]):
         own = not sizes.of
-        if own and max(a.size for a in [*avals, *_arrays(programs)]) > MOST:
+        if own and _largest_size(avals, [steps for steps, _ in programs]) > MOST:
             return False
         found = [(sizes.program(avals, steps), results) for steps, results in programs]
         made = [_Program(steps, results) for steps, results in found if steps is not None]
@@ -171,10 +196,10 @@ def _are_equal(avals: Sequence[Aval], programs: Sequence[tuple[list[Step], list[
     return False
 
 
-def _arrays(programs: Sequence[tuple[list[Step], list[int]]]) -> Iterator[Aval]:
-    for steps, _ in programs:
-        for instr, _ in steps:
-            yield from each(instr.aval)
+def _largest_size(avals: Sequence[Aval], programs: Sequence[Sequence[Step]]) -> int:
+    """Return the elements of the largest array."""
+    made = [a for steps in programs for instr, _ in steps for a in each(instr.aval)]
+    return max(a.size for a in [*avals, *made])
 
 
 def _draws(avals: Sequence[Aval], kinds: Sequence[str], special: bool) -> Iterator[list[torch.Tensor]]:
@@ -222,20 +247,20 @@ def _rows(x: torch.Tensor, value: Any) -> torch.Tensor:
 def _agree(programs: Sequence[_Program], inputs: Sequence[torch.Tensor]) -> bool:
     try:
         found, other = (program(inputs) for program in programs)
-        if all(map(_is_close, found, other)):
+        if all(map(is_close, found, other)):
             return True
         noisy = programs[0](inputs, torch.Generator().manual_seed(1))
     except (RuntimeError, IndexError, ValueError):
         return False  # torch refuses such operands
-    return all(map(_is_close, found, other, [(x - y).abs() for x, y in zip(found, noisy, strict=True)]))
+    return all(map(is_close, found, other, [(x - y).abs() for x, y in zip(found, noisy, strict=True)]))
 
 
-def _is_close(x: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None = None) -> bool:
+def is_close(x: torch.Tensor, y: torch.Tensor, noise: torch.Tensor | None = None) -> bool:
     """Whether values are equal but for rounding: NaNs and infinities at the same places."""
-    if torch.equal(x, y):
-        return True
-    if x.dtype not in INEXACT:
+    if x.shape != y.shape or x.dtype is not y.dtype:
         return False
+    if x.dtype not in INEXACT:
+        return torch.equal(x, y)
     bound = TOLERANCE * _largest(x)
     if noise is not None:
         bound = bound + WORSE * noise.nan_to_num(0.0, 0.0).amax()

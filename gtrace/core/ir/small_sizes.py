@@ -111,20 +111,21 @@ def _counts(n: int) -> tuple[float, ...]:
     return (float(n), 1 / n, n - 1.0, 1 / (n - 1), (n - 1) / n, n / (n - 1))
 
 
-def small_sizes(avals: Sequence[Aval], programs: Iterable[Sequence[Step]]) -> Iterator[Sizes]:
+def small_sizes(avals: Sequence[Aval], programs: Sequence[Sequence[Step]]) -> Iterator[Sizes]:
     """Yield sizes at which programs are evaluated: two small ones, then their own."""
     shapes = {a.shape: a for a in avals}
+    together: list[tuple[int, ...]] = []  # sizes whose product counts elements
     for instr, _ in itertools.chain.from_iterable(programs):
         for a in each(instr.aval):
             shapes.setdefault(a.shape, a)
+        if instr.op.rules.linear is True and "axes" in instr.op.params and not instr.op.moves:  # sums and means
+            axes = instr.params[instr.op.params.index("axes")]
+            together.append(tuple([instr.ins[0].shape[k] for k in axes if instr.ins[0].shape[k] != 1]))
     devices = frozenset(str(a.device) for a in shapes.values() if a.device != CPU)
-    runs = {
-        (math.prod(shape[i:j]), shape[i:j])
-        for shape in shapes
-        for i in range(len(shape))
-        for j in range(i + 2, len(shape) + 1)
-        if 1 not in shape[i:j] and 0 not in shape[i:j]
-    }
+    together += [
+        shape[i:j] for shape in shapes for i in range(len(shape)) for j in range(i + 2, len(shape) + 1)
+    ]  # fmt: skip
+    runs = {(math.prod(sizes), sizes) for sizes in together if len(sizes) > 1 and 1 not in sizes and 0 not in sizes}
     products = dict(sorted(runs, key=lambda run: (run[0], -len(run[1]), run[1])))
     large = sorted({n for shape in shapes for n in shape if n >= LEAST})
     if large:

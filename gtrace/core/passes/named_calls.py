@@ -15,7 +15,7 @@ from gtrace.core.ir.edit import Replacements, toposort
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.attention import BACKWARD, FORWARD, takes_kernel
-from gtrace.core.passes.norm_operators import MEAN, VARIANCE, BatchNorm, LayerNorm, Operands, Operators, normed
+from gtrace.core.passes.norm_operators import MEAN, VARIANCE, BatchNorm, LayerNorm, Norm, Operands, normed
 
 Lowering = Callable[["_Calls", Node, Mapping[int, int]], None]
 """(calls, node, by value that takes a result: which) -> None: gives these values kernels, or leaves them alone."""
@@ -69,7 +69,7 @@ class _Calls:
             if node.op.projection:
                 self.results.setdefault(node.ins[0], {})[node.out] = node.params[0]
 
-    def forward(self, norm: Operators, given: Operands, results: Mapping[int, Any]) -> tuple[int, ...]:
+    def forward(self, norm: Norm, given: Operands, results: Mapping[int, Any]) -> tuple[int, ...]:
         """Make a norm with its results, or take what an equal one has kept."""
         key = norm, given
         if results or key not in self.kept:
@@ -81,7 +81,7 @@ def _settings(node: Node) -> Any:
     return node.attributes["settings"]
 
 
-def _norm(node: Node) -> tuple[Operators, Operands] | None:
+def _norm(node: Node) -> tuple[Norm, Operands] | None:
     """Return the kernel of a norm, and what it takes; None: there is none for these types and sizes."""
     place, eps, has_weight, has_bias, *_ = _settings(node)
     a, x = node.instr.ins[0], node.ins[0]

@@ -1,31 +1,19 @@
-"""What a program computes of an array row by row, and the values of that on random rows."""
+"""What a program computes row by row of an array, and the values of that for random operands."""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
+from gtrace.core.ir.equality import evaluated
 from gtrace.core.ir.graph import Node, Scalar
-
-SPREADS, MEANS = (0.1, 1.0, 1e-20, 0.0), (1.0, 0.0, 0.0, 0.0)
-"""Of the rows. On the third one, any number that is added to what a norm divides by shows. The last one has no
-variance, so what a program does with such rows shows."""
-
-TOLERANCE = 1e-9
-"""How far equal values may be apart, as a part of the largest in their row."""
-
-SAMPLE = 16
-"""Elements of a row that stand for all of it, where nothing tells one from the other."""
-
-FULL, ROW, FLAT, COLUMN = "full", "row", "flat", "column"
-"""What a value is beside an array: of its shape; a number for each row, with axes of one element where the row has its
-axes, or without these; or a vector along the row, perhaps with axes of one element before."""
 
 CASES = ("maximum", "gt", "eq")
 """Operations that tell variances from 0; see `Rows.cases`."""
@@ -34,198 +22,107 @@ CASES = ("maximum", "gt", "eq")
 class Rows:
     """What is computed row by row of an array, a cotangent of its shape, and vectors.
 
-    A row has the elements along some axes, for one place along the others. Vectors have an element for each place of a
-    row, if it is the last axis, and otherwise a number for each row. Only sums, products, quotients, powers, and sums
-    and means of rows are followed, and comparisons of numbers of rows with 0.
+    A row has the elements along some axes, for one place along the others. Followed are arrays of the same shape, and
+    arrays with a number for each row or for each place of a row. They are computed by sums, products, quotients,
+    powers, sums of arrays, and comparisons of numbers with 0.
 
     Args:
         axes: of a row.
 
     Attributes:
-        kinds: the results, in order, and the kind of each.
-        plain: the arrays among these that are computed without what is computed of a row.
-        vectors: the vectors.
-        cases: the numbers that are compared with 0; `compared` are the results.
-        length: elements of a row.
+        nodes: what computes them, by value, in order.
+        full: the values of the array's shape; of these, `plain` ones need nothing that is computed of a row.
+        vectors: the operands beside the array and the cotangent.
+        cases: the values that are compared with 0; `compared` are the results.
     """
 
     def __init__(self, values: Values, x: int, axes: tuple[int, ...], cotangent: int | None = None) -> None:
-        self.values, self.x, self.axes, self.cotangent = values, x, axes, cotangent
-        self.shape: tuple[int, ...] = values.avals[x].shape
-        self.length = math.prod(self.shape[k] for k in axes)
-        self.along = axes == (len(self.shape) - 1,)
-        self.kinds: dict[int, str] = {}
+        self.values, self.cotangent = values, cotangent
+        a = values.avals[x]
+        self._kind, self._axes = a, axes
+        self._rows = a.size // math.prod(a.shape[k] for k in axes)
+        self._sizes = {self._rows, a.shape[-1] if axes == (len(a.shape) - 1,) else self._rows}
+        self.nodes: dict[int, Node] = {}
+        self.full: set[int] = set()
         self.plain: set[int] = set()
-        self.vectors: list[int] = []
         self.cases: list[int] = []
         self.compared: set[int] = set()
-        self._row = _stripped([1 if k in axes else n for k, n in enumerate(self.shape)])
-        self._flat = tuple([n for k, n in enumerate(self.shape) if k not in axes])
+        self._given = dict.fromkeys([x] if cotangent is None else [x, cotangent])
         self._grow()
-
-    def kind(self, value: int) -> str | None:
-        """Return the kind of a value that is given: the array, a vector, a cotangent."""
-        shape = getattr(self.values.avals[value], "shape", None)
-        if shape is None or self.values.avals[value].dtype is not self._dtype:
-            return None
-        if shape == self.shape:
-            return FULL
-        if self.along:
-            return COLUMN if _stripped(shape) == self.shape[-1:] else None
-        return self._of_rows(shape)
-
-    @property
-    def _dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.values.avals[self.x].dtype
-        return dtype
-
-    def _of_rows(self, shape: Sequence[int]) -> str | None:
-        """Return the kind of numbers of rows of this shape."""
-        if _stripped(shape) == self._row:
-            return ROW
-        return FLAT if tuple(shape) == self._flat else None
+        self.vectors = list(self._given)[2 if cotangent is not None else 1 :]
 
     def _grow(self) -> None:
-        values, kinds = self.values, self.kinds
-        given = {self.x: FULL} | ({} if self.cotangent is None else {self.cotangent: FULL})
-        vectors: dict[int, None] = {}
+        values = self.values
         pending: list[int] = []  # a heap of places, some of which come twice
-        for value in given:
-            self._follow(value, pending)
+        grown = list(self._given)
         done = -1
-        while pending:
-            place = heapq.heappop(pending)
+        while grown or pending:
+            for value in grown:
+                for user in values.users.get(value, ()):
+                    heapq.heappush(pending, values.place[user.out])
+            grown = []
+            place = heapq.heappop(pending) if pending else done
             if place == done:
                 continue
             done = place
             node = values.graph.nodes[place]
-            operands = []
-            for operand in node.ins:
-                if isinstance(operand, int):
-                    kind = kinds.get(operand) or given.get(operand)
-                    other = None if kind else self.kind(operand)
-                    operands.append(kind or (None if other == FULL else other))
-            out = self._kind_of(node, operands)
-            if out is None:
+            if not self._is_followed(node):
                 continue
-            kinds[node.out] = out
-            if out == FULL and all(kinds.get(v) in (None, COLUMN) or v in self.plain for v in node.values()):
-                self.plain.add(node.out)
-            if out != COLUMN:  # vectors along rows are results
-                self._follow(node.out, pending)
-            vectors.update((v, None) for v in node.values() if v not in kinds and v not in given)
-        self.vectors = list(vectors)
+            out = node.out
+            self.nodes[out] = node
+            self._given.update((v, None) for v in node.values() if v not in self.nodes)
+            if self.is_full(out):
+                self.full.add(out)
+                if all(v not in self.nodes or v in self.plain for v in node.values()):
+                    self.plain.add(out)
+            if out in self.full or node.instr.aval.size == self._rows:  # vectors along rows are results
+                grown.append(out)
 
-    def _follow(self, value: int, pending: list[int]) -> None:
-        for user in self.values.users.get(value, []):
-            heapq.heappush(pending, self.values.place[user.out])
+    def is_full(self, value: int) -> bool:
+        """Whether a value has the type of the array."""
+        return self._has_dtype(self.values.avals[value]) and self.values.avals[value].shape == self._kind.shape
 
-    def _kind_of(self, node: Node, operands: list[str | None]) -> str | None:
-        """Return the kind of a result; None: it is not computed row by row from what is known."""
-        if not operands or None in operands:
-            return None
-        a, name = node.instr.aval, node.op.name
-        if not isinstance(a, Aval):
-            return None
-        if name in CASES and operands in ([ROW], [FLAT]) and _is_zero(node.ins[1]):
+    def _has_dtype(self, a: Any) -> bool:
+        return isinstance(a, Aval) and a.dtype is self._kind.dtype
+
+    def _is_vector(self, a: Any) -> bool:
+        return self._has_dtype(a) and a.shape != self._kind.shape and a.size in self._sizes
+
+    def _is_followed(self, node: Node) -> bool:
+        a, op, avals = node.instr.aval, node.op, self.values.avals
+        if not all(v in self.nodes or v in self._given or self._is_vector(avals[v]) for v in node.values()):
+            return False
+        full = any(map(self.is_full, node.values()))
+        if op.name in CASES and not full and _is_zero(node.ins[1]):
             self.cases.append(node.ins[0])  # type: ignore[arg-type]  # a value
             self.compared.add(node.out)
-            return operands[0]
-        if a.dtype is not self._dtype:
-            return None
-        if name == "astype":
-            return operands[0] if operands in ([ROW], [FLAT]) else None
-        if name in ("mean", "sum") and operands == [FULL]:
-            return self._of_rows(a.shape) if node.params[0] == self.axes else None
-        if name == "sum_to" and operands == [FULL]:
-            if self.along and _stripped(a.shape) == self.shape[-1:]:
-                return COLUMN
-            return ROW if self._of_rows(a.shape) == ROW else None
-        if name in ("broadcast_to", "reshape") and operands in ([ROW], [FLAT]):
-            kind = self._of_rows(a.shape)
-            if kind == ROW or (kind == FLAT and name == "reshape"):
-                return kind
-            return FULL if name == "broadcast_to" and operands == [ROW] and a.shape == self.shape else None
-        if not node.op.algebraic:
-            return None
-        if FLAT in operands:
-            return FLAT if set(operands) == {FLAT} else None
-        if a.shape == self.shape:
-            return FULL
-        return ROW if set(operands) == {ROW} else None
+            return True
+        if self.is_full(node.out):
+            return op.algebraic or (op.moves and not full)
+        return self._is_vector(a) and (op.algebraic or (op.rules.linear is True and (op.moves is not full)))
 
-    # -- values
+    def needed(self, values: Iterable[int]) -> set[int]:
+        """Return the arrays of the same shape that values are computed of, and those among these values."""
+        left = list(values)
+        found = set(left)
+        while left:
+            fresh = [v for v in self.nodes[left.pop()].values() if v in self.nodes and v not in found]
+            found.update(fresh)
+            left += fresh
+        return found & self.full
 
-    def _random(self, value: int, kind: str | None) -> torch.Tensor:
-        """Return random numbers that stand for a value that is given: others for each."""
-        rows, sample = len(SPREADS), self.sample
-        sizes = {FULL: (rows, sample), COLUMN: (sample,)}.get(kind or "", (rows, 1))
-        return torch.randn(sizes, generator=torch.Generator().manual_seed(value), dtype=torch.float64)
+    @functools.cached_property
+    def env(self) -> dict[int, Any] | None:
+        """The values of everything for random operands, at small sizes; None: they are too large.
 
-    @property
-    def sample(self) -> int:
-        """How many elements of a row are evaluated: each stands for as many others, unless vectors lie along it."""
-        return self.length if self.along else SAMPLE
+        One of several rows has no variance, so what a program does with such rows shows.
+        """
+        return evaluated(self.values, list(self.nodes.values()), list(self._given), self._add_zeros)
 
-    def total(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sums of rows."""
-        return x.sum(-1, keepdim=True) * (self.length / self.sample)
-
-    def summed(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the sums that have the form of vectors."""
-        return x.sum(0) if self.along else self.total(x)
-
-    def formula(self) -> tuple[Any, list[int]]:
-        """Return what is computed, which is equal for equal layers, and its values in order."""
-        place = {self.x: 0} if self.cotangent is None else {self.x: 0, self.cotangent: 1}
-        steps = []
-        for value in self.kinds:
-            node = self.values.made[value]
-            ins = tuple([v if isinstance(v, Scalar) else place.setdefault(v, len(place)) for v in node.ins])
-            place.setdefault(value, len(place))
-            steps.append((node.instr, ins))
-        return (self.axes, *steps), list(place)
-
-    def evaluate(self) -> dict[int, torch.Tensor]:
-        """Return the values of everything on the rows."""
-        spreads, means = (torch.tensor(x, dtype=torch.float64)[:, None] for x in (SPREADS, MEANS))
-        env = {self.x: self._random(self.x, FULL) * spreads + means}
-        if self.cotangent is not None:
-            env[self.cotangent] = self._random(self.cotangent, FULL)
-        for value, kind in self.kinds.items():
-            node = self.values.made[value]
-            operands = [
-                torch.tensor(v.value, dtype=torch.float64)
-                if isinstance(v, Scalar)
-                else env[v]
-                if v in env
-                else env.setdefault(v, self._random(v, self.kind(v)))
-                for v in node.ins
-            ]  # fmt: skip
-            name = node.op.name
-            if name == "mean":
-                env[value] = operands[0].mean(-1, keepdim=True)
-            elif name in ("sum", "sum_to"):
-                env[value] = operands[0].sum(0) if kind == COLUMN else self.total(operands[0])
-            elif name in ("astype", "broadcast_to", "reshape"):
-                env[value] = operands[0]
-            else:
-                env[value] = node.op.impl(*operands, **node.attributes).to(torch.float64)
-        return env
-
-
-def _stripped(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape without axes of one element in front, which change nothing beside another array."""
-    first = next((k for k, n in enumerate(shape) if n != 1), len(shape))
-    return tuple(shape[first:])
+    def _add_zeros(self, x: torch.Tensor) -> None:
+        if self._rows > 1:
+            x[tuple([slice(None) if k in self._axes else 0 for k in range(x.dim())])] = 0.0
 
 
 def _is_zero(x: Any) -> bool:
     return isinstance(x, Scalar) and x.value == 0
-
-
-def equal(x: torch.Tensor, y: torch.Tensor) -> bool:
-    if x.shape != y.shape:
-        return False
-    close = (x - y).abs() <= TOLERANCE * y.abs().amax(-1, keepdim=True)
-    return bool((close | (x.isnan() & y.isnan())).all())
