@@ -42,8 +42,8 @@ SLOWER = Verdict(VerdictKind.DEMOTED, "slower")
 def manifest(name=NAME, **fields):
     defaults = {
         "program": "p", "structural": "s", "ops": 3, "graph": "graph(%0: f32[4]) {\n  return %0\n}", "strides": ((1,),),
-        "mode": "default", "relations": None, "threads": 1, "device": "cpu", "toolchain": {"torch": "2.13.0"},
-        "created": 1.0,
+        "mode": "default", "relations": None, "threads": 1, "device": torch.device("cpu"),
+        "toolchain": {"torch": "2.13.0"}, "created": 1.0,
     }  # fmt: skip
     return Manifest(name, **(defaults | fields))
 
@@ -498,21 +498,22 @@ def test_a_manifest_is_what_its_json_says():
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("format", 2, "expected format 4, got 2"),
+        ("format", 2, "expected format 5, got 2"),
         ("name", 3, "'name' to be a text, got 3"),
         ("ops", True, "'ops' to be an integer, got True"),
         ("ops", None, "'ops' to be an integer"),
         ("native", 1, "'native' to be true or false, got 1"),
-        ("strides", [[1, "2"]], "'strides' to be lists of integers"),
-        ("relations", [[[0], 1, 0, 1]], "'relations' to be null or a list of relations"),
-        ("relations", [[[0], 1, 0, 1, "x"]], "'relations'"),
-        ("constants", [[1.0, "float"]], "'constants' to be"),
-        ("constants", [["1", "f32[]"]], "'constants' to be"),
-        ("toolchain", {"torch": 2}, "'toolchain' to be an object of texts"),
+        ("strides", [[1, "2"]], "'strides' to be a list, got [[1, '2']]"),
+        ("relations", [[[0], 1, 0, 1, 2]], "'relations' to be null or a list"),
+        ("relations", [{"places": [0]}], "expected a field 'factor', got none"),
+        ("constants", [{"value": 1.0, "aval": "float"}], "'aval' to be a text, got 'float'"),
+        ("constants", [{"value": "1", "aval": "f32[]"}], "'value' to be"),
+        ("device", "gpu", "'device' to be a text, got 'gpu'"),
+        ("toolchain", {"torch": 2}, "'toolchain' to be an object"),
         ("created", float("inf"), "'created' to be a finite number"),
         ("code", {"file": "x.so"}, "expected a field 'sha256', got none"),
         ("code", "x.so", "'code' to be null or an object, got 'x.so'"),
-        ("verdict", {"kind": "bad", "reason": ""}, "'kind' to be a verdict, got 'bad'"),
+        ("verdict", {"kind": "bad", "reason": ""}, "'kind' to be one of failed, demoted, quarantined, got 'bad'"),
     ],
 )
 def test_a_manifest_with_a_wrong_field_is_refused(field, value, words):
@@ -522,7 +523,7 @@ def test_a_manifest_with_a_wrong_field_is_refused(field, value, words):
 
     with pytest.raises(ValueError, match=re.escape(words)):
         Manifest.from_json(changed(**{field: value, "checksum": ...}))
-    with pytest.raises(ValueError, match=f"expected (a field '{field}'|format 4)"):
+    with pytest.raises(ValueError, match=f"expected (a field '{field}'|format 5)"):
         Manifest.from_json(changed(**{field: ..., "checksum": ...}))
 
 

@@ -102,7 +102,7 @@ def cache() -> Iterator[str]:
             files = own_files(store.folder)
             size = bytes_text(sum(os.lstat(file.path).st_size for file in files))
             marker = read_marker(store.folder)
-            said = f"none ({MARKER})" if marker is None else f"format {marker.form}, of gtrace {marker.gtrace}"
+            said = f"none ({MARKER})" if marker is None else f"format {marker.format}, of gtrace {marker.gtrace}"
             yield f"{len(files)} files of gtrace, {size}; marker: {said}"
             yield f"refused: {refusal(store.folder) or 'no'}"
     yield f"user's cache {_folder(cache_folder())}"

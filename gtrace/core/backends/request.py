@@ -12,6 +12,7 @@ import torch
 
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base import json_fields
 from gtrace.core.ir.aliasing import Pairs
 from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph, print_graph
@@ -44,31 +45,12 @@ class CompileRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the terms of JSON."""
-        relations = self.relations
-        return {
-            "graph": print_graph(self.graph),
-            "strides": [list(s) for s in self.strides],
-            "mode": self.mode,
-            "relations": None if relations is None else [r.to_json() for r in relations],
-            "threads": self.threads,
-            "native": self.native,
-            "donated": [list(pair) for pair in self.donated],
-        }
+        return json_fields.to_json(self, {Graph: print_graph})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CompileRequest:
         """Return the request that `to_json` wrote."""
-        relations = data["relations"]
-        return cls(
-            parse_graph(data["graph"]),
-            tuple(tuple(s) for s in data["strides"]),
-            "inductor",
-            data["mode"],
-            None if relations is None else tuple(Relation.from_json(r) for r in relations),
-            data["threads"],
-            data["native"],
-            tuple((k, j) for k, j in data["donated"]),
-        )
+        return _read(data)
 
     @property
     def device(self) -> torch.device:
@@ -84,6 +66,9 @@ class CompileRequest:
         """Return the name of the request under this toolchain."""
         data = self.to_json()
         return digest(*(f"{key}: {value}" for key, value in data.items()), *(f"{k}: {v}" for k, v in tools.items()))
+
+
+_read = json_fields.reader(CompileRequest, {Graph: parse_graph})
 
 
 def digest(*parts: str) -> str:

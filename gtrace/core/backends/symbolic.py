@@ -56,17 +56,6 @@ class Relation:
         """A sort key that puts simple relations first."""
         return self.offset != 0, self.divisor, len(self.places), abs(self.factor), abs(self.offset)
 
-    def to_json(self) -> list[Any]:
-        """Return it in the terms of JSON."""
-        return [list(self.places), self.factor, self.shift, self.divisor, self.offset]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Any]) -> Relation:
-        """Return the relation that `to_json` wrote; raise a ValueError for other data."""
-        if len(data) != 5 or not all(type(n) is int for n in (*data[0], *data[1:])):
-            raise ValueError(f"expected [places, factor, shift, divisor, offset] of integers, got {data!r}")
-        return cls(tuple(data[0]), *data[1:])
-
 
 def fit(examples: Sequence[Sequence[int]], dims: int) -> tuple[Relation, ...] | int:
     """Return how each integer of a program follows from the first `dims` of them, the sizes of its inputs.

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import functools
+import collections.abc
+import enum
 import hashlib
 import json
 import math
 import reprlib
+import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
 
 T = TypeVar("T")
+
+
+class FieldError(ValueError):
+    """A field is missing, or is not what is expected."""
+
 
 _SHORT = reprlib.Repr()
 """Shortens values in errors: damaged values may be long or deep."""
@@ -70,20 +78,25 @@ def field(data: Any, name: str, expected: str, convert: Callable[[Any], T]) -> T
     """Return a field, converted; `convert` raises one of Python's usual errors for an unexpected value.
 
     Raises:
-        ValueError: the field is missing or has an unexpected value.
+        FieldError: the field is missing or has an unexpected value.
+        ValueError: the data are no object.
 
     >>> field({"size": 3}, "size", "an integer", exactly(int))
     3
     >>> field({"size": "3"}, "size", "an integer", exactly(int))
     Traceback (most recent call last):
-    ValueError: expected 'size' to be an integer, got '3'
+    gtrace.core.base.json_fields.FieldError: expected 'size' to be an integer, got '3'
     """
-    if not isinstance(data, dict) or name not in data:
-        raise ValueError(f"expected a field {name!r}, got none")
+    if not isinstance(data, dict):
+        raise ValueError(f"expected an object, got {_SHORT.repr(data)}")
+    if name not in data:
+        raise FieldError(f"expected a field {name!r}, got none")
     try:
         return convert(data[name])
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise ValueError(f"expected {name!r} to be {expected}, got {_SHORT.repr(data[name])}") from error
+    except FieldError:
+        raise  # about a field inside
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError) as error:
+        raise FieldError(f"expected {name!r} to be {expected}, got {_SHORT.repr(data[name])}") from error
 
 
 def exactly(kind: type[T]) -> Callable[[Any], T]:
@@ -97,37 +110,87 @@ def exactly(kind: type[T]) -> Callable[[Any], T]:
     return convert
 
 
-_NAMES = {str: "a text", int: "an integer", float: "a finite number"}
+def to_json(record: Any, texts: Mapping[type, Callable[[Any], str]] = MappingProxyType({})) -> dict[str, Any]:
+    """Return the fields of an attrs record in the terms of JSON.
+
+    Args:
+        texts: for each type that JSON does not have, the function that prints it.
+    """
+
+    def printed(_: Any, __: Any, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return value.value
+        return texts[type(value)](value) if type(value) in texts else value
+
+    return attrs.asdict(record, value_serializer=printed)
 
 
-def record(cls: type[T], data: Any) -> T:
-    """Return the attrs record whose fields a JSON object holds, each checked by its type.
+def reader(cls: type[T], texts: Mapping[type, Callable[[Any], Any]] = MappingProxyType({})) -> Callable[[Any], T]:
+    """Return the function that makes a record of a JSON object, with each field checked by its type.
 
-    >>> class Point(typing.NamedTuple):
+    It raises a ValueError for other data.
+
+    Args:
+        texts: for each type that JSON does not have, the function that parses it.
+
+    >>> @attrs.frozen
+    ... class Point:
     ...     sizes: tuple[int, ...]
     ...     name: str | None
-    >>> record(Point, {"sizes": [2, 3], "name": None})
+    >>> reader(Point)({"sizes": [2, 3], "name": None})
     Point(sizes=(2, 3), name=None)
     """
-    kinds = typing.get_type_hints(cls)
-    return cls(**{
-        name: field(data, name, _NAMES.get(kind, str(kind)), functools.partial(_typed, kind))
-        for name, kind in kinds.items()
-    })  # fmt: skip
+    return _reader(cls, {str: exactly(str), bool: exactly(bool), int: whole, float: finite, **texts})
 
 
-def _typed(kind: Any, value: Any) -> Any:
-    """Return a value as one of a record's types; raises TypeError or ValueError for others."""
-    inner = typing.get_args(kind)
+def _reader(kind: Any, known: Mapping[Any, Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Return the function that reads a value of a type. It raises one of Python's usual errors for other values."""
+    if kind in known:
+        return known[kind]
+    if kind is Any:
+        return lambda value: value
+    inner, origin = typing.get_args(kind), typing.get_origin(kind)
+    if origin is tuple:
+        each = [_reader(one, known) for one in inner if one is not ...]
+        several = ... in inner
+
+        def read(value: Any) -> Any:
+            items = exactly(list)(value)
+            return tuple([one(x) for one, x in zip(each * len(items) if several else each, items, strict=True)])
+
+        return read
+    if origin is collections.abc.Mapping:
+        key, item = (_reader(one, known) for one in inner)
+        return lambda value: {key(k): item(v) for k, v in exactly(dict)(value).items()}
+    if types.NoneType in inner:
+        (other,) = (_reader(one, known) for one in inner if one is not types.NoneType)
+        return lambda value: None if value is None else other(value)
+    if inner:  # one of several types
+        return lambda value: exactly(type(value) if type(value) in inner else inner[0])(value)
+    if isinstance(kind, enum.EnumMeta):
+        return kind
+    hints = typing.get_type_hints(kind)
+    kinds = [(each.name, hints[each.name]) for each in attrs.fields(kind)]
+    fields = [(name, _words(one, known), _reader(one, known)) for name, one in kinds]
+    return lambda data: kind(**{name: field(data, name, words, read) for name, words, read in fields})
+
+
+def _words(kind: Any, known: Container[Any]) -> str:
+    """Return a type in words."""
+    if kind in known:
+        return _WORDS.get(kind, "a text")
+    inner = [_words(one, known) for one in typing.get_args(kind) if one not in (..., types.NoneType)]
     if typing.get_origin(kind) is tuple:
-        given = exactly(list)(value)
-        kinds = inner[:1] * len(given) if inner[-1] is ... else inner
-        return tuple([_typed(one, item) for one, item in zip(kinds, given, strict=True)])
-    if inner:  # a union with None
-        return None if value is None else _typed(inner[0], value)
-    if attrs.has(kind):
-        return record(kind, value)
-    return {int: whole, float: finite}.get(kind, exactly(kind))(value)
+        return "a list"
+    if types.NoneType in typing.get_args(kind):
+        return f"null or {inner[0]}"
+    if isinstance(kind, enum.EnumMeta):
+        members: list[Any] = list(kind)
+        return f"one of {', '.join(one.value for one in members)}"
+    return "an object"
+
+
+_WORDS = {bool: "true or false", int: "an integer", float: "a finite number"}
 
 
 def text(data: Any, name: str) -> str:
@@ -147,16 +210,6 @@ def finite(value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
         raise TypeError(value)
     return float(value)
-
-
-def integer(data: Any, name: str) -> int:
-    """Return an integer field of 64 bits."""
-    return field(data, name, "an integer", whole)
-
-
-def number(data: Any, name: str) -> float:
-    """Return a field with a finite number."""
-    return field(data, name, "a finite number", finite)
 
 
 def items(data: Any, name: str) -> list[Any]:

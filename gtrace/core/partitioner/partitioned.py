@@ -77,7 +77,10 @@ class DividedRecord:
     @classmethod
     def from_json(cls, text: str | bytes) -> DividedRecord:
         """Return the record in the text of a file; raises a ValueError that says what was expected."""
-        return json_fields.record(cls, json_fields.checked(text, FORMAT))
+        return _read(json_fields.checked(text, FORMAT))
+
+
+_read = json_fields.reader(DividedRecord)
 
 
 @attrs.frozen(eq=False)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import torch
 
 from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.executable import Compiled
@@ -145,7 +144,7 @@ class ArtifactCache:
         if path is None:
             return None
         try:
-            return Compiled(load(path, torch.device(manifest.device), origin), manifest.guards)
+            return Compiled(load(path, manifest.device, origin), manifest.guards)
         except CacheError as error:
             self.store.refuse(name, error)
             return None
@@ -308,7 +307,7 @@ def _manifest(
         structural=signature.structural,
         constants=constants,
         guards=outcome.guards,
-        device=str(request.device),
+        device=request.device,
         toolchain=toolchain(),
         compile_seconds=outcome.seconds,
         created=time.time(),

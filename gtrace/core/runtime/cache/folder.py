@@ -177,22 +177,23 @@ class Marker:
     """What the marker of a folder says.
 
     Attributes:
-        form: see `FORMAT`.
+        format: see `FORMAT`.
         gtrace: the version that wrote it.
         made_folder: whether gtrace made the folder, and so may remove it.
     """
 
-    form: int
+    format: int
     gtrace: str
     made_folder: bool
+
+
+_read = json_fields.reader(Marker)
 
 
 def read_marker(folder: Path) -> Marker | None:
     """Return the marker of a folder; None if it has none that can be read."""
     try:
-        data = json_fields.checked(read_trusted(folder / MARKER), None)
-        made = json_fields.field(data, "made_folder", "true or false", json_fields.exactly(bool))
-        return Marker(json_fields.integer(data, "format"), json_fields.text(data, "gtrace"), made)
+        return _read(json_fields.checked(read_trusted(folder / MARKER), None))
     except (OSError, ValueError):
         return None
 
@@ -248,8 +249,8 @@ def refusal(folder: Path) -> str:
     if why:
         return why
     marker = read_marker(folder)
-    if marker is not None and marker.form != FORMAT:
-        return f"{folder} is a cache of gtrace {marker.gtrace} and has format {marker.form}, not {FORMAT}"
+    if marker is not None and marker.format != FORMAT:
+        return f"{folder} is a cache of gtrace {marker.gtrace} and has format {marker.format}, not {FORMAT}"
     if marker is None and _mixed(folder):
         return f"{folder} holds files that gtrace did not make"
     return ""

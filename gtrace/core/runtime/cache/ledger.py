@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import attrs
 
@@ -43,19 +42,11 @@ class LedgerEntry:
         >>> LedgerEntry(tier="interpreted", runs=2).plus(LedgerEntry(tier="compiled", compiled_calls=5)).runs
         3
         """
-        added = [f for f, kind in _KINDS.items() if kind is not str and f != "nodes"]
-        numbers = {f: getattr(self, f) + getattr(later, f) for f in added}
-        return attrs.evolve(later, **numbers)
+        added = [f.name for f in attrs.fields(LedgerEntry) if f.name not in ("ops", "nodes", "tier")]
+        return attrs.evolve(later, **{name: getattr(self, name) + getattr(later, name) for name in added})
 
 
-_KINDS: dict[str, type] = {
-    f.name: {"str": str, "int": int, "float": float}[str(f.type)] for f in attrs.fields(LedgerEntry)
-}
-_CONVERT: dict[type, Callable[[Any, str], Any]] = {
-    str: json_fields.text,
-    int: json_fields.integer,
-    float: json_fields.number,
-}
+_entry = json_fields.reader(LedgerEntry)
 
 
 def to_json(entries: Mapping[str, LedgerEntry]) -> str:
@@ -74,10 +65,4 @@ def from_json(text: str | bytes) -> dict[str, LedgerEntry]:
     if data.get("format") != FORMAT:
         return {}  # of another version of gtrace: the ledger begins anew
     programs = json_fields.field(data, "programs", "an object", json_fields.exactly(dict))
-    return {name: _entry(name, fields) for name, fields in programs.items()}
-
-
-def _entry(name: str, fields: Any) -> LedgerEntry:
-    if not isinstance(fields, dict) or fields.keys() != _KINDS.keys():
-        raise ValueError(f"expected the line of {name} to have the fields {', '.join(_KINDS)}")
-    return LedgerEntry(**{field: _CONVERT[kind](fields, field) for field, kind in _KINDS.items()})
+    return {name: _entry(fields) for name, fields in programs.items()}

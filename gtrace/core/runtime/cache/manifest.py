@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -14,11 +14,11 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.base import json_fields
 from gtrace.core.ir.aliasing import Pairs
-from gtrace.core.ir.aval import parse_aval
+from gtrace.core.ir.aval import Aval, parse_aval
 from gtrace.core.ir.graph import Scalar, print_graph
 from gtrace.core.ir.text import parse_graph
 
-FORMAT = 4
+FORMAT = 5
 """Of the JSON; manifests of another format are not read."""
 
 
@@ -56,19 +56,6 @@ class Verdict:
     def __str__(self) -> str:
         return f"{self.kind.value}: {self.reason}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the terms of JSON."""
-        return {"kind": self.kind.value, "reason": self.reason}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Verdict:
-        """Return the verdict that `to_json` wrote.
-
-        Raises:
-            ValueError: it is none; says what was expected.
-        """
-        return cls(json_fields.field(data, "kind", "a verdict", VerdictKind), json_fields.text(data, "reason"))
-
 
 @attrs.frozen
 class Code:
@@ -83,19 +70,6 @@ class Code:
     file: str
     sha256: str
     size: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the terms of JSON."""
-        return attrs.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Any) -> Code:
-        """Return the code that `to_json` wrote.
-
-        Raises:
-            ValueError: it is none; says what was expected.
-        """
-        return cls(json_fields.text(data, "file"), json_fields.text(data, "sha256"), json_fields.integer(data, "size"))
 
 
 @attrs.frozen
@@ -127,7 +101,7 @@ class Manifest:
     mode: str
     relations: tuple[Relation, ...] | None
     threads: int
-    device: str
+    device: torch.device
     toolchain: Mapping[str, str]
     created: float
     native: bool = False
@@ -169,15 +143,7 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the text of the file; it states its own checksum."""
-        data: dict[str, Any] = {"format": FORMAT, **attrs.asdict(self, recurse=False)}
-        data["strides"] = [list(s) for s in self.strides]
-        data["relations"] = None if self.relations is None else [r.to_json() for r in self.relations]
-        data["constants"] = [None if x is None else [x.value, repr(x.aval)] for x in self.constants]
-        data["guards"] = list(self.guards)
-        data["donated"] = [list(pair) for pair in self.donated]
-        data["toolchain"] = dict(self.toolchain)
-        data["code"] = None if self.code is None else self.code.to_json()
-        data["verdict"] = None if self.verdict is None else self.verdict.to_json()
+        data = {"format": FORMAT, **json_fields.to_json(self, {Aval: repr, torch.device: str})}
         return json.dumps(json_fields.with_checksum(data), indent=1)
 
     @classmethod
@@ -187,66 +153,11 @@ class Manifest:
         Raises:
             ValueError: it is none, of another format, or not what was written; says what was expected.
         """
-        data = json_fields.checked(text, FORMAT)
-        code, verdict = (json_fields.field(data, name, "null or an object", _object) for name in ("code", "verdict"))
-        return cls(
-            name=json_fields.text(data, "name"),
-            program=json_fields.text(data, "program"),
-            structural=json_fields.text(data, "structural"),
-            ops=json_fields.integer(data, "ops"),
-            graph=json_fields.text(data, "graph"),
-            strides=json_fields.field(data, "strides", "lists of integers", _strides),
-            mode=json_fields.text(data, "mode"),
-            relations=json_fields.field(data, "relations", "null or a list of relations", _relations),
-            threads=json_fields.integer(data, "threads"),
-            native=json_fields.field(data, "native", "true or false", json_fields.exactly(bool)),
-            device=json_fields.field(data, "device", "a device", _device),
-            toolchain=json_fields.texts(data, "toolchain"),
-            created=json_fields.number(data, "created"),
-            constants=json_fields.field(data, "constants", "a list of null or [value, type]", _constants),
-            guards=tuple(json_fields.items(data, "guards")),
-            donated=json_fields.field(data, "donated", "pairs of integers", _pairs),
-            compile_seconds=json_fields.number(data, "compile_seconds"),
-            code=None if code is None else Code.from_json(code),
-            verdict=None if verdict is None else Verdict.from_json(verdict),
-        )
+        return _read(json_fields.checked(text, FORMAT))
 
 
-_list = json_fields.exactly(list)
+def _device(text: Any) -> torch.device:
+    return torch.device(json_fields.exactly(str)(text))  # which this machine need not have
 
 
-def _device(value: Any) -> str:
-    try:
-        torch.device(json_fields.exactly(str)(value))
-    except RuntimeError as error:
-        raise ValueError(value) from error
-    return str(value)
-
-
-def _object(value: Any) -> dict[str, Any] | None:
-    return None if value is None else json_fields.exactly(dict)(value)
-
-
-def _strides(value: Any) -> tuple[tuple[int, ...], ...]:
-    integer = json_fields.exactly(int)
-    return tuple(tuple(integer(n) for n in _list(strides)) for strides in _list(value))
-
-
-def _pairs(value: Any) -> Pairs:
-    integer = json_fields.exactly(int)
-    return tuple((integer(k), integer(j)) for k, j in map(_list, _list(value)))
-
-
-def _relations(value: Any) -> tuple[Relation, ...] | None:
-    return None if value is None else tuple(Relation.from_json(r) for r in _list(value))
-
-
-def _constants(value: Any) -> tuple[Scalar | None, ...]:
-    return tuple(None if x is None else _scalar(x) for x in _list(value))
-
-
-def _scalar(pair: Sequence[Any]) -> Scalar:
-    value, text = pair
-    if type(value) not in (bool, int, float):
-        raise TypeError(value)
-    return Scalar(value, parse_aval(text))
+_read = json_fields.reader(Manifest, {Aval: parse_aval, torch.device: _device})
