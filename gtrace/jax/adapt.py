@@ -294,19 +294,24 @@ def module_of_names(name: str, get: Callable[[str], Any], names: Callable[[], li
         get, names: its ``__getattr__`` and ``__dir__``.
     """
     made = types.ModuleType(f"gtrace.{name}", f"The names of ``{name}``.")
-    made.__spec__ = importlib.machinery.ModuleSpec(made.__name__, None)
-    vars(made).update(__getattr__=get, __dir__=names)
+    made.__spec__ = importlib.machinery.ModuleSpec(made.__name__, None, is_package=True)  # it may have modules
+    vars(made).update(__getattr__=get, __dir__=names, __path__=[])
     sys.modules[made.__name__] = made
+    package, _, own = made.__name__.rpartition(".")
+    setattr(sys.modules[package], own, made)
     return made
+
+
+def public_modules(package: str, sources: Mapping[str, tuple[Any, ...]]) -> None:
+    """Add the modules of a package of JAX's that only have names of `sources`, which are listed by module."""
+    for name, own in sources.items():
+        module_of_names(f"{package}.{name}", *namespace(f"{package}.{name}", *own))
 
 
 def submodules(package: str, source: Any) -> None:
     """Add the modules of a package of JAX's that hold the methods of the objects of these names in `source`."""
-    for full in JAX_NAMES:
-        parent, _, name = full.rpartition(".")
-        if parent == package:
-            made = module_of_names(full, *namespace(full, getattr(source, name)))
-            setattr(sys.modules[f"gtrace.{package}"], name, made)
+    names = [full.rpartition(".")[2] for full in JAX_NAMES if full.rpartition(".")[0] == package]
+    public_modules(package, {name: (getattr(source, name),) for name in names})
 
 
 def internal(module: str) -> Callable[[str], Any]:

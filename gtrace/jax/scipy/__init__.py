@@ -1,17 +1,28 @@
-"""The modules of ``jax.scipy``."""
+"""The modules of ``jax.scipy``. Those without functions of their own are lines of a table."""
 
 from gtrace.jax.adapt import namespace as _namespace
-from gtrace.jax.scipy import cluster as cluster
-from gtrace.jax.scipy import fft as fft
-from gtrace.jax.scipy import integrate as integrate
-from gtrace.jax.scipy import interpolate as interpolate
+from gtrace.jax.adapt import public_modules as _public_modules
+from gtrace.jax.adapt import submodules as _submodules
 from gtrace.jax.scipy import linalg as linalg
-from gtrace.jax.scipy import ndimage as ndimage
-from gtrace.jax.scipy import optimize as optimize
-from gtrace.jax.scipy import signal as signal
-from gtrace.jax.scipy import sparse as sparse
-from gtrace.jax.scipy import spatial as spatial
 from gtrace.jax.scipy import special as special
-from gtrace.jax.scipy import stats as stats
+from gtrace.numpy import sequences as _sequences
+from gtrace.scipy import cluster as _cluster
+from gtrace.scipy import fft as _fft
+from gtrace.scipy import grids as _grids
+from gtrace.scipy import optimize as _optimize
+from gtrace.scipy import rotation as _rotation
+from gtrace.scipy import signal as _signal
+from gtrace.scipy import sparse as _sparse
+from gtrace.scipy import spectral as _spectral
+from gtrace.scipy import stats as _stats
+
+_SOURCES = {
+    "cluster": (), "cluster.vq": (_cluster,), "fft": (_fft,), "integrate": (_sequences,), "interpolate": (_grids,),
+    "ndimage": (_grids,), "optimize": (_optimize,), "signal": (_signal, _spectral), "sparse": (),
+    "sparse.linalg": (_sparse,), "spatial": (), "spatial.transform": (_rotation,), "stats": (_stats,),
+}  # fmt: skip
+
+_public_modules("jax.scipy", _SOURCES)
+_submodules("jax.scipy.stats", _stats)
 
 __getattr__, __dir__ = _namespace("jax.scipy")

@@ -1,5 +1,0 @@
-"""The modules of ``jax.scipy.spatial``."""
-
-from gtrace.jax.scipy.spatial import transform as transform
-
-__all__ = ["transform"]
