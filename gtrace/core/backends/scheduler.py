@@ -203,12 +203,12 @@ class Scheduler:
     def _short(self, graph: Graph) -> set[int] | None:
         """Return what the C++ compiler alone does not compile of a straight-line program, if it is short but for that.
 
-        It takes about a second, where Inductor takes six, and the code is as fast: in such programs the calls and the
-        passes over memory take most of the time, and both ways have few of them. Whether all of it can be compiled is
-        known once its code is made, which takes 50 us an operation; here only the operations are looked at.
+        The compiler alone takes about a second, and Inductor six. The code is as fast: such programs spend most of
+        their time in calls and in passes over memory, and both compilers leave few of these. Only the operations are
+        looked at here. Writing the code, which takes 50 us an operation, tells whether all of it can be compiled.
 
         Returns:
-            The values of LAPACK's operations and of Fourier transforms: Inductor would call the same functions, and
+            The values of LAPACK's operations and of Fourier transforms. Inductor would call the same functions, and
             take its seconds for each part between them. None: the program is not short, or has other operations
             without C++ of ours.
         """

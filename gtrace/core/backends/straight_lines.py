@@ -42,10 +42,10 @@ def split(
     `apart` has the values of straight-line operations that are not compiled: a part has only such ones, or none.
     Parts that are compiled have at most `most` operations.
 
-    The level of an operation is the largest number, on a path to it, of operations with sub-graphs and of steps from
-    operations that are compiled to others or back. A part is all straight-line operations of one level and kind. An
-    operation whose result is at least as large as its operands, such as a broadcast or a constant, moves to the level
-    that first needs it. Several results of one straight-line operation stay with it.
+    The level of an operation counts what lies before it: operations with sub-graphs, and changes between compiled
+    operations and others. Of several paths to it, the longest counts. A part is all straight-line operations of one
+    level and kind. An operation moves to the level that first needs it if its result is at least as large as its
+    operands, as of a broadcast or a constant. Several results of one straight-line operation stay with it.
     """
     operands = {node.out: taken.get(node.out, tuple(node.values())) for node in graph.nodes}
     level: dict[int, int] = dict.fromkeys(graph.inputs, 0)

@@ -38,10 +38,10 @@ def replicated(ndim: int) -> ShardingLayout:
 
 
 def wanted_dims(graph: Graph, inputs: Mapping[int, Dims], outputs: Mapping[int, Dims]) -> dict[int, Dims]:
-    """Return for values the layout that what is computed from them has, as far as it is plain.
+    """Return the layout in which each value is needed next, for values where that is plain.
 
-    A gradient is wanted as the parameter that it updates is laid out: then a sum over processes that is pending can be
-    given to each process in the part that it needs.
+    A gradient, for example, is needed in the layout of the parameter that it updates. Each process then receives only
+    its own part of a pending sum over processes.
 
     Args:
         inputs: the layouts of the inputs.

@@ -1,10 +1,10 @@
 """Attention that is written out, and its gradient, as torch's fused kernel for CPUs.
 
-Written out, attention (Vaswani et al., 2017) is two products with a softmax between, and keeps the scores of all pairs
-of places for its gradient. The kernel computes them block by block, twice, and keeps none: it takes a third of the time
-for a thousand places and more, about as long for fewer, and memory for the queries alone.
+Written out, attention (Vaswani et al., 2017) is two products with a softmax between them. It keeps the scores of all
+pairs of places for its gradient. The kernel computes the scores twice, block by block, and keeps none, so it needs
+memory for the queries alone. From a thousand places on it takes a third of the time; for fewer, about as long.
 
-What is looked for is what products compute, not how they are written. The labels of axes are "b0" and "b1" for batch
+The search looks at what products compute, not at how they are written. The labels of axes are "b0" and "b1" for batch
 and heads, "l" for queries, "s" for keys, and "d" for what products sum over.
 """
 

@@ -1,8 +1,8 @@
-"""Random draws of a program: what follows from keys alone, which runs before everything else.
+"""Random draws of a program: what follows from keys alone, and runs before everything else.
 
-A draw is a cipher of some hundred steps for each element, and a few elementwise operations on its bits, down to the
-mask of a dropout or to normal numbers. Nothing before it in the program is needed for it but its key, so it can be a
-program of its own. Draws of equal shapes are then one program, whatever their keys.
+A draw is a cipher of some hundred steps for each element. A few elementwise operations make a dropout mask or normal
+numbers of its bits. A draw needs nothing of the program but its key, so it can be a program of its own. Draws of equal
+shapes are then one program, whatever their keys.
 """
 
 from __future__ import annotations

@@ -18,12 +18,15 @@ from gtrace.core.ir.simplify import dce
 from gtrace.core.passes.tuned import MOST_KNOWN
 
 HIDDEN = -1e9
-"""A score of this, or one that this is added to, is taken for minus infinity, as those who write it mean it: it has a
-weight of 0 unless the largest score of its row is as small. A row of such numbers alone is never taken for hidden."""
+"""A score that is this number, or that this number is added to, counts as minus infinity.
+
+Those who write it mean that. Its weight is 0 unless the largest score of its row is as small. A row that has only such
+numbers is never hidden."""
 
 LEVEL = 1e3
-"""A number up to which something may be added to all scores of a row. The kernel keeps the logarithm of the sum of the
-row, in which it takes digits: after -1e9 none is left for the gradient."""
+"""The largest number that may be added to all scores of a row.
+
+The kernel keeps the logarithm of the row's sum for its gradient. An added number costs digits of it; -1e9 costs all."""
 
 REPLACED = -1e30
 """In place of scores that are replaced by a number such as -1e9, where a row may have no others."""
@@ -167,9 +170,9 @@ class BuiltMask:
 def built_mask(build: Replacements, mask: Mask, scores: Aval, levelled: bool) -> BuiltMask:
     """Return the operations of a mask.
 
-    The kernel keeps the logarithm of the sum of each row, in which large numbers that are added to all of it take the
-    digits that its gradient needs. A levelled mask is 0 at its largest in each row, which changes no weights; a row
-    of minus infinity alone becomes NaN, as its weights are. Rows of numbers alone have equal weights, as they would
+    The kernel keeps the logarithm of each row's sum for its gradient. A large number that is added to all of a row
+    costs digits of it (`LEVEL`). So a levelled mask has the largest element 0 in each row, which changes no weights. A
+    row of minus infinity alone becomes NaN, as its weights are. Rows of numbers alone have equal weights, as they would
     have without a query.
     """
     built: int | None = None

@@ -1,8 +1,7 @@
-"""Outputs of a program that need not be computed with it, as they follow from its other outputs.
+"""Outputs of a program that need not be computed with it, because they follow from its other outputs.
 
-A training loop has a name for what is added to its parameters, and so keeps each of these arrays until the next step,
-although nobody looks at it. Writing them takes as long as the updates themselves, and no kernel that updates parameters
-gives them.
+A training loop has a variable for its updates, the arrays that are added to its parameters. So they live until the next
+step, although nobody reads them. Writing them takes as long as the new parameters.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from gtrace.core.passes.tuned import LEAST_LAZY_NODES, MAX_LAZY_NODES
 
 
 def recomputable_outputs(graph: Graph, wanted: Collection[int] = ()) -> dict[int, frozenset[int]]:
-    """Return the places of outputs that follow from other outputs, and from inputs, each with these values.
+    """Return the places of outputs that follow from other outputs and from inputs, each with these values.
 
-    They are such that the program itself does nothing with them but add them to, or subtract them from, an input of
-    their type, which gives another output. The operations up to them are elementwise, or move elements.
+    The program only adds such an output to an input of its type, or subtracts it. The result is another output. All
+    operations before it are elementwise, or move elements.
 
     Args:
         wanted: the places of outputs that are computed in any case.

@@ -1,9 +1,9 @@
 """Repeated structure: where a program, in the order in which it was recorded, does the same several times in a row.
 
-Layers of a model, their gradients and the updates of their parameters make such runs: instruction i is instruction
-i + p for many i in a row, where p is the period. A program is cut so that the repetitions of a run become programs of
-their own, which have one canonical form and are compiled once. Only operations, types and numbers are compared here:
-repetitions that turn out to be different programs cost a compile each, and are right all the same.
+Layers of a model, their gradients and the updates of their parameters make such runs. In a run of period p, instruction
+i equals instruction i + p for many i in a row. A program is cut so that the repetitions become programs of their own.
+They have one canonical form, and are compiled once. Only operations, types and numbers are compared here. Repetitions
+that are different programs after all cost a compile each, and are correct.
 """
 
 from __future__ import annotations

@@ -79,10 +79,10 @@ def register_pass(rewrite: Pass | Callable[[Graph], Graph], name: str | None = N
     """Run a rewrite on every program that is recorded from now on, before its canonical form is taken.
 
     It sees each program as it was recorded, and each sub-graph (the body of a loop, a branch) by itself, innermost
-    first. It must return a graph that computes the same, with inputs and outputs of the same number and types, and must
-    depend on nothing but the graph, because its result is cached. The verifier runs after it. Passes run in the
-    order of registration, for all threads. Programs recorded before are recorded again; results of `gt.jit(f).lower`
-    stay as they are.
+    first. It must return a graph that computes the same, with inputs and outputs of the same number and types. It must
+    depend on nothing but the graph, because its result is cached. The verifier runs after it. Passes run in the order
+    of registration, for all threads. Programs recorded before are recorded again; results of `gt.jit(f).lower` stay as
+    they are.
 
     Args:
         rewrite: a `Pass`, or a function from graph to graph.

@@ -1,8 +1,8 @@
 """The engine: finds the program of what was recorded, runs it, and has it compiled when that pays.
 
-The engine knows graphs and torch tensors, never Arrays. A program reaches it in one of two ways: `recorded`, with the
-exact key the recorder built (one dict lookup when it was seen before), or `prepare`d once from a graph and then called.
-Either way there is one `Program` per `CompileKey`, shared by all who run that program.
+The engine knows graphs and torch tensors, never Arrays. A program reaches it in one of two ways. A recorded one comes
+with the exact key that the recorder built; a known key is one lookup. A graph is prepared once (`prepare`), and called
+from then on. Either way there is one `Program` for a `CompileKey`, and all who run that program share it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Programs that run as they were recorded: the first calls of each size where sizes are new at each call, and the first
-call of a long program.
+"""Programs that run as they were recorded, without being prepared.
 
-A program is prepared when it is recorded for the first time: simplified, divided, brought into its canonical form. That
-takes as long as some calls of it, of a long program of small arrays as long as dozens, and is lost if it never comes
-again: these sizes do not, nor does the first step of a training loop, whose moments are zeros. Where nothing is
+To prepare a program is to simplify it, divide it, and bring it into canonical form. That takes as long as a few calls,
+or as dozens of calls of a long program with small arrays. It is wasted on a program that does not come again. Two kinds
+often do not: a program with sizes that are new at each call, and the first step of a training loop, whose moments are
+zeros. So the first calls of new sizes run unprepared, and so does the first call of a long program. If nothing is
 compiled, long programs are prepared at their first call, so that all calls have the same bits.
 """
 
@@ -50,11 +50,12 @@ LONG = 100
 """Operations of a program that is not prepared at its first call, at least."""
 
 MOST_ADDITIONS, MOST_WORK = 1_000_000, 1 << 31
-"""Additions for each operation in it, and in all: with more, what preparing saves in one call may be worth it, in time
-or in memory, which attention and norms take more of where they are computed as they are written."""
+"""The most additions of such a program: on average for an operation, and in all.
+
+With more, preparing may pay in one call. Attention and norms also take more memory as they are written."""
 
 FIRST_CALLS = 64
-"""Of these programs whose numbers are remembered until the second call."""
+"""How many of these programs have their numbers remembered until the second call."""
 
 
 @attrs.define(eq=False)

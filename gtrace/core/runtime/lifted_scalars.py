@@ -27,9 +27,9 @@ MAX_FORMS = 5
 class ScalarInputs:
     """Which scalars of a recorded program are inputs.
 
-    A scalar is a constant of the program until its value changes. Scalars that have been equal whenever that was
-    decided are one input, such as a rate that follows from the number of the step, which the update of every parameter
-    has: what they have in common is seen in the program, and they are made once.
+    A scalar is a constant of the program until its value changes. Scalars that were equal at each such change are one
+    input. An example is a learning rate that changes at each step, and occurs in the update of every parameter. As one
+    input, all that is computed from it alone is computed once.
 
     Attributes:
         groups: of those that are inputs.

@@ -191,8 +191,8 @@ class Ledger:
     def interpreted_call(self) -> float | None:
         """Seconds of an undisturbed interpreted call; None if there was none.
 
-        A quarter of those that were timed took less. Beside other programs on the same cores the threads of a torch
-        operation wait for one another, and an interpreted call may take a hundred times as long.
+        A quarter of the timed calls took less. Other programs on the same cores make the threads of a torch operation
+        wait for one another. A call may then take a hundred times as long.
         """
         samples = sorted(self.interpreted_samples)
         return samples[len(samples) // 4] if samples else None

@@ -12,12 +12,12 @@ from gtrace.core.base import torch_internals as internals
 
 @functools.cache
 def vector_instructions_known() -> bool | None:
-    """Return what Inductor need not find out: True if the C++ compiler knows the instructions that this processor has.
+    """Return whether the C++ compiler knows the instructions that this processor has; None: Inductor must find out.
 
-    Inductor finds that out by compiling a program with torch's headers, for each set of instructions that torch has
-    code for, and by loading it in a process of its own: 11 seconds of processor time on a machine that has not compiled
-    before, and 1.4 in each process after that. torch's own kernels use the processor's instructions without such a
-    trial, so what is left to ask is whether the compiler takes their flags.
+    Inductor compiles a trial program with torch's headers for each set of instructions, and loads it in a process of
+    its own. That takes 11 seconds of processor time on a machine that has not compiled before, and 1.4 in each later
+    process. torch's own kernels use the processor's instructions without such a trial. So the compiler is only asked
+    whether it takes the flags.
     """
     if not internals.VECTOR_INSTRUCTIONS.available():
         return None

@@ -1,9 +1,9 @@
 """Shared libraries of compiled programs for the CPU, built in one short run of the C++ compiler.
 
-Inductor's ahead-of-time code is a function, which calls kernels and torch's C interface, and a model that owns it:
-weights, specifications, locks, a pool of instances. The model is the same for every program, is most of what the
-compiler works on (6 of 8 seconds for the step of a small network), and gtrace needs none of it: programs own nothing.
-So only the function is taken, behind the few entry points by which torch's runner loads and runs a library.
+Inductor's ahead-of-time code has two parts. A function calls kernels and torch's C interface. A model owns the
+function, with weights, specifications, locks and a pool of instances. The model is the same for every program, and
+gtrace's programs own nothing. Yet the compiler spends most of its time on it: 6 of 8 seconds for a small network's
+step. So only the function is taken, behind the few entry points by which torch's runner loads and runs a library.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Common subexpressions of the bodies of Inductor's kernels.
 
-Inductor inlines a value into each of its uses, several levels deep, and finds out that it wrote the same line before
-when it generates code. It does that several times for a kernel, to choose among ways to vectorize it. A chain of
-operations that use their operands more than once becomes thousands of lines, of which a few dozen are different: 18
-operations took half a minute to compile.
+Inductor inlines a value into each of its uses, several levels deep. It removes equal lines only when it generates
+code, and it does that several times for a kernel, to choose among ways to vectorize it. So a chain of operations that
+use their operands twice becomes thousands of lines, of which a few dozen differ. 18 operations took half a minute.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What computes products of matrices: large ones of float32 the faster of the two libraries that torch has for them.
 
-torch calls MKL for such products, and oneDNN for convolutions. MKL uses its best code on Intel's processors alone: on
-an AMD processor with AVX-512, oneDNN takes half its time, or 0.9 of it where vectors of 512 bits are computed by
-halves; on one with AVX2, as long or longer. The choice depends on the processor and on the sizes, never on a
+torch calls MKL for such products, and oneDNN for convolutions. MKL uses its best code on Intel's processors alone. On
+an AMD processor with AVX-512, oneDNN takes half of MKL's time, or 0.9 of it if vectors of 512 bits are computed by
+halves. On one with AVX2, it takes as long or longer. The choice depends on the processor and on the sizes, never on a
 measurement, so that a program gives the same bits in every process.
 """
 

@@ -67,8 +67,8 @@ UPDATES = ("index_put", "scatter_add", "slice_update")
 def is_updated_in_place(body: Graph, value: int, out: int) -> bool:
     """Whether a step may overwrite the carry `value`, whose next value is `out`.
 
-    It may if `out` is `value` with some elements replaced, and all else that depends on `value` is needed to compute
-    the replacements, and so is done before. The replacements must have memory of their own.
+    It may if `out` is `value` with some elements replaced. Everything else that depends on `value` must be needed for
+    the replacements, so that it is done before. The replacements must have memory of their own.
     """
     made = {node.out: node for node in body.nodes}
     update = made.get(out)

@@ -1,11 +1,11 @@
 """The store: compiled programs and the ledger on disk, for every process of the user.
 
-One folder, flat; `gtrace.core.runtime.cache.folder` has the names of its files. An artifact is its manifest and the
-file that this names; the name is a digest of all that the compiled code depends on. A program that was divided among
-processes is one file. Files are written aside, then renamed, the code before its manifest, and code is never replaced
-by other code. So a manifest names the code it was written with, even if a process is killed while it writes. Those who
-write or remove take a lock; readers need none. Nothing here is unpickled. A manifest is trusted only if it has the
-checksum that it states, and code is loaded only if it has the one that its manifest states.
+The store is one flat folder; `gtrace.core.runtime.cache.folder` has the names of its files. An artifact is a manifest
+and the file of code that it names. Its name is a digest of all that the compiled code depends on. A program that was
+divided among processes is one file. Files are written aside, then renamed, the code before its manifest. Code is never
+replaced by other code. So a manifest names the code it was written with, even if a process is killed while it writes.
+Those who write or remove take a lock; readers need none. Nothing here is unpickled. A manifest and the code each have
+a checksum in the manifest, and neither is used with another one.
 """
 
 from __future__ import annotations

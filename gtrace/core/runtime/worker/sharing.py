@@ -21,29 +21,29 @@ MOST_DEBT = 0.03
 """Seconds that the program may have lost beyond its share before the worker pauses: no step takes much longer then."""
 
 MOST_DEBT_ALONE = 0.8
-"""The same where only the C++ compiler runs: more than it costs for a program or a few loops, so that it is done
-without a pause, which would only put off what is won."""
+"""The same where only the C++ compiler runs. A program or a few loops cost less, so they are compiled without a pause.
+A pause would only delay the gain."""
 
 LONG_CALL, MOST_LONGER = 0.02, 0.4
-"""Of calls of so many seconds, each is made longer by at most this part of what it usually takes."""
+"""Seconds of a long call, and the largest part of its usual time by which the worker may lengthen it."""
 
 AT_ONCE = 3.0
-"""While a program has lost less than its share since it began, it may lose so many times its share."""
+"""How many times its share a program may lose at once, while it has lost less than its share since it began."""
 
 MOST_CREDIT = 2.0
-"""Seconds that it may lose so, at most, however long it ran without the worker."""
+"""The most seconds that it may lose this way, however long it ran without the worker."""
 
 DEBT_LIMIT = 0.5
-"""Seconds of debt beyond these that are counted at most: one call that something else held up must not stop the worker
-for minutes."""
+"""The most seconds of debt beyond these that count. One call that something else held up must not stop the worker for
+minutes."""
 
 PRIOR_SLOWDOWN, PRIOR_SECONDS = 0.1, 1.0
-"""The slowdown of operations of one thread that is assumed before any was measured, and the seconds of measuring that
-this counts for."""
+"""The slowdown of one-threaded operations that is assumed before any is measured, and how many measured seconds the
+assumption counts for."""
 
 PRIOR_ALONE = 0.15
-"""The same of short programs, which the C++ compiler alone compiles, on two cores or fewer: steps of 2 to 5 ms took up
-to 0.15 longer beside it."""
+"""The same for short programs, which the C++ compiler alone compiles, on two cores or fewer. Measured: beside the
+compiler, steps of 2 to 5 ms took up to 0.15 longer."""
 
 
 class _Local(threading.local):
