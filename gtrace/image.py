@@ -136,7 +136,7 @@ def resize(
 
 
 def _nearest(x: Array, size: int, axis: int) -> Array:
-    """Return an array whose axis has another size, each element that which is nearest to its middle."""
+    """Return an array whose axis has another size. Each element is the one nearest to its middle."""
     before = x.shape[axis]
     if before and size and size % before == 0:
         return ops.repeat(x, size // before, axis)

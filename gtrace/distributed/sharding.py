@@ -116,7 +116,7 @@ def _put(x: Any, sharding: Any) -> Array:
 
 
 def with_sharding(x: Any, sharding: NamedSharding | PartitionSpec) -> Any:
-    """Return the arrays of a pytree with the layout that `sharding` gives, which applies where they are computed.
+    """Return the arrays of a pytree in the layout of `sharding`. They are computed in that layout.
 
     It is an operation of the program, also inside `gt.jit`, `gt.grad` and `gt.vmap` (which adds an unsplit dimension).
     Values stay the same, and derivatives are those of the identity. A cotangent gets the layout that suits its use.

@@ -52,7 +52,7 @@ def _conjugate(x: Array) -> Array:
 
 
 def _without_derivative(name: str, expected: str, got: str, fix: str) -> Any:
-    """Return a function of (results, what they follow from) that returns the results, and whose derivative raises."""
+    """Return a function of (results, inputs) that returns the results. Its derivative raises."""
 
     def refuse(*_: Any) -> NoReturn:
         raise ArgumentError(message(name, expected, got, fix))

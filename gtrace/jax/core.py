@@ -79,7 +79,7 @@ class _PlaceholderType(type):
 
 
 class Tracer(metaclass=_PlaceholderType):
-    """The class of Arrays whose value is not known while a function is traced, and of those that are differentiated.
+    """The class of Arrays that have no value while a function is traced, and of Arrays that a gradient follows.
 
     >>> import gtrace.jax as jax
     >>> isinstance(jax.numpy.ones(2), jax.core.Tracer)

@@ -1,7 +1,7 @@
 """Turns gtrace's graphs into JAX's equations, and records functions as such programs: ``make_jaxpr``.
 
 `RULES` has a function for each operation whose name or parameters differ from JAX's. It emits equations and returns
-the result. `EXPANDED` has functions that compute an operation that JAX has not by operations that it has. What is in
+the result. `EXPANDED` has functions for operations that JAX lacks, made of operations that it has. An operation in
 neither table keeps gtrace's name and parameters. Each equation can be bound, so that no operation is left out.
 """
 

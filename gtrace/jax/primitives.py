@@ -111,7 +111,7 @@ class Primitive:
         return abstract_eval
 
     def def_effectful_abstract_eval(self, effectful: Callable[..., Any]) -> Callable[..., Any]:
-        """Set such a function that returns a pair, of which the second, the effects, says nothing here."""
+        """Set such a function that returns a pair of results and effects. The effects are ignored."""
         self.abstract_eval = lambda *avals, **params: effectful(*avals, **params)[0]  # type: ignore[method-assign]
         return effectful
 

@@ -1,4 +1,4 @@
-"""Which of JAX's functions give results that count as numbers in promotion, where those here differ by themselves."""
+"""Weak results, which count as numbers in promotion: functions that JAX gives other weakness than gtrace does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SCALED = frozenset(
 
 
 def with_weakness(name: str, function: Any) -> Any:
-    """Return a function whose results are weak where those of JAX's of this name are."""
+    """Return a function whose results are weak if those of JAX's function of this name are."""
     if name in STRONG:
         return _strong(function)
     if name in SCALED:

@@ -1,8 +1,8 @@
 """Timelines: instruction logs parsed into spans and lanes, for pictures, pages and Chrome traces.
 
-Lanes are threads, which record and canonicalize, the worker, which compiles, and shards, which run programs. Logs of
-``gtrace trace`` have durations, threads and lines. Logs of `GT_INSTRUCTION_LOG` have only milliseconds: there, a run
-begins at the line before it.
+There are three kinds of lanes. Threads record and canonicalize, the worker compiles, and shards run programs. Logs of
+``gtrace trace`` have durations, threads and lines. Logs of `GT_INSTRUCTION_LOG` have only milliseconds, so a run begins
+at the line before it.
 """
 
 from __future__ import annotations

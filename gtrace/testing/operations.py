@@ -383,7 +383,7 @@ def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) 
 
 
 def check_refusal(op: Op, bad: BadSample) -> None:
-    """Check that a wrong call raises what it should, with what was expected, what came, and the user's line."""
+    """Check that a wrong call raises the right error, which says what was expected, what came, and the user's line."""
     assert op.cases.user is not None
     try:
         op.cases.user(*map_arrays(gt.array, list(bad.args)), **bad.kwargs)

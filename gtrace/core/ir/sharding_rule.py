@@ -30,7 +30,7 @@ class Factors:
             split alike. An axis "." is not split. If the result lacks a letter, each process reduces its part, and the
             results are combined.
         reduce: how they are combined: "sum", "max" or "min".
-        even: letters whose axes are split into equal parts only, such as the outermost of those that a reshape joins.
+        even: letters of axes that are split into equal parts only. The outermost axis that a reshape joins is one.
         local: (attributes, shapes of the local operands, shape of the local result) -> attributes for one process;
             None: they stay.
         via: for a reduction that no `reduce` combines: (name of a replacement operation, factor of its result). A mean

@@ -162,7 +162,7 @@ def resolve_floating(op: Op, x: Any, axis: Any, keepdims: bool) -> tuple[Array, 
 
 
 def keeping(op: str, x: Array, where: Any, otherwise: Any) -> Array:
-    """Return x where the mask `where`, which broadcasts to it, holds, and `otherwise` elsewhere."""
+    """Return x where the mask `where` holds, and `otherwise` elsewhere. The mask must broadcast to x."""
     mask = _truth(op, where)
     padded = (1,) * (x.ndim - mask.ndim) + mask.shape
     if len(padded) != x.ndim or builtins.any(m not in (1, n) for m, n in zip(padded, x.shape, strict=True)):

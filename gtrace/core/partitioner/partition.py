@@ -4,9 +4,9 @@ The partitioner walks the graph once, in order. Computation follows data: an ope
 which axes of its operands may be divided alike; where operands disagree, one of them is laid out anew. Every decision
 depends on the program and its global shapes alone, so that all processes insert the same collectives in the same order.
 
-A sum over a dimension that is divided leaves each process with a summand (`ShardingLayout.partial`). It stays like that
-through operations that are linear, up to the first that is not, or up to the second use. Then it is added up; where the
-value is wanted in parts, each process gets only its part of the sum.
+A sum over a divided dimension leaves each process with a summand (`ShardingLayout.partial`). Linear operations work on
+the summands. Before the first operation that is not linear, or before a second use, the summands are added up. If the
+value is needed in parts, each process gets only its part of the sum.
 """
 
 from __future__ import annotations

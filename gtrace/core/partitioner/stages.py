@@ -81,7 +81,7 @@ class _Stages:
             outputs.append(self._absent(self.types[value]) if found is None else found)
             avals.append(self.placed.get(value, self.types[value]))
         program.flush()
-        # what processes send has to stay in the programs of all of them, also of those that do not use it
+        # a value that processes send stays in the programs of all of them, even if one does not use it
         if program.latest is not None:
             self.kept[program.latest] = None
         local = program.finish([*outputs, *self.kept])

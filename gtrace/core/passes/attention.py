@@ -169,7 +169,7 @@ class _Attention:
         return None
 
     def _origin(self, scores: int, steps: int, masked: bool = True) -> tuple[Term, Mask, float, Powers] | None:
-        """Return the product that scores are made of, what masks them, and by what it is multiplied before that.
+        """Return the product that makes scores, their mask, and the factor between product and mask.
 
         Args:
             steps: how many operations may be between.

@@ -187,8 +187,8 @@ def _order_keys(graph: Graph, results: Sequence[int]) -> dict[int, Key]:
 def _separate(graph: Graph, keys: dict[int, Key]) -> tuple[dict[int, Key], dict[int, int]]:
     """Break the ties between groups: values that tie and are used together, directly or through others that tie.
 
-    What groups share does not tie. So those of equal keys can change places, such as the updates of parameters that
-    have one shape, and are numbered as they come.
+    Values that several groups share do not tie. So groups of equal keys can change places, and are numbered in the
+    order of the program. The updates of parameters of one shape are an example.
 
     Returns:
         The keys, and by value that tied one that stands for its group.

@@ -1,6 +1,7 @@
 """The driver of rewrites that replace many operations: matches, claims, what must vanish, evaluation, refusal.
 
-A rule proposes places to search. A search returns a match: what is replaced, what must vanish, and by what.
+A rule proposes places to search. A search returns a match: the values that are replaced, the operations in their place,
+and the values that must vanish.
 The driver replaces all matches of a round together. A match whose values another one replaces waits for the next round.
 A match is refused if something else needs what must vanish, or if evaluation shows other values.
 """

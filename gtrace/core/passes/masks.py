@@ -29,7 +29,7 @@ LEVEL = 1e3
 The kernel keeps the logarithm of the row's sum for its gradient. An added number costs digits of it; -1e9 costs all."""
 
 REPLACED = -1e30
-"""In place of scores that are replaced by a number such as -1e9, where a row may have no others."""
+"""What replaced scores become, in place of a number such as -1e9, if a row may consist of them alone."""
 
 
 @attrs.frozen
@@ -155,10 +155,10 @@ class BuiltMask:
     """A mask for the kernel.
 
     Attributes:
-        added: what is added to the scores.
-        alone: which rows are replaced by numbers as a whole; None: none are.
-        gone: which rows are minus infinity as a whole; None: that is not known to matter.
-        without: what is added in the gradient, where rows that are gone have no weights; None: the same.
+        added: the array that is added to the scores.
+        alone: the rows that are replaced by numbers as a whole; None: there are none.
+        gone: the rows that are minus infinity as a whole; None: they do not matter as far as is known.
+        without: the array that is added in the gradient, in which rows that are gone have no weights; None: `added`.
     """
 
     added: int

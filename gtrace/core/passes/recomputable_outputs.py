@@ -83,7 +83,7 @@ def _sources(value: int, made: Mapping[int, Node], given: Collection[int]) -> fr
 
 
 def recomputation(graph: Graph, given: Collection[int]) -> Graph:
-    """Return the part of a graph that computes its outputs from values that are given, which are its inputs."""
+    """Return the part of a graph that computes its outputs from given values. These become its inputs."""
     made = {node.out: node for node in graph.nodes}
     avals = graph.value_avals()
     left = [value for value in graph.outputs if value not in given]

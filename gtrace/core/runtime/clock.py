@@ -16,8 +16,8 @@ def clock(executable: Executable, wait: bool) -> Callable[[], float]:
     """Start timing a call; returns the function that ends it and returns the seconds.
 
     Args:
-        wait: whether it waits for the work of a GPU. Otherwise, it returns what the latest call took whose work has
-            ended, or the time of the host if that is more.
+        wait: whether it waits for a GPU to finish the call. Otherwise it returns the seconds of the latest call that
+            the GPU has finished, or the seconds of the host if these are more.
     """
     if executable.device.type != "cuda":
         start = perf_counter()

@@ -202,10 +202,11 @@ class Comparisons:
         took: float,
         worse: float = WORSE,
     ) -> tuple[list[torch.Tensor], str, float, str]:
-        """Return the results to go on with, what is wrong with those of the form, the seconds that this took, and what
-        was found, in words.
+        """Compare the results of a form with the reference.
 
-        The seconds are infinite if it took too long: there is no comparison then, now or later.
+        Returns:
+            The results to go on with; what is wrong with the form, in words; the seconds that the comparison took; what
+            it found, in words. The seconds are infinite if it took too long. Then it ends, and is never made again.
         """
         start = perf_counter()
         strayed, watched.strayed = watched.strayed, None
@@ -282,7 +283,7 @@ class Comparisons:
 
     @without_modes
     def compare_whole(self, whole: Whole, tensors: Tensors) -> list[torch.Tensor]:
-        """Call programs, and compare the results with those of what was recorded, unless a profiler would see that."""
+        """Call programs, and compare the results with the recorded program's. Compare nothing if a profiler runs."""
         if profiler_enabled():
             return whole.form(tensors)
         try:

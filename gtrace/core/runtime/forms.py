@@ -264,7 +264,7 @@ class Forms:
             self.executable = self.interpreted
         self.agreed = tuple(form for form in (self.interpreted, self.compiled) if form in self.agreed)
         self.settle()
-        # a form that goes on to run takes what it took, unless a trial has just said what that is
+        # a form that keeps running keeps its usual time, unless a trial has just measured it
         self.ledger.restart(self.ledger.usual if self.executable is ran and not judged else usual)
 
     def agree(self, executable: Executable) -> None:

@@ -25,11 +25,11 @@ INTERPRETED = "interpreter"
 
 
 Instrument = Callable[[Program, Executable], Executable]
-"""From a program and what is to run to what runs instead, which measures something."""
+"""A function of a program and its executable. It returns an executable that also measures something."""
 
 
 def instrumented(program: Program, executable: Executable, instrument: Instrument | None) -> Executable:
-    """Return what to run in place of `executable`, so that an instrument, and torch's profilers, see the call."""
+    """Return an executable to run in place of the given one. An instrument and torch's profilers see its calls."""
     ranges, own = profiler_enabled(), executable
     if instrument is not None:
         executable = instrument(program, executable)
@@ -41,11 +41,11 @@ def instrumented(program: Program, executable: Executable, instrument: Instrumen
 
 
 _orderings: weakref.WeakKeyDictionary[Program, tuple[Any, Any]] = weakref.WeakKeyDictionary()
-"""What puts the results in order, with the graphs it was made from."""
+"""The functions that give results the program's strides, with the graphs they were made from."""
 
 
 def _in_order(program: Program, run: TensorFunction) -> TensorFunction:
-    """Return an instrument whose results have the strides of those that the program gives, so that the loop goes on."""
+    """Return `run` with results in the program's own strides. Other strides would make the next step a new program."""
     graph, order = _orderings.get(program, (None, None))
     if graph is not program.graph:
         order = ordering(program.graph, program.key.strides)

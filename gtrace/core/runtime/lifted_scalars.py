@@ -17,10 +17,10 @@ Scalars = tuple[bool | int | float | complex, ...]
 """The scalars of a recording, by slot."""
 
 Groups = Mapping[int, Hashable]
-"""The slots of the scalars that are inputs, with a name for those that were equal so far."""
+"""The slots of the scalars that are inputs, each with a name. Scalars that were always equal share a name."""
 
 MAX_FORMS = 5
-"""How often a program is prepared, each time with more of its scalars as inputs, until all are."""
+"""How often a program is prepared, each time with more of its scalars as inputs. The last time all are inputs."""
 
 
 @attrs.frozen(eq=False)
@@ -32,12 +32,12 @@ class ScalarInputs:
     input, all that is computed from it alone is computed once.
 
     Attributes:
-        groups: of those that are inputs.
-        lifted: the scalars that are further inputs, by slot, with their avals: one for all that are equal.
-        others, same: the slots of the others that are inputs, and of those that each is equal to.
-        constants: the rest, (slot, value), as they were when the program was prepared.
-        values: all that are not inputs. A recording that was interrupted has some that no operation takes.
-        forms: how many forms the program has had, this one included: one more after each change of a constant.
+        groups: the groups of the scalars that are inputs.
+        lifted: one scalar of each group, by slot, with its aval. These are the further inputs of the program.
+        others, same: the slots of the other scalars of the groups, and for each the slot of the one in `lifted`.
+        constants: all other scalars as (slot, value), as they were when the program was prepared.
+        values: the values that are no inputs. A recording that was interrupted has some that no operation takes.
+        forms: how many forms the program has had, this one included. Each change of a constant adds one.
     """
 
     groups: Groups
@@ -49,7 +49,7 @@ class ScalarInputs:
     forms: int
 
     def fits(self, scalars: Scalars) -> bool:
-        """Whether the constants are still what they were, and those equal that are one input."""
+        """Whether the constants are unchanged, and the scalars of each group still equal."""
         if not self.groups:
             return scalars == self.values
         if self.others and [scalars[k] for k in self.others] != [scalars[k] for k in self.same]:
@@ -57,7 +57,7 @@ class ScalarInputs:
         return tuple([x for k, x in enumerate(scalars) if k not in self.groups]) == self.values
 
     def changed(self, scalars: Scalars) -> Groups:
-        """Return the scalars that become inputs, as constants have other values now, or inputs differ."""
+        """Return the scalars that become inputs, because constants changed or scalars of a group differ."""
         if self.forms + 1 >= MAX_FORMS:
             return {slot: slot for slot in range(len(scalars))}
         names = {slot: (exact_key(x),) for slot, x in self.constants if scalars[slot] != x} | dict(self.groups)

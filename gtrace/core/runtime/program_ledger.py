@@ -161,7 +161,7 @@ class Ledger:
         self.compile_seconds = seconds
 
     def compared(self, seconds: float, found: str) -> None:
-        """Note that it was compared with the reference, what that takes, and what was found."""
+        """Note a comparison with the reference: its seconds, and what it found in words."""
         before = self.audit_seconds if self.audit_seconds < math.inf else 0.0
         self.audited, self.audit_seconds = self.seconds, max(seconds, before / 2)
         self.comparisons, self.found, self.found_at = self.comparisons + 1, found, self.calls

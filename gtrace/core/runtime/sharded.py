@@ -193,7 +193,7 @@ def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Te
 
 
 def _divergence(texts: Sequence[str]) -> DivergenceError:
-    """Return the error that names the first process whose program is not that of process 0, and the difference."""
+    """Return the error for processes with different programs. It names the first one that differs from process 0."""
     first = parse_graph(texts[0])
     for other, text in enumerate(texts):
         if text != texts[0]:

@@ -59,20 +59,20 @@ MAX_LATEST = 4096
 class TierController:
     """Moves programs between tiers.
 
-    Two locks: `lock` is held for a moment, to change tiers and ledgers. The other is held while this process compiles,
-    because torch's compilers run one at a time; only a caller that asks for a compile waits for it.
+    There are two locks. `lock` is held for a moment, to change tiers and ledgers. The other one is held while this
+    process compiles, because torch's compilers run one at a time. Only callers that ask for a compile wait for it.
 
     Args:
         programs: every program of the engine.
 
     Attributes:
-        judging: what judges compiled programs.
-        cost, worker_cost: what compiling takes, here and in the worker.
+        judging: judges compiled programs.
+        cost, worker_cost: the expected seconds of a compile, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
         warnings: what warns of compiles that failed.
-        left_out: operators of torch that are not compiled, by overload: those that the compiler was found to have no
-            code for, and layers that are calls of a library.
+        left_out: operators of torch that are not compiled, by overload. The compiler has no code for them, or they are
+            layers that call a library.
     """
 
     def __init__(self, programs: Mapping[CompileKey, Program]) -> None:

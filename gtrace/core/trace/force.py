@@ -169,10 +169,10 @@ def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
 
 
 def settle(trace: Trace, outputs: Sequence[ArrayBase] = (), start: int = 0) -> None:
-    """Give what somebody kept of a function that is being traced its value, where it follows from values.
+    """Compute Arrays that somebody kept of a function that is being traced, if they follow from values alone.
 
     Args:
-        outputs: what the function returns, which is computed with its program.
+        outputs: the results of the function, which are computed with its program.
         start: the number of results that were recorded before.
     """
     returned = {id(x) for x in outputs}

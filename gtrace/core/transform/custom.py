@@ -140,13 +140,13 @@ def _batched_call(
 
 
 class KnownZero:
-    """A tangent or cotangent that is known to be zero, for rules that ask to see such."""
+    """A tangent or cotangent that is known to be zero. Rules that ask for such zeros get them."""
 
     __slots__ = ()
 
 
 def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
-    """Return what `like` does, with None for what is known to be zero and for what is not floating."""
+    """Return the result of `like`, with None for leaves that are known to be zero or not floating."""
     leaves, given = tree.flatten(values)
     zero = [isinstance(leaf, KnownZero) for leaf in leaves]
     if any(zero) and given == structure:

@@ -58,7 +58,8 @@ class _Call:
         route: to the program, or to those that it is divided into.
         constants: the tensors that it takes after the inputs.
         single: whether the function returns one array, and not a pytree of arrays.
-        donated, written: the places of the inputs that are given away, and of those that may be written over.
+        donated: the places of the inputs that are given away.
+        written: the places of the inputs that may be written over.
         kinds: the `Leaf` of each result, as long as `laid_out` runs the program.
         forms: of the only program that runs; None if there are several or none.
     """

@@ -166,7 +166,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> An
     """Return f(*primals) and the linear function from tangents of the primals to the tangent of the output.
 
     The part that does not depend on the tangents runs once, here; the linear function reuses it. Rules of `custom_vjp`
-    are transposed when the linear function is called, so that those that have no transpose raise then.
+    are transposed when the linear function is called. A rule without a transpose raises then.
 
     >>> y, push = gt.linearize(lambda x: x ** 3, 2.0)
     >>> push(1.0), push(10.0)

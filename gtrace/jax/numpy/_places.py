@@ -1,4 +1,4 @@
-"""Functions of places in arrays, whose treatment of those outside, and whose dtype, are JAX's."""
+"""Functions of places in arrays. As in JAX they treat places outside of the array, and choose dtypes."""
 
 from __future__ import annotations
 

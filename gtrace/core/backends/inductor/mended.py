@@ -109,11 +109,11 @@ def _along_one_axis(choose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_places(create: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what makes reductions, such that places of extremes count in the order of the reduced axes.
+    """Return a `create` of reductions that counts the places of extremes in the order of the reduced axes.
 
-    Inductor counts in the order of its loops, which follow the memory that they read. It knows that this is wrong only
-    where the operand is an array by itself, transposed. In max pooling, and where an expression is reduced, places are
-    wrong, even negative; gradients are then written to other memory (pytorch/pytorch#197434).
+    Inductor counts in the order of its loops, which follow the memory that they read. It corrects that only for an
+    operand that is a transposed array. In max pooling, and where an expression is reduced, places are wrong, even
+    negative. Gradients are then written to other memory (pytorch/pytorch#197434).
     """
 
     def reduction(

@@ -65,7 +65,7 @@ def _is_nearest_by_scales(node: Node) -> bool:
 
 
 def _rounds_otherwise(node: Node) -> str:
-    """Return what Inductor computes with other roundings than torch, such that the results have little in common."""
+    """Return why Inductor's results would differ much from torch's because of rounding; empty: they would not."""
     overload, aval = str(node.attributes.get("overload")), node.instr.aval
     if overload.startswith(RECURRENCES):
         return "Inductor rounds recurrences of polynomials otherwise than torch"

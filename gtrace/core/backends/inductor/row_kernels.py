@@ -263,7 +263,10 @@ def _choose_added(rewriter: _Rewriter) -> None:
 
 
 def _kept_inside(u: torch.fx.Node, places: torch.fx.Node, rows: int) -> tuple[torch.fx.Node, torch.fx.Node] | None:
-    """Return what is added at which places, if `u` is -0.0, which changes nothing, where they were outside."""
+    """Return rows and unclipped places, if `u` has those rows, and -0.0 where the place was outside.
+
+    Adding -0.0 changes nothing, so these rows can be left out.
+    """
     given = _unclipped(places, rows)
     if given is None or u.target is not _aten.where.self:
         return None

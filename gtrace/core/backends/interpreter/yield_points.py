@@ -1,4 +1,4 @@
-"""What is called between the operations of programs that are running."""
+"""Calls a function between the operations of running programs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Call = TypeVar("Call")
 
 
 class _Local(threading.local):
-    """What this thread's programs call between their operations.
+    """The function that this thread's programs call between their operations.
 
     Attributes:
-        function: returns whether it is to be called again; None: there is none.
+        function: it returns whether to call it again; None: there is none.
     """
 
     function: Callable[[], bool] | None = None
@@ -34,7 +34,7 @@ def called_between(function: Callable[[], bool]) -> Iterator[None]:
 
 
 def watched(calls: Iterable[Call]) -> Iterable[Call]:
-    """Return the calls that a program makes, so that what is to be called between them is called."""
+    """Return the calls of a program, with the thread's function called after each."""
     return calls if _local.function is None else _with_calls_between(calls)
 
 

@@ -71,7 +71,7 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
     else:
         kept_sizes, kept_steps = collapse(shape, [steps, out])
 
-        # a sum of many rows: those of a few are added to those of more, so that it loses few digits
+        # a sum of many rows adds up sums of few rows, then sums of more, so that it loses few digits
         many = how == "sum" and kind_of(a.dtype) == "f"
         levels = [writer.buffer(a) for _ in range(_levels(math.prod(sizes)))] if many else []
 
