@@ -120,7 +120,7 @@ def control(r: Random) -> Program:
 
 
 ROUNDED_NUMBERS = ["0.3", "1.7", "0.1", "0.75", "2.0"]
-"""Of which the first three have other values in 16 bits."""
+"""Of which the first three have other values in 16 bits. Beside operators arrays of gtrace round them; torch does not."""
 
 
 @generator
@@ -132,8 +132,8 @@ def mixed(r: Random) -> Program:
     b = lines(f"m.astype(y, '{name}')")
     names = [a, b]
     for _ in range(r.randrange(1, 4)):
-        v, number = r.choice(names), r.choice(ROUNDED_NUMBERS)
-        beside = [f"{v} * {number}", f"{v} + {number}", f"m.lift(lambda t: torch.fmod(t, {number}))({v})",
+        v, number, short = r.choice(names), r.choice(ROUNDED_NUMBERS), r.choice(ROUNDED_NUMBERS[3:])
+        beside = [f"{v} * {short}", f"{v} + {short}", f"m.lift(lambda t: torch.fmod(t, {number}))({v})",
                   f"m.lift(lambda t: torch.remainder(t, {number}))({v})", f"m.clip({v}, -{number}, {number})",
                   f"m.where({v} > {number}, {v}, {r.choice(names)})"]  # fmt: skip
         names.append(lines(tree(r, names, 2) if r.random() < 0.5 else r.choice(beside)))
