@@ -30,6 +30,12 @@ Initializer = Callable[..., Array]
 """(key, shape, dtype=None) -> Array. The default dtype is the initializer's, or float32."""
 
 
+def _with_default(dtype: Any, init: Callable[[Any, Any, Any], Array]) -> Initializer:
+    """Return a function of (key, shape, dtype) as an initializer with a default dtype."""
+    own = dtype
+    return lambda key, shape, dtype=None: init(key, shape, own if dtype is None else dtype)
+
+
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
     """Return zeros; the key is unused.
 
@@ -55,13 +61,9 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
     >>> gt.nn.initializers.constant(2.0)(gt.random.key(0), (2,))
     Array([2., 2.], dtype=float32)
     """
-    own = dtype
-
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        kind = own if dtype is None else dtype
-        return ops.full(shape, value, default_dtype(float) if kind is None else kind)
-
-    return init
+    return _with_default(
+        dtype, lambda _, shape, kind: ops.full(shape, value, default_dtype(float) if kind is None else kind)
+    )
 
 
 @constructor
@@ -71,12 +73,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> gt.nn.initializers.uniform(1.0)(gt.random.key(0), (2,))
     Array([0.947667 , 0.9785799], dtype=float32)
     """
-    own = dtype
-
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return draws.uniform(key, shape, own if dtype is None else dtype) * scale
-
-    return init
+    return _with_default(dtype, lambda key, shape, kind: draws.uniform(key, shape, kind) * scale)
 
 
 @constructor
@@ -86,12 +83,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> gt.round(gt.nn.initializers.normal(1.0)(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
-    own = dtype
-
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return draws.normal(key, shape, own if dtype is None else dtype) * stddev
-
-    return init
+    return _with_default(dtype, lambda key, shape, kind: draws.normal(key, shape, kind) * stddev)
 
 
 @constructor
@@ -101,12 +93,9 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0,
     >>> bool((abs(gt.nn.initializers.truncated_normal(1.0)(gt.random.key(0), (50,))) < 2.0).all())
     True
     """
-    own = dtype
-
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        return draws.truncated_normal(key, lower, upper, shape, own if dtype is None else dtype) * stddev
-
-    return init
+    return _with_default(
+        dtype, lambda key, shape, kind: draws.truncated_normal(key, lower, upper, shape, kind) * stddev
+    )
 
 
 _MODES = ("fan_in", "fan_out", "fan_avg")
@@ -149,11 +138,9 @@ def variance_scaling(
         if value not in known:
             expected = f"a {what} among {', '.join(known)}"
             raise ArgumentError(message("variance_scaling", expected, repr(value), "Use one of them."))
-    own = dtype
 
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
-        sizes = as_sizes("variance_scaling", shape)
-        kind = float_dtype("variance_scaling", own if dtype is None else dtype)
+    def init(key: Any, shape: Any, dtype: Any) -> Array:
+        sizes, kind = as_sizes("variance_scaling", shape), float_dtype("variance_scaling", dtype)
         inputs, outputs = _fans(sizes, in_axis, out_axis, batch_axis)
         count = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
         variance = factor / count if count else 0.0
@@ -163,7 +150,7 @@ def variance_scaling(
             return draws.normal(key, sizes, kind) * math.sqrt(variance)
         return draws.truncated_normal(key, -2.0, 2.0, sizes, kind) * (math.sqrt(variance) / _TRUNCATED_STDDEV)
 
-    return init
+    return _with_default(dtype, init)
 
 
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
@@ -224,9 +211,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     Array([[4., 0.],
            [0., 4.]], dtype=float32)
     """
-    own = dtype
 
-    def init(key: Any, shape: Any, dtype: Any = None) -> Array:
+    def init(key: Any, shape: Any, dtype: Any) -> Array:
         sizes = as_sizes("orthogonal", shape)
         if len(sizes) < 2:
             raise ShapeError(
@@ -234,11 +220,10 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
             )
         axis = normalize_axis("orthogonal", column_axis, len(sizes))
         others = sizes[:axis] + sizes[axis + 1 :]
-        kind = float_dtype("orthogonal", own if dtype is None else dtype)
-        matrix = draw_orthogonal(key, math.prod(others), (), kind, sizes[axis])
+        matrix = draw_orthogonal(key, math.prod(others), (), float_dtype("orthogonal", dtype), sizes[axis])
         return ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
 
-    return init
+    return _with_default(dtype, init)
 
 
 @constructor
