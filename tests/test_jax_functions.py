@@ -687,6 +687,21 @@ def test_complex_numbers_become_real_with_a_warning(jax):
                 assert cast(kind).tolist() == z.real.astype(kind).tolist()
 
 
+def test_a_cotangent_may_stand_for_those_of_a_subtree(jax):
+    f = jax.custom_vjp(lambda d, y: d["a"][0] * d["a"][1] * y)
+    for given, expected in (
+        ({"a": 2.0, "b": None}, ([2.0, 2.0], 0.0)),
+        ({"a": [1.0, None], "b": 3.0}, ([1.0, 0.0], 3.0)),
+        (4.0, ([4.0, 4.0], 4.0)),
+    ):
+        f.defvjp(lambda d, y: (f(d, y), None), lambda _, g, given=given: (given, None))
+        found = jax.grad(f)({"a": [1.0, 2.0], "b": 5.0}, 1.0)
+        assert ([x.item() for x in found["a"]], found["b"].item()) == expected
+    f.defvjp(lambda d, y: (f(d, y), None), lambda _, g: ({"a": [1.0], "b": 1.0}, None))
+    with pytest.raises(ArgumentError, match="a cotangent from bwd of structure"):
+        jax.grad(f)({"a": [1.0, 2.0], "b": 5.0}, 1.0)
+
+
 @pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
 def test_rules_get_defaults_of_arguments(jax, kind):
     """Those that a call leaves out, by position, as the rule takes them."""
@@ -728,3 +743,17 @@ def test_numbers_that_agree(jax):
     for y, bounds in ((x + 1e-4, {}), (x + 1e-3, {"rtol": {"float32": 1e-5}}), (x[:2], {})):
         with pytest.raises(AssertionError):
             check_close(x, y, **bounds)
+
+
+def test_the_state_of_tracing_differs_in_transforms(jax):
+    state = jax.extend.core.get_opaque_trace_state
+    outside, found = state(), []
+
+    def f(x):
+        found.append((state() == outside, state() == state(), hash(state()) == hash(state())))
+        return x
+
+    f(1.0)
+    for transform in (jax.grad, jax.value_and_grad, jax.jit, lambda f: lambda x: jax.jvp(f, (x,), (x,))):
+        transform(f)(1.0)
+    assert found == [(True, True, True), *[(False, True, True)] * 4] and state() == outside

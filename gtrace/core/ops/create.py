@@ -138,6 +138,8 @@ def asarray(obj: Any, dtype: Any = None, *, device: Any = None, copy: bool | Non
         out = stack([array(x, target) for x in obj])  # recorded only: the list may change before the program runs
         if config.current.jax_results:
             out = cast(out, out.aval.dtype)  # as in JAX, only a number itself is weak
+    elif hasattr(type(obj), "__jax_array__"):
+        return asarray(obj.__jax_array__(), dtype, device=device, copy=copy)
     elif hasattr(obj, "__dlpack__"):
         out = _fitting(from_dlpack(obj), target)
     elif hasattr(obj, "__array__"):

@@ -301,7 +301,7 @@ def real_scalar(x: Any) -> bool | int | float | None:
 
 
 def lift(op: str, x: Any, share: bool = False) -> Array:
-    """Return operand `x` as an Array; Python scalars become weak 0-d Arrays.
+    """Return operand `x` as an Array; Python scalars become weak 0-d Arrays, and objects their ``__jax_array__``.
 
     Args:
         share: share the memory of tensors and NumPy arrays, because they are read before anybody can write to them.
@@ -324,6 +324,8 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
     if isinstance(x, torch.Tensor):
         tensor = plain_tensor(op, x)
         return received(wrap(tensor if share else clone(tensor)))
+    if hasattr(type(x), "__jax_array__"):
+        return lift(op, x.__jax_array__(), share)
     fix = getattr(type(x), "instead", "Convert lists and other data with gt.array first.")
     raise ArgumentError(message(op, "arrays or numbers", type(x).__name__, fix))
 

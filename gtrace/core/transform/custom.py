@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
+import optree
 
 from gtrace.core import ops
 from gtrace.core.base import tree
@@ -345,9 +346,27 @@ def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Arra
         patterns = [next(values) for _ in range(part.num_leaves)]
         if g is None:
             out += [None] * len(patterns)
+        elif tree.structure(g) != part and (found := _prefix(g, part.unflatten(patterns))) is not None:
+            leaf = tree.structure(0)
+            for x, pattern in zip(found, patterns, strict=True):
+                out += [None] if x is None else _like("custom_vjp", "cotangent from bwd", x, leaf, [pattern])
         else:
             out += _like("custom_vjp", "cotangent from bwd", g, part, patterns)
     return out
+
+
+def _prefix(given: Any, full: Any) -> list[Any] | None:
+    """Return the cotangents of the leaves of `full`, of which one may stand for all in a subtree; None if none fit."""
+    try:
+        expanded = optree.tree_broadcast_prefix(given, full, none_is_leaf=True, namespace=tree.NAMESPACE)
+    except (ValueError, TypeError):
+        return None
+    pairs = zip(
+        optree.tree_leaves(expanded, none_is_leaf=True, namespace=tree.NAMESPACE),
+        optree.tree_leaves(full, none_is_leaf=True, namespace=tree.NAMESPACE),
+        strict=True,
+    )
+    return [x for x, leaf in pairs if leaf is not None]
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator

@@ -66,31 +66,34 @@ take_current_trace, set_current_trace = absent_function("take_current_trace"), a
 
 @attrs.frozen(eq=False)
 class OpaqueTraceState:
-    """The function that is being traced, or none; equal to another state of the same.
+    """The function that is being traced or differentiated, or none; equal to another state of the same.
 
     Attributes:
         main: what traces have in its place, None.
     """
 
     capture: Any
+    tape: Any
     main: None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, OpaqueTraceState) and self.capture is other.capture
+        if not isinstance(other, OpaqueTraceState):
+            return False
+        return self.capture is other.capture and self.tape is other.tape
 
     def __hash__(self) -> int:
-        return id(self.capture)
+        return hash((id(self.capture), id(self.tape)))
 
 
 def get_opaque_trace_state(convention: str | None = None) -> OpaqueTraceState:
-    """Return what tells whether two places run in one traced function.
+    """Return what tells whether two places run in one traced or differentiated function.
 
     >>> import gtrace.jax as jax
     >>> state = get_opaque_trace_state()
     >>> state == get_opaque_trace_state(), jax.eval_shape(lambda: jax.numpy.float32(state == get_opaque_trace_state()))
     (True, ShapeDtypeStruct(shape=(), dtype=float32))
     """
-    return OpaqueTraceState(thread.trace.capture)
+    return OpaqueTraceState(thread.trace.capture, thread.trace.tape)
 
 
 def find_top_trace(xs: Any) -> OpaqueTraceState:
