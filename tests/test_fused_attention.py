@@ -277,6 +277,24 @@ def test_masks_that_are_added_are_inputs():
     assert same(graph, fused)
 
 
+def test_masks_of_nn_hide_whole_rows():
+    """Their results are 0, as the kernel has them."""
+
+    def masked(q, k, v):
+        shown = gt.stop_gradient(v)[:, None, :, :1, 0] > EXAMPLES[:, None, None, None] * 1e9
+        mask = gt.logical_and(shown, gt.arange(LENGTH) != 3)
+        return gt.nn.dot_product_attention(q, k, v, mask=mask)
+
+    for function, names in ((masked, [FORWARD]), (with_gradient(masked), [FORWARD, BACKWARD])):
+        graph = graph_of(function)
+        fused = fuse_attention(graph)
+        assert kernels(fused) == names and same(graph, fused)
+        inputs = [torch.randn(a.shape) for a in graph.avals]
+        inputs[0][:, 5], inputs[1] = -torch.inf, inputs[1].abs()
+        for got, right in zip(interpreter(fused)(inputs), interpreter(graph)(inputs), strict=True):
+            torch.testing.assert_close(got, right, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 def dropped(q, k, v):
     scores = gnp.einsum("bqhd,bkhd->bhqk", q, k)
     return gnp.einsum("bhqk,bkhd->bqhd", gt.softmax(scores) * (scores > 0), v)

@@ -116,8 +116,8 @@ ATTENTION = {name: (*attention_of(given), *rest) for name, (given, *rest) in ATT
         positions_first, lambda *xs: formula(*[x.transpose(1, 2) for x in xs], is_causal=True).transpose(1, 2),
         [(2, 32, 2, 4)] * 3, KERNEL,
     ),
-    "a mask": (
-        hidden_keys, lambda *xs: formula(*xs, shown=torch.ones(32, 32).tril(-1) > 0), [HEADS] * 3, (),
+    "a mask": (  # the search finds it
+        hidden_keys, lambda *xs: formula(*xs, shown=torch.ones(32, 32).tril(-1) > 0), [HEADS] * 3, KERNEL,
     ),
     "a bias": (attend_with_bias, lambda q, k, v, b: formula(q, k, v, bias=b), [HEADS] * 3 + [(32, 32)], ()),
 }  # fmt: skip
@@ -362,9 +362,7 @@ def test_special_rows_are_those_of_the_formula():
 @pytest.mark.parametrize("causal", [False, True])
 def test_special_scores_are_those_of_the_formula(bad, causal):
     q, k, v = arrays("plain", torch.float32)
-    k[0, 0, 5, 0] = v[1, 1, 3, 2] = bad
-    if not abs(bad) == float("inf"):  # a row of scores of minus infinity alone is 0 in the kernel, NaN in the formula
-        q[1, 0, 2, 1] = bad
+    k[0, 0, 5, 0] = v[1, 1, 3, 2] = q[1, 0, 2, 1] = bad
 
     def attention(q, k, v):
         return attend(q, k, v, is_causal=causal)
@@ -376,6 +374,36 @@ def test_special_scores_are_those_of_the_formula(bad, causal):
     assert_close(
         gt.from_torch(gt.ir.evaluate(graph, q, k, v)[0]), right, steps=200, scale=10 * max(1.0, gt.abs(right).max())
     )
+
+
+@pytest.mark.parametrize("length", [4, 48])  # C++ of ours, and torch's kernel
+@pytest.mark.parametrize("mask", ["", "causal", "visible", "zeros"])
+def test_scores_of_minus_infinity_alone_are_those_of_torch(length, mask):
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, length, 4, generator=generator).abs() for _ in range(3))
+    q[:, :, 2] = -torch.inf
+    masks = {"visible": torch.ones(length, length) > 0, "zeros": torch.zeros(length, length)}
+    shown = masks.get(mask)
+
+    def loss(attention, is_causal, q, k, v, shown):
+        y = attention(q, k, v, shown, is_causal=is_causal)
+        return (y * y).sum(), y
+
+    tensors = [x.clone().requires_grad_() for x in (q, k, v)]
+    total, y = loss(F.scaled_dot_product_attention, mask == "causal", *tensors, shown)
+    right = [y, *torch.autograd.grad(total, tensors)]
+    assert not y[:, :, 2].any()
+
+    def results(q, k, v):
+        of = gt.value_and_grad(
+            lambda *x: loss(gt.nn.scaled_dot_product_attention, mask == "causal", *x, shown), (0, 1, 2), has_aux=True
+        )
+        (_, y), slopes = of(q, k, v)
+        return [y, *slopes]
+
+    for form in FORMS:
+        for got, expected in zip(form(results)(*map(gt.from_torch, (q, k, v))), right, strict=True):
+            assert_close(got, expected, steps=100, scale=4)
 
 
 def test_rows_of_one_element_and_none():

@@ -73,8 +73,8 @@ def _attend(
 ) -> Array:
     """Return attention with heads before positions: (..., heads, queries, depth); keys may have fewer heads.
 
-    `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). If a mask hides every key of a query, its
-    result is 0. Weights are dropped at `rate`, by the key `draws`.
+    `bias` and `mask` broadcast to the scores, (..., heads, queries, keys). If a mask hides every key of a query, or
+    all its scores are minus infinity, its result is 0. Weights are dropped at `rate`, by the key `draws`.
     """
     if bias is None and mask is None and not rate:
         factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else 1.0
@@ -109,13 +109,12 @@ def _weighted(
     scores = ops.reshape(widened(ops.matmul(rows, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
-        mask = _both(mask, scores != -math.inf)
-    if mask is None:
-        # a causal mask leaves each query a key, so softmax needs no care for fully masked queries
-        weights = ops.softmax(scores if earlier is None else ops.where(earlier, scores, -math.inf))
-    else:
-        _fit(name, "mask", mask, scores.shape)
-        weights = ops.softmax(scores, where=mask if earlier is None else ops.logical_and(mask, earlier))
+    for visible in (None if mask is None else _fit(name, "mask", mask, scores.shape), earlier):
+        if visible is not None:
+            scores = ops.where(visible, scores, -math.inf)
+    # a row of minus infinity alone has no weights, as in torch's kernels
+    seen = ops.any(scores != -math.inf, -1, keepdims=True)
+    weights = ops.where(seen, ops.softmax(ops.where(seen, scores, 0.0)), 0.0)
     weights = dropout(cast(weights, value.aval.dtype), rate, draws, training=rate > 0)
     out = ops.matmul(ops.reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
     return ops.reshape(out, (*batch, heads, queries, value.shape[-1]))
@@ -232,7 +231,8 @@ def scaled_dot_product_attention(
 ) -> Array:
     """Return softmax(query @ key.mT * scale + attn_mask) @ value, as torch.nn.functional.
 
-    If a mask hides every key of a query, its result is 0. Scores of 16-bit floats are computed in float32.
+    If a mask hides every key of a query, or all its scores are minus infinity, its result is 0. Scores of 16-bit
+    floats are computed in float32.
 
     Args:
         query: floating, (..., heads, queries, depth).

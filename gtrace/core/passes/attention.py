@@ -18,11 +18,11 @@ import torch
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.def_use import Values
 from gtrace.core.ir.edit import Replacements
-from gtrace.core.ir.graph import Graph, Node, Scalar
+from gtrace.core.ir.graph import Graph, Node, Operand, Scalar
 from gtrace.core.ir.simplify import dce, move_transposes
 from gtrace.core.passes.contractions import Labels, Term, peeled, product_of
 from gtrace.core.passes.driver import Match, Searches, fuse
-from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, number_of
+from gtrace.core.passes.masks import Added, Hidden, Mask, Masks, built_mask, hides_alone, number_of
 from gtrace.core.passes.tuned import LEAST_KEYS, LEAST_SCORES
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -90,7 +90,7 @@ class _Attention:
     """The search for what is around the softmax of scores.
 
     Attributes:
-        weights: the softmax.
+        weights: the softmax; or, where rows of minus infinity alone have no weights, what says so.
         labels: of its axes.
         factors: the query, key, value and cotangent, which products take.
         result: what is computed, and its axes; `gradients` are those by the query, key and value.
@@ -103,6 +103,8 @@ class _Attention:
         self._values, self._masks = values, masks
         self._node = node
         self.weights = node.out
+        self._guard: int | None = None
+        self._allowed = [node.out]
         self.labels: Labels = (*("b0", "b1")[: len(node.instr.aval.shape) - 2], "l", "s")
         self.factors: dict[str, Term] = {}
         self.gradients: dict[str, Term] = {}
@@ -116,26 +118,54 @@ class _Attention:
         if self.gradients:
             ordinary += [self.factors[name].value for name in ("query", "key")]
         added = [step.value for step in self.mask if isinstance(step, Added)]
-        apart = {"allowed": [self.weights], "infinite": added, "ordinary": ordinary}
+        apart = {"allowed": self._allowed, "infinite": added, "ordinary": ordinary}
         replaced = [term.value for term in (self.result, *self.gradients.values())]
-        return Match(replaced, [self.weights], self.rewrite, apart)
+        return Match(replaced, [self.weights, self._node.out], self.rewrite, apart)
 
     def _scores(self) -> bool:
         """Find queries, keys, scale and mask."""
-        found = self._origin(self._node.ins[0], MOST_STEPS)  # type: ignore[arg-type]  # an array
+        found = self._origin(self._guarded(), MOST_STEPS)
         if found is None:
             return False
         product, self.mask, self.scale, self.powers = found
         # the kernel hides scores before it multiplies them
         if not (0.0 < self.scale < math.inf and self._masks.is_exact(self.mask)):
             return False
-        self.levelled = not (self._masks.keeps_scores(self.mask) and self._masks.is_level(self.mask))
+        kept = self._masks.keeps_scores(self.mask) or (self._guard is not None and hides_alone(self.mask))
+        self.levelled = not (kept and self._masks.is_level(self.mask))
         terms = self._terms(product)
         for term in () if terms is None or terms[2] != "d" else terms[:2]:
             for name, axis in (("query", "l"), ("key", "s")):
                 if self._has_axis(term, axis):
                     self.factors[name] = term
         return len(self.factors) == 2
+
+    def _guarded(self) -> int:
+        """Return the scores, as they are before rows of minus infinity alone become zeros and lose their weights.
+
+        The kernel gives such rows no weights either.
+        """
+        given: int = self._node.ins[0]  # type: ignore[assignment]  # an array
+        zeros = self._values.made.get(given)
+        for use in self._values.users.get(self.weights, ()):
+            if zeros is None or (zeros.op.name, use.op.name) != ("where", "where") or use.ins[1] != self.weights:
+                continue
+            condition, scores, _ = zeros.ins
+            some = self._made(condition, "any")
+            finite = None if some is None else self._made(some.ins[0], "ne")
+            if finite is None or finite.ins[0] != scores or use.ins[0] != condition:
+                continue
+            numbers = [x.value if isinstance(x, Scalar) else None for x in (finite.ins[1], zeros.ins[2], use.ins[2])]
+            if numbers == [-math.inf, 0.0, 0.0] and isinstance(condition, int) and isinstance(scores, int):
+                self.weights, self._guard = use.out, condition
+                self._allowed += [condition, finite.out]
+                return scores
+        return given
+
+    def _made(self, value: Operand, name: str) -> Node | None:
+        """Return the operation that makes a value, if it has this name."""
+        node = self._values.made.get(value)  # type: ignore[arg-type]  # numbers have no key
+        return node if node is not None and node.op.name == name else None
 
     def _has_axis(self, term: Term, axis: str) -> bool:
         """Whether an array has an axis of queries or keys beside those of batch, heads and depth."""
@@ -223,7 +253,7 @@ class _Attention:
 
         Only the evaluation of the whole tells whether the slopes are the derivative by the scores.
         """
-        values, scores = self._values, [self.weights]
+        values, scores = self._values, list(dict.fromkeys([self.weights, self._node.out]))
         found: dict[str, Term] = {}
         for value in scores:  # which grow
             for node in values.users.get(value, ()):
@@ -247,6 +277,8 @@ class _Attention:
         self.gradients = found
         for value in scores[1:]:
             for x in values.made[value].values():
+                chosen = self._made(x, "where")
+                x = chosen.ins[1] if chosen is not None and chosen.ins[0] == self._guard else x  # type: ignore[assignment]
                 *terms, summed = self._terms(peeled(values, x, self.labels)) or ("",)
                 if summed == "d" and self.factors["value"] in terms:
                     self.factors.setdefault("cotangent", terms[1 - terms.index(self.factors["value"])])

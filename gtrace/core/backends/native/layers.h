@@ -84,9 +84,11 @@ __attribute__((noinline)) void attention(const T* q, const T* k, const T* v, T s
   for (int64_t i = 0; i < L; ++i) {
     T* const row = weights + i * S;
     const int64_t count = seen<S, CAUSAL>(i);
-    const T top = largest(row, 1, count);
+    const T found = largest(row, 1, count);
+    const bool none = found == -std::numeric_limits<T>::infinity();  // then torch's kernel has no weights
+    const T top = none ? T(0) : found;
     for (int64_t j = 0; j < count; ++j) row[j] = m::exp(row[j] - top);
-    const T total = sum(row, 1, count), part = T(1) / total;
+    const T total = none ? T(1) : sum(row, 1, count), part = T(1) / total;
     for (int64_t j = 0; j < count; ++j) row[j] *= part;
     for (int64_t j = count; j < S; ++j) row[j] = T(0);
     logsumexp[i] = top + m::log(total);
