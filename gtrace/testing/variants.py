@@ -146,7 +146,7 @@ def _terms(graph: Graph, env: dict[int, int], terms: dict[Any, int]) -> dict[int
     """Return the number of the term that each value is; equal terms have equal numbers."""
     several: dict[int, tuple[Node, tuple[Any, ...]]] = {}
     for node in graph.nodes:
-        if node.op.name == "project":
+        if node.op.projection:
             whole, ins = several[node.ins[0]]  # type: ignore[index]
             term = _taken(whole, ins, node.params[0], terms)
         else:
@@ -271,7 +271,7 @@ def _other_nodes(node: Node, table: dict[int, Any], earlier: Sequence[int]) -> I
         for other in others:
             ins = (*node.ins[:slot], other, *node.ins[slot + 1 :])
             yield ("number" if isinstance(operand, Scalar) else "operand"), attrs.evolve(node, ins=ins)
-    if not subgraphs(node.params) and node.op.name != "project":
+    if not subgraphs(node.params) and not node.op.projection:
         for op in REGISTRY.values():
             same = (op.params, op.arity, op.elementwise) == (node.op.params, node.op.arity, node.op.elementwise)
             if same and op is not node.op and not op.identity and op.rules.result is None:
@@ -289,7 +289,7 @@ def _valid(
 
 def _instruction(op: Op, params: Params, kinds: tuple[Aval, ...]) -> Instr | None:
     """Return the instruction, if torch makes of such operands what inference says; None otherwise."""
-    if op.name == "project":
+    if op.projection:
         return op.instr(params, kinds) if params[0] < len(kinds[0].avals) else None  # type: ignore[attr-defined]
     if op.rules.result is not None:
         return op.instr(params, kinds)
