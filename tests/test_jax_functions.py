@@ -264,11 +264,15 @@ def test_updates_of_a_wider_dtype_are_cast(jax):
         i.at[0].set(2.7)
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod", "nancumsum", "nancumprod"])
+@pytest.mark.parametrize(
+    "name", ["cumsum", "cumprod", "nancumsum", "nancumprod", "cumulative_prod", "x.cumsum", "x.cumprod"]
+)
 def test_running_sums_and_products_keep_the_dtype_of_the_elements(jax, name):
-    f = getattr(jax.numpy, name)
+    f = getattr(jax.numpy, name) if name[:2] != "x." else lambda x: jax.jit(lambda x: getattr(x, name[2:])(0))(x)
     assert [f(gt.array([1, 2], dtype=kind)).dtype for kind in ("int8", "uint8", "int16")] == ["int8", "uint8", "int16"]
     assert f(gt.array([True, False])).dtype == "int32"
+    with gt.config(jax_results=False, x64=True):
+        assert gt.array([1], dtype="int8").cumsum().dtype == gt.array([1], dtype="int8").cumprod(0).dtype == "int64"
 
 
 def test_lists_where_jax_has_lists(jax):

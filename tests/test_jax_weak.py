@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 
+import numpy as np
 import pytest
 
 import gtrace as gt
@@ -116,6 +117,8 @@ def test_integers_divided_by_zero_have_the_values_of_jax(compiled):
         assert (small // small[3]).tolist() == [255] * 6 and jax.lax.rem(small, small[3]).tolist() == small.tolist()
         assert (x // 2).dtype == "int32" and (x.astype("int8") // y.astype("int8")).dtype == "int8"
         assert jnp.where(y > 0, 8 // y, 0).tolist() == [0, 0, 0, 0, 4, 4]
+        for other in (np.asarray(y), y.to_torch()):
+            assert [v.tolist() for v in run(x, other)] == [v.tolist() for v in divided(x, other)] == expected
 
 
 def test_integers_divided_by_zero_raise_outside_of_the_rules_of_jax():

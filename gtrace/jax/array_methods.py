@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from gtrace import numpy as names
 from gtrace.core import ops
+from gtrace.core.base.config import config
 from gtrace.core.ops.operands import cast
+from gtrace.core.ops.saturation import INTEGERS
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import materialize, value_of
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.record import thread
 from gtrace.core.transform.jit import Jitted
 from gtrace.jax import stages
 from gtrace.jax.device_functions import Device
@@ -41,8 +46,21 @@ def is_ready(self: Array) -> bool:
     return value_of(self) is not None
 
 
+def _running(name: str) -> Callable[..., Array]:
+    """Return the method for running sums or products, which in JAX keep the dtype of integers."""
+    method = getattr(Array, name)
+
+    @functools.wraps(method)
+    def call(self: Array, axis: int | None = None, dtype: Any = None, **options: Any) -> Array:
+        keeps = config.current.jax_results and not thread.in_rule and self.aval.dtype in INTEGERS
+        return method(self, axis, self.dtype if dtype is None and keeps else dtype, **options)
+
+    return call
+
+
 METHODS: dict[str, Any] = {
-    **OPERATORS, "devices": devices, "dot": dot, "is_ready": is_ready,
+    **OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"), "devices": devices, "dot": dot,
+    "is_ready": is_ready,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: False,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),

@@ -39,7 +39,7 @@ def _total(
     """
 
     def call(x: Any, y: Any, /) -> Array:
-        may_be_zero = not y.aval.floating if y.__class__ is Array else not (y and y.__class__ in (int, float))
+        may_be_zero = not y.aval.floating if y.__class__ is Array else y.__class__ not in (int, float) or not y
         if may_be_zero and config.current.jax_results and not thread.in_rule:
             a, b = promote_arrays(name, x, y)
             if not a.aval.floating and a.aval.dtype is not torch.bool:

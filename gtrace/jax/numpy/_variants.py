@@ -26,6 +26,7 @@ from gtrace.numpy.functional import vectorize
 __all__ = [
     "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
     "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
+    "cumulative_prod",
     "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
     "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
@@ -387,6 +388,12 @@ def _running(name: str) -> Callable[..., Array]:
 
 cumprod, cumsum = _running("cumprod"), _running("cumsum")
 nancumprod, nancumsum = _running("nancumprod"), _running("nancumsum")
+
+
+def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
+    """``gt.numpy.cumulative_prod`` in the dtype of the elements."""
+    x = lift("cumulative_prod", x)
+    return ours.cumulative_prod(x, axis, dtype or (int if x.dtype == "bool" else x.dtype), include_initial)
 
 
 def _with_dtype(name: str) -> Callable[..., Any]:
