@@ -120,7 +120,7 @@ def control(r: Random) -> Program:
 
 
 ROUNDED_NUMBERS = ["0.3", "1.7", "0.1", "0.75", "2.0"]
-"""Of which the first three have other values in 16 bits. Beside operators arrays of gtrace round them; torch does not."""
+"""Of which the first three have other values in 16 bits. Operators of gtrace round them; those of torch do not."""
 
 
 @generator
