@@ -243,7 +243,7 @@ def test_two_threads_that_find_one_fault_warn_once(monkeypatch):
 
 def test_a_reference_that_takes_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(comparisons, "PATIENCE", 0.0)
-    monkeypatch.setattr(comparisons, "TIMES", 0.0)
+    monkeypatch.setattr(comparisons, "LOOP_TIMES", 0.0)
     x, before = torch.rand(9), gt.stats().totals
 
     def loop(x):

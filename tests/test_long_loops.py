@@ -222,6 +222,39 @@ def test_loops_go_on_in_blocks_only_where_time_decides(options, blocks):
     assert not blocks
 
 
+def long_scan(xs):
+    return gt.scan(lambda c, x: (gt.cos(c) * 0.7 + x, None), xs[:2], xs)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.native
+@pytest.mark.parametrize("donated", [(), (0,)])
+def test_a_call_that_began_before_its_code_was_there_is_made_by_the_code(donated, blocks, tmp_path):
+    # interpreted, these steps take minutes; as blocks, or by the code of the whole, a moment
+    xs = gt.eval(gt.linspace(0, 1, 3_000_000 + len(donated)))
+    before = set(engine.programs.values())
+    with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=0.0):
+        result = gt.eval(gt.jit(long_scan, donate_argnums=donated)(xs))
+    (whole,) = [p for p in engine.programs.values() if p not in before and p.has_calls]
+    assert (whole.ledger.interpreted_calls, whole.ledger.compiled_calls, blocks) == (1, 1, [])
+    assert_close(result, long_scan(gt.linspace(0.9999, 1, 300)), steps=1000)  # it forgets where it began
+
+
+@pytest.mark.slow
+@pytest.mark.native
+def test_an_interpreted_call_of_a_trial_that_has_clearly_lost_is_ended():
+    xs = gt.eval(gt.linspace(0, 1, 200_003))
+    f, before = gt.jit(long_scan, wait=True), set(engine.programs.values())
+    first = gt.eval(f(xs))
+    (whole,) = [p for p in engine.programs.values() if p not in before and p.has_calls]
+    for _ in range(2000):
+        if whole.forms.trial is None:
+            break
+        assert (gt.eval(f(xs)) == first).all()
+    assert whole.ledger.interpreted_calls >= 6 and whole.tier == "compiled"
+    assert whole.ledger.interpreted_call is None  # none of them ended by itself
+
+
 def test_the_trial_of_the_whole_loop_knows_that_it_would_take_long_without_blocks(monkeypatch):
     def run():
         xs = gt.linspace(0, 1, STEPS) * 2.0

@@ -14,6 +14,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
+from gtrace.core.backends.interpreter.yield_points import call_functions
 from gtrace.core.backends.tuned import BLOCK_SECONDS, LONG_LOOP_SECONDS
 from gtrace.core.base.mechanisms import LOOPS_IN_BLOCKS
 from gtrace.core.ir.graph import Graph
@@ -25,13 +26,13 @@ class Blocks:
 
     Attributes:
         prepare: makes a function of a block's program and of its inputs' strides.
-        saved: seconds that blocks took less than their steps would have.
-        used: whether any loop went on in blocks.
+        waits: whether loops go on step by step for now, because code for the whole call is being compiled.
+        saved: seconds that blocks took less than their steps would have; None: no loop went on in blocks.
     """
 
     prepare: Callable[[Graph, Sequence[tuple[int, ...]]], TensorFunction]
-    saved: float = 0.0
-    used: bool = False
+    waits: Callable[[], bool]
+    saved: float | None = None
 
     def around(self, run: TensorFunction) -> TensorFunction:
         """Return a function of which the loops may go on in blocks."""
@@ -88,6 +89,9 @@ class LongLoop:
         if done == 1:  # this may have loaded code
             self._start, self._before = now, 1
             return False
+        if self._blocks.waits():
+            self.until = now + LONG_LOOP_SECONDS
+            return False
         self._step = (now - self._start) / (done - self._before)
         count = max(int(BLOCK_SECONDS / self._step), 1)
         self.steps = 1 << (count.bit_length() - 1)  # so that equal loops have equal blocks
@@ -99,15 +103,15 @@ class LongLoop:
         outer = _local.blocks, _local.in_block
         if self._run is None:
             LOOPS_IN_BLOCKS.used()
-            self._blocks.used = True
             self._run = self._blocks.prepare(graph, [x.stride() for x in given])
+        call_functions()
         start = perf_counter()
         _local.blocks, _local.in_block = None, True
         try:
             results = self._run(given)
         finally:
             _local.blocks, _local.in_block = outer
-        self._blocks.saved += self._step * self.steps - (perf_counter() - start)
+        self._blocks.saved = (self._blocks.saved or 0.0) + self._step * self.steps - (perf_counter() - start)
         return results
 
 

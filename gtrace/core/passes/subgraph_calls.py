@@ -27,6 +27,11 @@ def has_effects(graph: Graph) -> bool:
     return any(node.op.effect or any(has_effects(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
 
 
+def has_loops(graph: Graph) -> bool:
+    """Whether the program has loops, in its branches or outside of them."""
+    return any(node.op.loop or any(has_loops(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)
+
+
 def count_operations(graph: Graph) -> int:
     """Return the number of operations, those in sub-graphs included."""
     return sum(1 + sum(count_operations(sub.graph) for sub in subgraphs(node.params)) for node in graph.nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from time import perf_counter
 
 import attrs
@@ -19,6 +19,7 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.backends.native.library import watched
 from gtrace.core.base.allocator import free_memory
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
 from gtrace.core.base.events import Compared, bus
@@ -29,20 +30,22 @@ from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import stable_hash
-from gtrace.core.passes.subgraph_calls import communicates, has_effects
+from gtrace.core.passes.subgraph_calls import communicates, has_effects, has_loops
 from gtrace.core.runtime import reports
 from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, apart, disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.instruments import INTERPRETED
 from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Strides
-from gtrace.core.runtime.trials import Trials, as_text
+from gtrace.core.runtime.trials import Call, Trials, as_text
 
 LARGE = 1 << 28
 """Bytes of values that a reference may need before anybody looks how much memory is free."""
 
-PATIENCE, TIMES = 1.0, 10.0
-"""Seconds that the reference may take, or so many times the call: a loop may run a thousand times as fast natively."""
+PATIENCE, TIMES, LOOP_TIMES = 1.0, 10.0, 1.0
+"""Seconds that the reference may take, or so many times the call, without loops and with them. A native loop runs up to
+a thousand times as fast as an interpreted one: waiting longer would seldom help."""
 
 FIRST_LOOK = 8
 """Calls of a recording after a comparison until somebody looks whether the next one is due."""
@@ -118,10 +121,12 @@ class _Local(threading.local):
     Attributes:
         ran: the forms that ran of a program whose parts are compared as a whole; None: there is no such program.
         separate: whether some of it was compared by itself.
+        withdrawn: seconds of calls that were ended, and made again by another form.
     """
 
     ran: list[tuple[Program, Executable]] | None = None
     separate: bool = False
+    withdrawn: float = 0.0
 
 
 class Comparisons:
@@ -131,6 +136,10 @@ class Comparisons:
         self.counts = Counts()
         self._judging = judging
         self._local = _Local()
+        # a jitted function that is made anew is recorded anew
+        self._too_long: BoundedTable[Hashable, Whole] = BoundedTable(
+            MAX_PROGRAMS, SMALL, lambda whole: any(program.forgotten for program in whole.programs)
+        )
 
     # -- programs
 
@@ -211,7 +220,8 @@ class Comparisons:
         start = perf_counter()
         strayed, watched.strayed = watched.strayed, None
         got = list(results)
-        limit = math.inf if config.current.audit == 1.0 else start + max(PATIENCE, TIMES * took)
+        patience = max(PATIENCE, (LOOP_TIMES if has_loops(graph) else TIMES) * took)
+        limit = math.inf if config.current.audit == 1.0 else start + patience
 
         def go_on() -> bool:
             if perf_counter() > limit:
@@ -257,6 +267,14 @@ class Comparisons:
         finally:
             self._local.ran, self._local.separate = outer, True
 
+    def withdraw(self, program: Program, executable: Executable, seconds: float) -> None:
+        """Count a call of this form that was ended after some seconds, and is made again by another one."""
+        self._judging.count(program, Call(seconds, False, True, False, False, True, 0.0))
+        ran = self._local.ran
+        if ran is not None:
+            self._local.ran = [pair for pair in ran if pair != (program, executable)]
+        self._local.withdrawn += seconds
+
     def skip_long(self, name: str) -> None:
         """Note that a call was not compared, because steps of its loops were."""
         watched.strayed = None
@@ -277,6 +295,8 @@ class Comparisons:
         reason = obstacle(graph)
         if not reason:
             made.wrong = bool(artifacts.find_wrong(made.as_text))
+            if made.key in self._too_long:
+                made.agree(math.inf)
             return made
         self._skip(made.name, reason)
         return None
@@ -292,11 +312,12 @@ class Comparisons:
             self._skip(whole.name, _NO_COPIES)
             return whole.form(tensors)
         outer, self._local.ran, self._local.separate = self._local.ran, [], False
-        compiling, start = whole.compile_seconds, perf_counter()
+        before, start = whole.compile_seconds + self._local.withdrawn, perf_counter()
         try:
             results = whole.form(tensors)
-            took = max(perf_counter() - start - (whole.compile_seconds - compiling), 0.0)
-            ran = self._local.ran
+            beside = whole.compile_seconds + self._local.withdrawn - before
+            took = max(perf_counter() - start - beside, 0.0)
+            ran = self._local.ran or []
         finally:
             self._local.ran = outer
         if self._local.separate:
@@ -310,6 +331,8 @@ class Comparisons:
                 within = f"{found}, as part of a recording of {len(whole.graph.nodes)} operations"
                 self._judging.agree(program, executable, seconds / len(ran), within)
             whole.agree(seconds * self._jitter(whole.name))
+            if seconds == math.inf:
+                self._too_long.remember(whole.key, whole)
             return got
         # a form of one program may be wrong: now each is compared by itself
         self._judging.doubt(whole.programs)
@@ -353,6 +376,11 @@ class Whole:
     audited: float = 0.0
     audit_seconds: float = 0.0
     wrong: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        """What equal ones have in common."""
+        return self.graph, self.programs, tuple(map(tuple, self.strides)), self.donated
 
     @property
     def name(self) -> str:

@@ -50,6 +50,7 @@ from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.loop_blocks import LoopBlocks
 from gtrace.core.runtime.measurements import save_ledger
+from gtrace.core.runtime.overtaken import OvertakenError, around
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
 from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target
@@ -445,16 +446,13 @@ class Engine:
         executable = program.as_recorded if deterministic else forms.next_form()
         compiled = executable is forms.compiled
         trial = None if deterministic else forms.trial
-        instrument = self.instrument
-        if instrument is None and decision.action is Action.MEASURE:
-            instrument = measure_library_share
+        instrument = self.instrument or (measure_library_share if decision.action is Action.MEASURE else None)
         measured = instrument is not None or profiler_enabled()
-        if measured:
-            executable = instrumented(program, executable, instrument)
+        executable = instrumented(program, executable, instrument) if measured else executable
         plain = not (measured or deterministic)
         taken = self.comparisons.begin(program, executable, tensors, settings.audit) if plain else None
         blocks = self.blocks.of(program, executable, settings) if plain else None
-        run = executable.run if blocks is None else blocks.around(executable.run)
+        run = around(program, executable, blocks) if plain else executable.run
         sampled = trial is not None and forms.sampled
         stop = clock(executable, wait=sampled)
         try:
@@ -467,9 +465,14 @@ class Engine:
                 results, disturbed = run(tensors), False
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
+        except OvertakenError as error:
+            if error.program is not program:
+                raise
+            self.comparisons.withdraw(program, executable, stop())
+            return self._run_observed(program, tensors, settings)
         seconds = stop()
         disturbed |= trial is not None
-        saved = blocks.saved if blocks is not None and blocks.used else None
+        saved = None if blocks is None else blocks.saved
         call = Call(seconds, compiled, executable.origin == INTERPRETED, sampled, decision.waits, disturbed, saved)
         self.tiering.judging.count(program, call)
         if taken is not None and saved is not None:

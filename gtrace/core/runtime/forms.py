@@ -118,16 +118,12 @@ class Trial:
     pairs: list[tuple[float, float]] = attrs.field(factory=list)
     expected: float | None = None
 
-    def due(self, compiled_seconds: float) -> bool:
-        """Whether the next call is to be interpreted.
-
-        Args:
-            compiled_seconds: of all compiled calls of the program.
-        """
+    def due(self, ledger: Ledger) -> bool:
+        """Whether the next call of the program with this ledger is to be interpreted."""
         if self.expected is None:
             return True
-        interpreted = self.pairs[-1][0] if self.pairs else self.expected
-        return interpreted * (len(self.pairs) + 1) <= policies.TRIAL_SHARE * compiled_seconds
+        interpreted = self.pairs[-1][0] if self.pairs else max(self.expected, ledger.expected)
+        return interpreted * (len(self.pairs) + 1) <= policies.TRIAL_SHARE * ledger.compiled_seconds
 
 
 @attrs.frozen(eq=False)
@@ -309,7 +305,7 @@ class Forms:
     def sampled(self) -> bool:
         """Whether the next call is one of those that the trial compares."""
         trial, ledger = self.trial, self.ledger
-        return trial is not None and (ledger.waiting is not None or trial.due(ledger.compiled_seconds))
+        return trial is not None and (ledger.waiting is not None or trial.due(ledger))
 
     def next_form(self) -> Executable:
         """Return what runs the next call."""

@@ -55,7 +55,7 @@ class LoopBlocks:
             return None
         if settings.compile or not settings.auto_compile or settings.hot_threshold is not None:
             return None
-        return Blocks(functools.partial(self._prepare, program.key))
+        return Blocks(functools.partial(self._prepare, program.key), lambda: program.awaits_native_loops)
 
     def _prepare(self, key: CompileKey, graph: Graph, strides: Strides) -> TensorFunction:
         """Return what runs a block of a loop in the program of this key."""

@@ -15,15 +15,15 @@ from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.request import digest
-from gtrace.core.backends.schedule import Schedule
+from gtrace.core.backends.schedule import Loop, NativeLoop, Schedule
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Relation, Sizes, SymbolicProgram, fit
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
-from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls
-from gtrace.core.runtime.forms import Code, Event, Forms, Trial
+from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
+from gtrace.core.runtime.forms import Code, Event, Forms, State, Trial
 from gtrace.core.runtime.policy import native_seconds
 from gtrace.core.runtime.program_ledger import Ledger
 
@@ -122,11 +122,13 @@ class Plan:
         schedule: what is to be compiled of it for its own sizes, and the calls that run it then.
         native: whether the C++ compiler alone compiles all that is to be compiled: that takes no Inductor.
         short: whether that is native functions, and there are no loops.
+        native_loops: whether its loops are native functions, and there are some.
     """
 
     schedule: Schedule
     native: bool
     short: bool
+    native_loops: bool
 
 
 @attrs.define(eq=False, slots=False)  # with slots, cached properties bring a `__getattr__`, which slows each read down
@@ -241,7 +243,9 @@ class Program:
             scheduler = Scheduler(key.backend, key.mode, key.threads, self.left_out, self.alone)
             schedule = scheduler.schedule(self.graph, key.strides, key.donated)
             native = bool(schedule.requests) and all(request.native for request in schedule.requests)
-            self._plan = Plan(schedule, native, native and not self.has_calls)
+            loops = [call.what for call in schedule.calls if isinstance(call.what, Loop | NativeLoop)]
+            native_loops = bool(loops) and all(isinstance(loop, NativeLoop) for loop in loops)
+            self._plan = Plan(schedule, native, native and not self.has_calls, native and native_loops)
         return self._plan
 
     @property
@@ -258,6 +262,16 @@ class Program:
     def short(self) -> bool:
         """See `Plan`."""
         return self.plan.short
+
+    @functools.cached_property
+    def can_begin_anew(self) -> bool:
+        """Whether an interpreted call may be ended, and made by native code: that takes little, and nobody notices."""
+        return self.plan.native_loops and not self.communicates and not has_effects(self.graph)
+
+    @property
+    def awaits_native_loops(self) -> bool:
+        """Whether the C++ compiler is at it, and a call that began before is made again by its code."""
+        return self.forms.state is State.REQUESTED and self.can_begin_anew
 
     @property
     def natively(self) -> bool:

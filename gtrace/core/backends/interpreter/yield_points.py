@@ -14,10 +14,10 @@ class _Local(threading.local):
     """The function that this thread's programs call between their operations.
 
     Attributes:
-        function: it returns whether to call it again; None: there is none.
+        functions: each returns whether it is to be called again. The innermost is the last.
     """
 
-    function: Callable[[], bool] | None = None
+    functions: tuple[Callable[[], bool], ...] = ()
 
 
 _local = _Local()
@@ -26,21 +26,26 @@ _local = _Local()
 @contextlib.contextmanager
 def called_between(function: Callable[[], bool]) -> Iterator[None]:
     """Within the block, programs of this thread call `function` between their operations, until it returns False."""
-    before, _local.function = _local.function, function
+    before = _local.functions
+    _local.functions = (*before, function)
     try:
         yield
     finally:
-        _local.function = before
+        _local.functions = before
+
+
+def call_functions() -> None:
+    """Call what is to be called here, between operations or between blocks of a loop's steps."""
+    if _local.functions:
+        _local.functions = tuple([function for function in _local.functions if function()])
 
 
 def watched(calls: Iterable[Call]) -> Iterable[Call]:
-    """Return the calls of a program, with the thread's function called after each."""
-    return calls if _local.function is None else _with_calls_between(calls)
+    """Return the calls that a program makes, so that what is to be called between them is called."""
+    return _with_calls_between(calls) if _local.functions else calls
 
 
 def _with_calls_between(calls: Iterable[Call]) -> Iterator[Call]:
     for call in calls:
         yield call
-        function = _local.function
-        if function is not None and not function():
-            _local.function = None
+        call_functions()
