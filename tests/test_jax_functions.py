@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 
 import numpy as np
 import pytest
@@ -761,3 +762,11 @@ def test_the_state_of_tracing_differs_in_transforms(jax):
     for transform in (jax.grad, jax.value_and_grad, jax.jit, lambda f: lambda x: jax.jvp(f, (x,), (x,))):
         transform(f)(1.0)
     assert found == [(True, True, True), *[(False, True, True)] * 4] and state() == outside
+
+
+def test_pmap_takes_arguments_by_name(jax):
+    x = jax.numpy.ones(1)
+    f = jax.pmap(lambda x, y=1: x + y)
+    assert f(x, y=2 * x).tolist() == [3.0] and f(x).tolist() == [2.0]
+    assert list(inspect.signature(f).parameters) == ["x", "y"]
+    assert jax.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)(x, 3).tolist() == [3.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -164,11 +165,12 @@ def pmap(
     static = static_broadcasted_argnums
     numbers = (static,) if isinstance(static, int) else tuple(static or ())
 
-    def mapped(*args: Any) -> Any:
+    @functools.wraps(fun)
+    def mapped(*args: Any, **kwargs: Any) -> Any:
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         for k in numbers:
             axes[k] = None
-        return gt.vmap(fun, tuple(axes), out_axes, axis_name=axis_name)(*args)
+        return gt.vmap(fun, tuple(axes), out_axes, axis_name=axis_name)(*args, **kwargs)
 
     return gt.jit(mapped, static_argnums=numbers)
 
