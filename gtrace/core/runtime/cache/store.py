@@ -17,8 +17,9 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import filelock
@@ -66,6 +67,10 @@ STALE_SECONDS = 3600.0
 """Age at which files without a manifest count as left over by a process that was killed."""
 
 
+T = TypeVar("T")
+Named = TypeVar("Named", Manifest, DividedRecord)
+
+
 class Store:
     """A folder of artifacts, used by any number of processes and threads.
 
@@ -97,14 +102,15 @@ class Store:
 
     def find(self, name: str) -> Manifest | None:
         """Return the manifest of an artifact; None if there is none."""
+        return self._read(folders.manifest_file(name), lambda text: _named(Manifest.from_json(text), name))
+
+    def _read(self, file: str, parse: Callable[[bytes], T]) -> T | None:
+        """Return what a file says, parsed; None if there is none, or, with a warning, if it is damaged."""
         if not self._trusted():
             return None
-        path = self.folder / folders.manifest_file(name)
+        path = self.folder / file
         try:
-            manifest = Manifest.from_json(read_trusted(path))
-            if manifest.name != name:
-                raise ValueError(f"it is the manifest of {manifest.name}")
-            return manifest
+            return parse(read_trusted(path))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -312,31 +318,19 @@ class Store:
 
     def ledger(self) -> dict[str, LedgerEntry]:
         """Return what earlier processes noted of each signature."""
-        if not self._trusted():
-            return {}
-        path = self.folder / LEDGER
-        try:
-            return ledgers.from_json(read_trusted(path))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            self._damaged(path, error)
-            return {}
+        return self._read(LEDGER, ledgers.from_json) or {}
 
     def note(self, entries: Mapping[str, LedgerEntry]) -> None:
         """Add entries to those that the ledger has of each signature."""
         if not entries:
             return
-        try:
-            with self._writing():
-                known = self.ledger()
-                for signature, entry in entries.items():
-                    before = known.pop(signature, None)
-                    known[signature] = entry if before is None else before.plus(entry)  # the latest last
-                kept = dict(list(known.items())[-MAX_LEDGER:])
-                write(self.folder / LEDGER, ledgers.to_json(kept).encode())
-        except OSError as error:
-            self._once("write", f"the ledger is not kept: {error}.")
+        with self._kept_or_warned("the ledger is"), self._writing():
+            known = self.ledger()
+            for signature, entry in entries.items():
+                before = known.pop(signature, None)
+                known[signature] = entry if before is None else before.plus(entry)  # the latest last
+            kept = dict(list(known.items())[-MAX_LEDGER:])
+            write(self.folder / LEDGER, ledgers.to_json(kept).encode())
 
     def table(self, file: str) -> dict[str, str]:
         """Return the texts that earlier processes kept in a table, by their keys.
@@ -344,27 +338,15 @@ class Store:
         Args:
             file: `DERIVED`, what was derived from torch; or `WRONG`, forms that no compiler made and that are wrong.
         """
-        if not self._trusted():
-            return {}
-        path = self.folder / file
-        try:
-            return json_fields.texts(json_fields.checked(read_trusted(path), TABLE_FORMAT), "texts")
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            self._damaged(path, error)
-            return {}
+        return self._read(file, lambda text: json_fields.texts(json_fields.checked(text, TABLE_FORMAT), "texts")) or {}
 
     def extend(self, file: str, entries: Mapping[str, str]) -> None:
         """Add texts to those of a table; the oldest go first."""
-        try:
-            with self._writing():
-                known = self.table(file) | dict(entries)
-                kept = dict(list(known.items())[-MAX_TABLE:])
-                data = json_fields.with_checksum({"format": TABLE_FORMAT, "texts": kept})
-                write(self.folder / file, json.dumps(data).encode())
-        except OSError as error:
-            self._once("write", f"{file} is not kept: {error}.")
+        with self._kept_or_warned(f"{file} is"), self._writing():
+            known = self.table(file) | dict(entries)
+            kept = dict(list(known.items())[-MAX_TABLE:])
+            data = json_fields.with_checksum({"format": TABLE_FORMAT, "texts": kept})
+            write(self.folder / file, json.dumps(data).encode())
 
     def forget_table(self, file: str) -> int:
         """Remove a table; returns how many texts it held.
@@ -386,50 +368,42 @@ class Store:
 
     def keep_report(self, text: str) -> Path | None:
         """Keep a report; the oldest go first. Returns its path; None, with a warning, if it cannot be kept."""
-        try:
-            with self._writing():
-                path = self.folder / folders.report_file(time.time_ns(), text)
-                write(path, text.encode())
-                folders.unlink(map(OwnFile, self.reports()[:-MAX_REPORTS]))
-                return path
-        except OSError as error:
-            self._once("write", f"a report is not kept: {error}.")
-            return None
+        with self._kept_or_warned("a report is"), self._writing():
+            path = self.folder / folders.report_file(time.time_ns(), text)
+            write(path, text.encode())
+            folders.unlink(map(OwnFile, self.reports()[:-MAX_REPORTS]))
+            return path
+        return None
 
     # -- divided programs
 
     def find_divided(self, name: str) -> DividedRecord | None:
         """Return a program that an earlier process divided; None if there is none."""
-        if not self._trusted():
-            return None
-        path = self.folder / folders.divided_file(name)
-        try:
-            record = DividedRecord.from_json(read_trusted(path))
-            if record.name != name:
-                raise ValueError(f"it is that of {record.name}")
+        record = self._read(folders.divided_file(name), lambda text: _named(DividedRecord.from_json(text), name))
+        if record is not None:
             with contextlib.suppress(OSError):  # in a read-only folder only the order of use is lost
-                os.utime(path)
-            return record
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            self._damaged(path, error)
-            return None
+                os.utime(self.folder / folders.divided_file(name))
+        return record
 
     def keep_divided(self, record: DividedRecord) -> None:
         """Keep a divided program."""
-        try:
-            with self._writing():
-                write(self.folder / folders.divided_file(record.name), record.to_json().encode())
-            self.prune()
-        except OSError as error:
-            self._once("write", f"divided programs are not kept: {error}.")
+        with self._kept_or_warned("divided programs are"), self._writing():
+            write(self.folder / folders.divided_file(record.name), record.to_json().encode())
+        self.prune()
 
     def refuse_divided(self, name: str, error: Exception) -> None:
         """Remove a divided program that could not be used."""
         self._damaged(self.folder / folders.divided_file(name), error)
 
     # -- files
+
+    @contextlib.contextmanager
+    def _kept_or_warned(self, what: str) -> Iterator[None]:
+        """Within the block, an OSError costs a warning: what was to be kept is not."""
+        try:
+            yield
+        except OSError as error:
+            self._once("write", f"{what} not kept: {error}.")
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -482,6 +456,13 @@ class Store:
             self._warned.add(kind)
         if first:
             warnings.warn(f"[store] {text}", CacheWarning, stacklevel=2)
+
+
+def _named(record: Named, name: str) -> Named:
+    """Return a record, if it has this name; raise a ValueError otherwise."""
+    if record.name != name:
+        raise ValueError(f"it is that of {record.name}")
+    return record
 
 
 def _by_family(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
