@@ -93,7 +93,7 @@ LOOPS = {
     "in a branch": branches,
     "keys": drawn,
     "gradient": lambda xs: gt.grad(lambda xs: scanned()(xs)[0].sum())(xs),
-    "tangent": lambda xs: gt.jvp(until(STEPS - 3), (xs,), (gt.ones_like(xs),))[1],
+    "tangent": lambda xs: gt.tree.leaves(gt.jvp(until(STEPS - 3), (xs,), (gt.ones_like(xs),))[1])[-1],
     "batched": lambda xs: gt.vmap(lambda n: gt.while_loop(lambda s: s < n, lambda s: s + 1, 0))(gt.array([150, 399])),
 }
 """Functions of 400 numbers."""
