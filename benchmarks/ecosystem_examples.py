@@ -22,6 +22,7 @@ from measuring.processes import whole
 from measuring.results import BenchmarkError, Figure, parser, report, rounds
 
 EXAMPLES = {
+    "numpyro_posterior": (("numpyro", "sklearn"), 0.02),
     "diffrax_lynx": (("diffrax", "equinox", "optax"), 0.02),
 }
 """The libraries that an example needs, and how far the last number of its last line may be from JAX's."""

@@ -47,14 +47,14 @@ def test_an_example_states_its_result(name, capsys):
     assert math.isnan(result) if name == "ppo_pole" else math.isfinite(result)
 
 
-@pytest.mark.parametrize("name", ["diffrax_lynx"])
+@pytest.mark.parametrize("name", ["numpyro_posterior", "diffrax_lynx"])
 def test_an_example_without_its_library_says_how_to_run_it(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name.partition("_")[0], None)  # not installed
     with pytest.raises(SystemExit, match=f"pip install .*gtrace run --jax examples/{name}.py"):
         loaded(name)
 
 
-@pytest.mark.parametrize(("page", "name"), [("diffrax", "diffrax_lynx")])
+@pytest.mark.parametrize(("page", "name"), [("numpyro", "numpyro_posterior"), ("diffrax", "diffrax_lynx")])
 def test_a_page_shows_what_is_in_its_program(page, name):
     shown = re.findall(r"```py\n(.*?)```", (EXAMPLES.parent / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.S)
     program = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
