@@ -422,7 +422,9 @@ def test_a_program_that_ends_while_the_compiler_works_leaves_nothing(tmp_path, m
         TMPDIR=str(temporary), CXX=str(tmp_path / "g++"),
     )  # fmt: skip
     process.communicate(timeout=120)
-    until(lambda: ended(int((tmp_path / "at").read_text())) and not os.listdir(temporary), 20)
+    until(lambda: ended(int((tmp_path / "at").read_text())), 20)
+    until(lambda: not os.listdir(temporary), 20)
+    assert process.returncode == {"exit": 0, "SIGTERM": -signal.SIGTERM, "SIGKILL": -signal.SIGKILL}[how]
 
 
 def test_folders_of_compiles_whose_process_is_gone_are_removed_and_no_others(tmp_path, monkeypatch):
