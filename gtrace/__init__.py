@@ -84,6 +84,7 @@ try:
     from gtrace.interop.define_op import *
     from gtrace.interop.torch_autograd import *
     from gtrace.interop.torch_functions import *
+    from gtrace.nn import torch_losses as _torch_losses
     from gtrace.nn.torch_modules import *
     from gtrace.numpy import fft as fft
     from gtrace.numpy import linalg as linalg

@@ -123,3 +123,99 @@ def test_dtypes():
 def test_wrong_arguments(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+# -- torch's function on Arrays
+
+
+FORMS = {
+    "lists": lambda z: z.tolist(),
+    "tensors": torch.tensor,
+    "arrays": gt.array,
+    "NumPy": lambda z: z,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith("one")])
+def test_torchs_function_on_arrays(form, name):
+    (logits, targets, frames, lengths), keywords = CASES[name]
+    x = torch.tensor(logits, requires_grad=True)
+    want = theirs(x, targets, frames, lengths, **keywords)
+    (expected,) = torch.autograd.grad(want.sum(), x)
+
+    def loss(x):
+        given = map(FORMS[form], (frames, lengths))
+        return F.ctc_loss(torch.log_softmax(x, -1), torch.tensor(targets), *given, **keywords)
+
+    assert_close(loss(gt.array(logits)), want)
+    if want.isfinite().all():
+        found = gt.grad(lambda x: loss(x).sum())(gt.array(logits))
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-11)
+
+
+def test_torchs_function_has_torchs_gradient_by_what_is_no_logarithm_of_probabilities():
+    x, rest = torch.tensor(LOGITS, requires_grad=True), (torch.tensor(TARGETS), INPUTS.tolist(), LENGTHS.tolist())
+    (expected,) = torch.autograd.grad(F.ctc_loss(x, *rest), x)
+    found = gt.grad(lambda x: F.ctc_loss(x, *rest))(gt.array(LOGITS))
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-11)
+    constant = gt.grad(lambda x: torch.no_grad()(F.ctc_loss)(x, *rest) + x.sum())(gt.array(LOGITS))
+    np.testing.assert_array_equal(constant, np.ones_like(LOGITS))
+
+
+def test_other_lengths_are_the_same_jitted_program():
+    step = gt.jit(gt.value_and_grad(lambda x, *rest: F.ctc_loss(torch.log_softmax(x, -1), *rest)), backend="eager")
+    for frames, lengths in ((INPUTS, LENGTHS), (INPUTS[::-1], LENGTHS[::-1]), (INPUTS - 2, LENGTHS.clip(0, 1))):
+        value, slope = step(*map(gt.array, (LOGITS, TARGETS, frames.copy(), lengths.copy())))
+        x = torch.tensor(LOGITS, requires_grad=True)
+        want = theirs(x, TARGETS, frames.copy(), lengths.copy())
+        assert_close(value, want.detach())
+        if want.isfinite():
+            np.testing.assert_allclose(slope, torch.autograd.grad(want, x)[0], rtol=1e-8, atol=1e-11)
+    assert len(step.programs()) == 1
+
+
+@pytest.mark.parametrize("frames", [[8, 6, 7, 3], [7, 6, 7], [7.0, 6.0, 7.0, 3.0]])
+def test_what_torch_refuses_is_refused(frames):
+    with pytest.raises((gt.ArgumentError, RuntimeError, TypeError, gt.ConcretizationError)):
+        F.ctc_loss(gt.array(LOGITS), torch.tensor(TARGETS), frames, LENGTHS.tolist())
+
+
+# -- repeats
+
+
+def repeated(repeats, dim, size=None):
+    return lambda x: torch.repeat_interleave(x, repeats, dim, output_size=size)
+
+
+@pytest.mark.parametrize("dim", [0, -1, None])
+@pytest.mark.parametrize("form", [torch.tensor, gt.array])
+def test_repeats_that_are_an_array(dim, form):
+    x = RNG.normal(size=(4, 3))
+    count = x.size if dim is None else x.shape[dim]
+    for k in range(3):
+        repeats = (np.arange(count) * 5 + k) % 3
+        for given in (repeats, repeats[:1] + 1):
+            leaf = torch.tensor(x, requires_grad=True)
+            want = repeated(torch.tensor(given), dim)(leaf)
+            (expected,) = torch.autograd.grad((want**2).sum(), leaf)
+            for function in (repeated(form(given), dim), lambda x, given=given: x.repeat_interleave(form(given), dim)):
+                np.testing.assert_array_equal(function(gt.array(x)), want.detach())
+                np.testing.assert_allclose(gt.grad(lambda x, f=function: (f(x) ** 2).sum())(gt.array(x)), expected)
+    rows = gt.vmap(lambda x: torch.repeat_interleave(x, torch.tensor([3, 0, 2]), 0))(x)
+    np.testing.assert_array_equal(rows, np.repeat(x, [3, 0, 2], 1))
+    jitted = gt.jit(lambda x, r: torch.repeat_interleave(x, r, 0, output_size=7), backend="eager")
+    np.testing.assert_array_equal(jitted(x, np.array([3, 0, 2, 2])), np.repeat(x, [3, 0, 2, 2], 0))
+
+
+def test_repeats_that_torch_takes_or_refuses_itself():
+    x = gt.arange(3.0)
+    assert torch.repeat_interleave(x, 2).tolist() == [0, 0, 1, 1, 2, 2]
+    assert torch.repeat_interleave(gt.array([1, 0, 2])).tolist() == [0, 2, 2]
+    assert torch.repeat_interleave(x, torch.tensor([0, 0, 0]), 0).shape == (0,)
+    assert torch.repeat_interleave(gt.zeros((0, 2)), torch.zeros(0, dtype=torch.int64), 0).shape == (0, 2)
+    for wrong in (torch.tensor([1, -1, 1]), torch.tensor([1, 2]), torch.tensor([1.0, 1.0, 1.0])):
+        with pytest.raises((gt.ArgumentError, RuntimeError, gt.ConcretizationError)):
+            torch.repeat_interleave(x, wrong, 0)
+    with pytest.raises(gt.ConcretizationError):
+        gt.jit(lambda x, r: torch.repeat_interleave(x, r, 0))(x, gt.array([1, 2, 0]))

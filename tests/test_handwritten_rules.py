@@ -20,8 +20,8 @@ import gtrace as gt
 from gtrace import nn
 from gtrace.core.ir.aval import aval
 from gtrace.core.passes.canonical import canonicalize
-from gtrace.interop import torch_functions
-from gtrace.interop.aten import derive, operation
+from gtrace.interop import calls
+from gtrace.interop.aten import derived_rules, operation
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.testing import assert_close
 
@@ -254,10 +254,11 @@ def nothing_is_traced(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError(f"traced: {args}")
 
-    monkeypatch.setattr(derive, "trace_rule", refuse)
-    monkeypatch.setattr(torch_functions, "trace_function", refuse)
+    monkeypatch.setattr(derived_rules, "trace_rule", refuse)
+    monkeypatch.setattr(calls, "trace_function", refuse)
     monkeypatch.setattr(derivations, "find", lambda key, read: None)
-    monkeypatch.setattr(derive, "_rules", {})
+    monkeypatch.setattr(derived_rules, "_rules", {})
+    monkeypatch.setattr(derived_rules, "_kinds", {})
 
 
 def check_derivatives(ours, plain, args, rtol=1e-8):

@@ -95,7 +95,7 @@ APART = {
 
 INNER = {
     "gtrace.numpy.filling", "gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse",
-    "gtrace.special.quadrature",
+    "gtrace.special.quadrature", "gtrace.nn.torch_losses",
 }  # fmt: skip
 """Modules in those folders that publish nothing."""
 

@@ -8,6 +8,7 @@ import functools
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -796,3 +797,29 @@ def test_gradients_through_complex_numbers(function):
     function(x).backward()
     came = gt.grad(gt.lift(function))(gt.array(x.detach()))
     np.testing.assert_allclose(np.asarray(came), x.grad.numpy(), rtol=1e-5)
+
+
+def test_a_function_that_is_traced_for_each_number_is_warned_of_once():
+    x = gt.array([1.0, -2.0, 3.0])
+
+    def clamped():
+        for k in range(14):
+            assert_close(
+                torch.clamp(x, max=float(gt.array(k / 8))), np.minimum([1.0, -2.0, 3.0], k / 8), check_dtype=False
+            )
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        clamped()
+        clamped()
+    (warning,) = [w for w in caught if w.category is gt.RetracingWarning]
+    assert warning.filename == __file__
+    assert "[torch.clamp] was traced 9 times" in str(warning.message) and "now 1.0." in str(warning.message)
+
+
+def test_what_repeats_or_chooses_is_not_warned_of():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for k in range(20):
+            torch.clamp(gt.ones(k), max=2.0)
+            torch.sum(gt.ones(4), 0, keepdim=bool(k % 2))

@@ -14,6 +14,8 @@ from torch import Tensor
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.op import REGISTRY
 from gtrace.interop.aten.call_types import WRITTEN, call_type
+from gtrace.interop.aten.open_sizes import Sizes, current
+from gtrace.interop.aten.open_types import _COMPUTED, _VIEWS, UnknownSizesError, open_types
 
 aten = torch.ops.aten
 
@@ -207,6 +209,9 @@ def cases() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
             yield getattr(aten, name).default, (shape,), {}
         yield aten.empty.memory_format, (shape,), {}
         yield aten.full.default, (shape, 2.0), {"dtype": torch.float32}
+        yield aten.full.default, (shape, 2), {}
+    yield aten.scalar_tensor.default, (2.5,), {"dtype": torch.float64}
+    yield aten.scalar_tensor.default, (2,), {}
     yield aten.arange.default, (5,), {}
     yield aten.arange.start_step, (5, -2, -3), {"dtype": torch.float32}
     for function in (aten.tril_indices.default, aten.triu_indices.default):
@@ -251,6 +256,76 @@ def test_a_written_type_is_that_of_the_kernel(name: str) -> None:
             assert (x.shape, x.dtype) == (y.shape, y.dtype), (args, x, y)
             assert not y.numel() or strides[0] == strides[1], (name, [on_meta(a) for a in args], x.stride(), y.stride())
     assert known, f"no case of {name} has a written type"
+
+
+def of_open_sizes() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """Calls on tensors with open sizes: those with written types, and those that have rules for open sizes alone."""
+    yield from CASES
+    images = torch.rand(2, 4, 9, 7)
+    for x in (*layouts(4, 3, 6), images):
+        for size in ((-1, 6), (2, 2, 3, 6) if x.numel() == 72 else (2, 2, 2, 63), (x.numel(),)):
+            yield aten.view.default, (x, size), {}
+        yield aten.expand.default, (x, (2, *([-1] * x.dim()))), {}
+        yield aten.permute.default, (x, range(x.dim())[::-1]), {}
+        yield aten.transpose.int, (x, 0, -1), {}
+        yield aten.t.default, (x.select(-1, 0)[..., 0] if x.dim() == 4 else x.select(-1, 0),), {}
+        yield aten.unsqueeze.default, (x, 1), {}
+        yield aten.squeeze.default, (x[:1],), {}
+        yield aten.squeeze.dims, (x[:1], [0, 1]), {}
+        for bounds in ((1, 3), (-2, 9**9), (None, -1), (2, 1), (0, 4, 2)):
+            yield aten.slice.Tensor, (x, 1, *bounds), {}
+        yield aten.select.int, (x, 1, -1), {}
+        yield aten.split.Tensor, (x, 2, 1), {}
+        yield aten.split_with_sizes.default, (x, [1, x.shape[0] - 1]), {}
+        yield aten.unbind.int, (x, 1), {}
+        yield aten.alias.default, (x,), {}
+        yield aten.as_strided.default, (x, (2, 2), (1, 3), 1), {}
+        for offset in (-1, 0, 2):
+            yield aten.diagonal.default, (x, offset, 0, 2), {}
+        yield aten.unfold.default, (x, 1, 2, 1), {}
+        yield aten.repeat.default, (x, (2, *([1] * x.dim()))), {}
+    weight, back = torch.rand(6, 2, 3, 2), torch.rand(4, 3, 3, 2)
+    yield aten.convolution.default, (images, weight, None, [2, 1], [1, 0], [1, 2], False, [0, 0], 2), {}
+    yield aten.convolution.default, (images, back, None, [2], [1], [1], True, [1], 2), {}
+    yield aten.max_pool2d_with_indices.default, (images, [3, 2], [2, 1], [1, 0], [1, 2]), {}
+    yield aten.avg_pool2d.default, (images, [2], [], [0]), {}
+    yield aten._fft_r2c.default, (images, [1, 2], 0, True), {}
+    yield aten._fft_c2r.default, (torch.fft.rfft(images), [1, 3], 0, 7), {}
+
+
+def test_types_of_open_sizes_are_those_of_the_kernels() -> None:
+    tried = set()
+    for call, args, kwargs in of_open_sizes():
+        sizes = Sizes()
+
+        def opened(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                shape, strides = (tuple(map(sizes.open, ns)) for ns in (value.shape, value.stride()))  # noqa: B023
+                found = torch.empty_strided(shape, strides, dtype=value.dtype, device="meta")
+                return found.as_strided(shape, strides, sizes.open(value.storage_offset()))  # noqa: B023
+            return [opened(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+        def at_present(x: Tensor) -> Tensor:
+            shape, strides = (tuple(map(current, ns)) for ns in (x.shape, x.stride()))
+            return torch.empty_strided(shape, strides, dtype=x.dtype, device="meta")
+
+        try:
+            results = listed(call(*args, **kwargs))
+            found = open_types(call, opened(args), kwargs, "cpu")
+        except (RuntimeError, UnknownSizesError):  # the kernel refuses these operands, or no rule is sure
+            continue
+        tried.add(str(call).removeprefix("aten."))
+        for x, y in zip(listed(found), results, strict=True):
+            if x is None:
+                continue
+            x = at_present(x)
+            kept = [n != 1 for n in y.shape]
+            strides = [[s for s, keep in zip(z.stride(), kept, strict=True) if keep] for z in (x, y)]
+            assert (x.shape, x.dtype) == (y.shape, y.dtype), (call, args, x, y)
+            spectrum = "_fft" in str(call)  # its memory is described as dense in every trace
+            assert spectrum or not y.numel() or strides[0] == strides[1], (call, [on_meta(a) for a in args], strides)
+    assert {*_VIEWS, *_COMPUTED} - tried == {"_unsafe_view.default", "detach.default", "lift_fresh.default",
+                                             "squeeze.dim", "_reshape_alias.default"}  # fmt: skip
 
 
 def test_every_written_type_is_tried() -> None:

@@ -9,7 +9,8 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.custom import custom_jvp, custom_vjp
-from gtrace.interop.torch_functions import MAX_CALLS, CallTable, static_key
+from gtrace.interop.calls import static_key
+from gtrace.interop.torch_functions import MAX_CALLS, CallTable
 
 __all__ = ["define_op"]
 

@@ -33,7 +33,7 @@ from gtrace.core.trace.promotion import as_dtype, wide
 from gtrace.core.transform.arguments import lift_outputs
 from gtrace.core.transform.jit import Jitted, jit
 from gtrace.core.transform.vjp import vjp
-from gtrace.interop.torch_functions import static_key
+from gtrace.interop.calls import static_key
 
 __all__ = ["to_torch_function"]
 

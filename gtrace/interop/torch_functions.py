@@ -3,218 +3,46 @@
 from __future__ import annotations
 
 import functools
-import os
-import sys
 import traceback
-import types
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable
 from typing import Any, NoReturn
 
-import attrs
-import numpy
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import BoundedTable
-from gtrace.core.base.dtypes import INEXACT, DType
 from gtrace.core.base.errors import (
     ArgumentError,
     ConcretizationError,
-    GtraceError,
     RetracingWarning,
     message,
     user_location,
     warn_at,
 )
-from gtrace.core.base.exact_keys import exact_key
-from gtrace.core.base.torch_modes import callers_default_dtype
-from gtrace.core.ir.aval import Aval
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.force import whole
-from gtrace.core.trace.record import followed, thread
-from gtrace.interop.aten.derive import Derived, Draw, made_of_torch, read_derived, recorded, trace_function
-from gtrace.interop.aten.derived_on_disk import derivations
-from gtrace.interop.aten.overloads import encode
-from gtrace.interop.aten.packed_sequences import check_results
+from gtrace.core.trace.record import thread
+from gtrace.interop.aten.derive import Draw
 from gtrace.interop.aten.trace_effects import observable
-from gtrace.interop.aten.tracer import LooksAtValues
+from gtrace.interop.aten.versions import Kind, kinds
+from gtrace.interop.calls import (
+    Call,
+    OpenCall,
+    Recorded,
+    is_followed,
+    keep_call,
+    kept_call,
+    line_inside,
+    traceable_with_values,
+)
 from gtrace.interop.nodes_of_users import flatten
+from gtrace.interop.own_functions import OWN_FUNCTIONS
+from gtrace.interop.retraces import Retraces
 
 __all__ = ["lift"]
 
 MAX_CALLS = 4096
 """The number of cached kinds of calls; beyond it all are dropped and traced anew."""
-
-
-@attrs.frozen(eq=False)
-class Recorded:
-    """A call of a torch function, traced.
-
-    Attributes:
-        derived: the function from the Arrays among the arguments to the tensors in the result.
-        structure: the structure of the result.
-        others: the leaves of the result, with `TENSOR` in place of tensors.
-    """
-
-    derived: Derived
-    structure: tree.TreeDef
-    others: list[Any]
-
-    def __call__(self, arrays: Sequence[Array], followed: bool = True) -> Any:
-        """Record the call.
-
-        Args:
-            followed: whether gradients follow it; otherwise it is constant for them.
-        """
-        results = iter(self.derived(arrays))
-        if not followed:
-            results = (ops.stop_gradient(x) if x.aval.dtype in INEXACT else x for x in results)
-        return self.structure.unflatten([next(results) if x is TENSOR else x for x in self.others])
-
-
-TENSOR = object()
-"""Marks a tensor among the leaves of a result."""
-
-
-@attrs.frozen(eq=False)
-class Call:
-    """Arguments of a torch function: pytrees of Arrays, tensors and other values.
-
-    Attributes:
-        name: the name of the function in errors.
-        leaves: the leaves of the arguments; tensors and NumPy arrays are constant Arrays.
-        structure: the structure of the arguments.
-        default: torch's default dtype for the function.
-    """
-
-    name: str
-    leaves: list[Any]
-    structure: tree.TreeDef
-    default: torch.dtype
-
-    @classmethod
-    def of(cls, name: str, args: Any, default: torch.dtype | None = None) -> Call:
-        """Return the call with these arguments.
-
-        Args:
-            default: torch's default dtype for the function; None: that of the caller.
-        """
-        leaves, structure = flatten(name, args)
-        return cls(name, list(map(_leaf, leaves)), structure, default or callers_default_dtype())
-
-    @property
-    def arrays(self) -> list[Array]:
-        """The Arrays among the leaves."""
-        return [x for x in self.leaves if type(x) is Array]
-
-    def kind(self) -> tuple[Hashable, ...]:
-        """Return the key of the trace: the types of Arrays, all other arguments, and the default dtype."""
-        return (
-            self.structure,
-            self.default,
-            *[x.aval if type(x) is Array else static_key(self.name, x) for x in self.leaves],
-        )
-
-    def filled(self, tensors: Iterable[torch.Tensor]) -> Any:
-        """Return the arguments with tensors in place of Arrays."""
-        rest = iter(tensors)
-        return self.structure.unflatten([next(rest) if type(x) is Array else x for x in self.leaves])
-
-    def trace(
-        self,
-        function: Callable[..., Any],
-        writable: Sequence[int] = (),
-        parameters: Sequence[int] = (),
-        draw: tuple[Array, Draw] | None = None,
-        values: bool = False,
-    ) -> Recorded:
-        """Trace ``function(*args)``; see `trace_function` and `recorded`.
-
-        Args:
-            draw: a key, which becomes an additional argument of the result, and the sampler that uses it.
-            values: whether it may read values; the result then holds only for these values.
-
-        Raises:
-            ArgumentError: the function writes to its arguments, or torch rejects them.
-            ConcretizationError: the function reads values.
-        """
-        result: list[Any] = []
-
-        def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            returned = function(*self.filled(tensors))
-            check_results(tree.leaves(returned))
-            found, form = flatten(self.name, returned, returned=True)
-            result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in found]
-            return [x for x in found if isinstance(x, torch.Tensor)]
-
-        avals = [x.aval for x in self.arrays]
-        tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
-        has_gradient = _followed(self.arrays)
-        derived = _traced(self.name, run, avals, (writable, parameters), draw, tensors, has_gradient, self.default)
-        return Recorded(derived, *result)
-
-
-def _leaf(x: Any) -> Any:
-    """Return a leaf of a call. Tensors and NumPy arrays become constant Arrays; dtypes become torch's."""
-    if isinstance(x, torch.Tensor):
-        return ops.array(x.detach())
-    if isinstance(x, numpy.ndarray):
-        return ops.array(x)
-    return x.torch if isinstance(x, DType) else x
-
-
-def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:
-    """Return a call that an earlier process traced; None if there is none, or the function is a user's."""
-    key = _lasting_key(call, function)
-    return None if key is None else derivations.find(key, _read_call)
-
-
-def _read_call(text: str) -> Recorded:
-    kind, _, graph = text.partition("\n")
-    derived = read_derived(graph)
-    make = _KINDS.get(kind) or getattr(torch.return_types, kind, None)
-    if make is None:
-        raise ValueError(f"expected the name of a result of torch, got {kind!r}")
-    return Recorded(derived, *reversed(tree.flatten(make([TENSOR] * len(derived.graph.outputs)))))
-
-
-def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> None:
-    """Store a traced call of a torch or gtrace function for later processes, if its result is flat."""
-    key = _lasting_key(call, function)
-    result = recorded.structure.unflatten(recorded.others)
-    kind = "tensor" if result is TENSOR else type(result).__name__
-    plain = kind in _KINDS or type(result).__module__ == "torch.return_types"
-    derived = recorded.derived
-    if key is None or not plain or (result is not TENSOR and any(x is not TENSOR for x in result)):
-        return
-    if not derived.constants and made_of_torch(derived.graph):
-        derivations.keep(key, f"{kind}\n{derived.graph}")
-
-
-_KINDS: dict[str, Callable[[list[Any]], Any]] = {"tensor": lambda found: found[0], "tuple": tuple, "list": list}
-"""Result types, besides torch's named tuples, that consist of tensors."""
-
-
-def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
-    """Return the key of a call in every process; None if its function or an argument has no lasting name."""
-    if isinstance(function, types.FunctionType):
-        found = sys.modules.get(function.__module__)
-        lasting = getattr(found, function.__name__, None) is function
-        name = f"{function.__module__}.{function.__name__}"
-    else:
-        name = f"{getattr(function, '__module__', None) or 'torch'}.{getattr(function, '__qualname__', '')}"
-        lasting = isinstance(function, _BUILTINS)
-    if not lasting or name.partition(".")[0] not in ("torch", "gtrace"):
-        return None
-    try:
-        leaves = [x.aval if type(x) is Array else encode(x) for x in call.leaves]
-    except ArgumentError:  # an argument without a text
-        return None
-    return "call", name, str(call.structure), str(call.default), *leaves
-
-
-_BUILTINS = types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType
 
 
 def gradients_follow() -> bool:
@@ -225,60 +53,111 @@ def gradients_follow() -> bool:
     return torch.is_grad_enabled() or (thread.trace.tape is None and thread.trace.capture is None)
 
 
+Trace = Callable[[Callable[..., Any]], Any]
+"""Traces a call by a method such as `Call.trace`, whose other arguments it states."""
+
+Drawn = Callable[[], "tuple[Array, Draw] | None"]
+"""Returns the key of a call with a new sampler, or None."""
+
+
 class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
     def __init__(self) -> None:
         self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS, lambda call: call.derived.weight)
+        self._kinds: BoundedTable[Hashable, Kind[OpenCall]] = kinds()
         self._looking: BoundedTable[Hashable, bool] = BoundedTable(MAX_CALLS)
         self._line: str | None = None
         self._looks = 0
+        self._retraces = Retraces()
 
-    def find(self, key: Hashable, trace: Callable[[], Recorded]) -> Recorded:
-        """Return the call of `key`; the first use traces it."""
+    def find(
+        self,
+        head: tuple[Hashable, ...],
+        call: Call,
+        trace: Trace,
+        kept: Callable[[], Recorded | None] = lambda: None,
+        keep: Callable[[Recorded], None] = lambda recorded: None,
+        draw: Drawn = lambda: None,
+    ) -> Recorded:
+        """Return a call. It is traced unless a trace for these sizes, or with open ones, is known.
+
+        Args:
+            head: what the trace depends on besides the arguments.
+            kept: returns the call if an earlier process traced it.
+            keep: stores a new call for later processes.
+        """
+        key = (*head, *call.kind())
         found = self._calls.get(key)
         if found is None:
-            found = trace()
+            found = self._new((*head, *call.pattern()), call, trace, kept, keep, draw)
             self._calls.remember(key, found)
         return found
 
-    def find_or_look(self, name: str, key: Hashable, trace: Callable[[bool], Recorded]) -> Recorded:
-        """Return the call of `key`. A call that reads values is traced at each call, with these values.
+    def _new(
+        self, pattern: Hashable, call: Call, trace: Trace, kept: Callable[[], Recorded | None],
+        keep: Callable[[Recorded], None], draw: Drawn,
+    ) -> Recorded:  # fmt: skip
+        numbers, kind = call.numbers(), self._kinds.get(pattern)
+        if kind is not None:
+            bound: Recorded | None = kind.bound(numbers, lambda known, values: known.bind(call, values, draw()))
+            if bound is not None:
+                return bound
+        found = kept()
+        if found is None:
+            found = trace(call.trace)
+            keep(found)
+        if kind is None:
+            self._kinds.remember(pattern, Kind(numbers))
+        else:
+            kind.extend(
+                numbers,
+                lambda places: trace(functools.partial(call.trace_open, places)),
+                lambda known, values: found.equals(known.bind(call, values, draw())),
+            )
+        return found
+
+    def find_or_look(
+        self, head: tuple[Hashable, ...], call: Call, trace: Trace, draw: Drawn, check: Callable[[Recorded], None]
+    ) -> Recorded:
+        """Return a call; see `find`. One that reads values is traced at each call, with these values.
 
         The second such call warns, once for each table.
 
         Args:
-            name: the name of the module in the warning.
-            trace: traces the call; with True, for the current values of its arguments.
+            check: raises for a call traced with values that cannot be right.
 
         Raises:
             ConcretizationError: it reads values while a gtrace function is traced.
         """
+        key = (*head, *call.kind())
         concrete = thread.trace.capture is None
         if concrete and self._looking.get(key):
-            return self._look(name, trace)
+            return self._look(call, trace, check)
         try:
-            return self.find(key, lambda: trace(False))
+            return self.find(head, call, trace, draw=draw)
         except ConcretizationError as error:
             cause = error.__cause__
-            if not concrete or cause is None or not _traceable_with_values(cause):
+            if not concrete or cause is None or not traceable_with_values(cause):
                 raise
-            self._line = _line_inside(traceback.extract_tb(cause.__traceback__))
+            self._line = line_inside(traceback.extract_tb(cause.__traceback__))
         self._looking.remember(key, True)
-        return self._look(name, trace)
+        return self._look(call, trace, check)
 
-    def _look(self, name: str, trace: Callable[[bool], Recorded]) -> Recorded:
+    def _look(self, call: Call, trace: Trace, check: Callable[[Recorded], None]) -> Recorded:
         self._looks += 1
         if self._looks == 2:
             where = f" at {self._line}" if self._line else ""
             warn_at(
-                f"[{name}] is traced anew at each call, which takes 0.1 s or more, because it looks at values{where}."
-                " To have it traced once, let it compute the same for all values: choose with torch.where, and let"
-                " every expert take all tokens, with weights of 0 for those that are not its own.",
+                f"[{call.name}] is traced anew at each call, which takes 0.1 s or more, because it looks at"
+                f" values{where}. To have it traced once, let it compute the same for all values: choose with"
+                " torch.where, and let every expert take all tokens, with weights of 0 for those that are not its own.",
                 user_location(),
                 RetracingWarning,
             )
-        return trace(True)
+        found: Recorded = trace(functools.partial(call.trace, values=True))
+        check(found)
+        return found
 
     def call(
         self,
@@ -297,118 +176,29 @@ class CallTable:
             ArgumentError: the function writes to its arguments, or samples random numbers.
             ConcretizationError: the function reads values while a gtrace function is traced.
         """
+        own = OWN_FUNCTIONS.get(function, _left_to_torch)(*args, **kwargs)
+        if own is not NotImplemented:
+            return own if not ambient or gradients_follow() else ops.stop_gradient(own)
         call = Call.of(name, (args, kwargs), None if ambient else torch.float32)
         arrays = call.arrays
 
-        def trace() -> Recorded:
-            recorded = kept_call(call, function)
-            if recorded is None:
-                recorded = call.trace(lambda args, kwargs: observable(function)(*args, **kwargs))
-                keep_call(call, function, recorded)
-            return recorded
+        def kept() -> Recorded | None:
+            self._retraces.note(name, function, call.structure, call.leaves)
+            return kept_call(call, function)
+
+        def trace(how: Callable[..., Any]) -> Any:
+            return how(lambda args, kwargs: observable(function)(*args, **kwargs))
 
         try:
-            found = self.find((function, *call.kind()), trace)
+            found = self.find((function,), call, trace, kept, lambda new: keep_call(call, function, new))
         except ConcretizationError:
             if thread.trace.capture is not None:
                 raise
-            if not _followed(arrays):
+            if not is_followed(arrays):
                 return _run(call, function)
             # a pending gradient follows the recorded calls, which depend on these values
-            found = call.trace(lambda args, kwargs: observable(function)(*args, **kwargs), values=True)
+            found = trace(functools.partial(call.trace, values=True))
         return found(arrays, not ambient or gradients_follow())
-
-
-def static_key(name: str, value: Any) -> Hashable:
-    """Return a key for an argument that is not an Array; for equal keys a function does the same.
-
-    Raises:
-        ArgumentError: the argument is not hashable.
-    """
-    try:
-        hash(value)
-    except TypeError:
-        raise ArgumentError(
-            message(name, "arrays, and other arguments that are hashable", type(value).__name__, "Close over it.")
-        ) from None
-    return exact_key(value)
-
-
-def _traced(
-    name: str,
-    function: Callable[..., list[torch.Tensor]],
-    avals: list[Aval],
-    writable: tuple[Sequence[int], Sequence[int]],
-    draw: tuple[Array, Draw] | None,
-    tensors: list[torch.Tensor] | None,
-    followed: bool,
-    default: torch.dtype,
-) -> Derived:
-    try:
-        traced = trace_function(function, avals, *writable, tensors, name, followed, default)
-        return recorded(traced, avals) if draw is None else recorded(traced, [*avals, draw[0].aval], draw[1])
-    except LooksAtValues as error:
-        raise _looks_at_values(name, error) from error
-    except GtraceError:
-        raise
-    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-        if any(part in str(error) for part in _WITHOUT_DATA):
-            raise _looks_at_values(name, error) from error
-        got = ", ".join(map(repr, avals))
-        reason = str(error).strip().split("\n")[0]
-        raise ArgumentError(message(name, "arguments that fit", got, f"torch says: {reason}")) from error
-
-
-def _looks_at_values(name: str, error: BaseException) -> ConcretizationError:
-    tracing = thread.trace.capture or ("a gradient" if thread.trace.tape is not None else None)
-    frames = traceback.extract_tb(error.__traceback__)
-    got, line = "one that looks at them", _line_inside(frames)
-    if line is not None:
-        got = f"one that looks at them at {line}"
-    if tracing is not None:
-        got += f" while tracing {tracing}"
-    fix = "Choose with torch.where, leave the branch out where torch.compiler.is_compiling() is true,"
-    fix += " or call it outside gt.jit and gt.vmap, where it may look at values."
-    if _of_recurrent(frames):
-        fix = "Sizes of packed sequences are values: pass padded ones and their lengths, and pack inside the function."
-    elif isinstance(error, LooksAtValues) and error.size:
-        fix = "The size of its result is a value: keep all elements, and give those that do not count a weight of 0."
-        fix += " Or call it outside gt.jit and gt.vmap, where it may look at values."
-    return ConcretizationError(message(name, "a function that needs no values", got, fix))
-
-
-def _traceable_with_values(error: BaseException) -> bool:
-    """Whether a function that raised this can be traced with values. Recurrent layers with packed sequences cannot."""
-    return isinstance(error, LooksAtValues) and not _of_recurrent(traceback.extract_tb(error.__traceback__))
-
-
-def _of_recurrent(frames: traceback.StackSummary) -> bool:
-    return any(f.filename.endswith(_RECURRENT) for f in frames)
-
-
-def _line_inside(frames: traceback.StackSummary) -> str | None:
-    """Return the innermost line of the traced call outside torch and gtrace, else of torch's layers."""
-    own = [f for f in frames if not any(part in f.filename for part in _TRACERS)]
-    chosen = own or [f for f in frames if _LAYERS in f.filename]
-    return f"{chosen[-1].filename}:{chosen[-1].lineno}" if chosen else None
-
-
-_WITHOUT_DATA = "its data is not allocated", "doesn't have storage"
-"""torch's messages if a function reads the memory of a traced tensor."""
-
-_TRACERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
-"""Paths of torch, of gtrace, and of code without a file."""
-
-_LAYERS = os.path.join(os.path.dirname(torch.__file__), "nn", "")
-"""The path of torch's layers."""
-
-_RECURRENT = os.path.join("nn", "modules", "rnn.py"), os.path.join("nn", "utils", "rnn.py")
-"""The place where torch reads the lengths of sequences."""
-
-
-def _followed(arrays: Sequence[Array]) -> bool:
-    """Whether a gradient of this thread follows one of the Arrays."""
-    return any(followed(x) for x in arrays if x.aval.floating)
 
 
 def _run(call: Call, function: Callable[..., Any]) -> Any:
@@ -417,6 +207,10 @@ def _run(call: Call, function: Callable[..., Any]) -> Any:
     with torch.no_grad():
         leaves, structure = flatten(call.name, function(*args, **kwargs))
     return structure.unflatten([wrap(x) if isinstance(x, torch.Tensor) else x for x in leaves])
+
+
+def _left_to_torch(*args: Any, **kwargs: Any) -> Any:
+    return NotImplemented
 
 
 _table = CallTable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -13,8 +13,10 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ops.declare import Aval
 from gtrace.core.trace.array import Array
+from gtrace.interop.aten.derive import Draw
 from gtrace.interop.aten.overloads import RandomOperatorError
-from gtrace.interop.torch_functions import Call, CallTable, Recorded, gradients_follow
+from gtrace.interop.calls import Call, Recorded
+from gtrace.interop.torch_functions import CallTable, Drawn, gradients_follow
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.counts import poisson
 from gtrace.random.discrete import bernoulli, categorical, permutation
@@ -81,9 +83,16 @@ class Apply:
         call = Call.of(name, (params, buffers, args, kwargs))
         arrays = call.arrays
         drawn = None if key is None else as_key("from_module", key)
-        kind = train, None if drawn is None else drawn.aval, *call.kind()
+
+        def draw() -> tuple[Array, Draw] | None:
+            return None if drawn is None else (drawn, _Draw())
+
         recorded = self._calls.find_or_look(
-            name, kind, lambda values: self._trace(call, list(params), list(buffers), train, drawn, values)
+            (train, None if drawn is None else drawn.aval),
+            call,
+            lambda how: self._trace(call, list(params), list(buffers), train, draw, how),
+            draw,
+            lambda recorded: None if drawn is None else self._check_undrawn(call, recorded),
         )
         if state is None:
             self._check_pure(name, recorded, list(params), list(buffers))
@@ -122,9 +131,9 @@ class Apply:
         return {key: given[key] if type(given[key]) is Array else ops.array(given[key]) for key in names}
 
     def _trace(
-        self, call: Call, params: list[str], buffers: list[str], train: bool, key: Array | None, values: bool
-    ) -> Recorded:
-        """Trace the module as a function that returns its result and its new buffers."""
+        self, call: Call, params: list[str], buffers: list[str], train: bool, draw: Drawn, how: Callable[..., Any]
+    ) -> Any:
+        """Trace the module as a function that returns its result and its new buffers; `how` is a method of the call."""
 
         module = _copied(self._module)  # Python state, such as tables of masks, belongs to this trace
 
@@ -135,20 +144,18 @@ class Apply:
             return out, buffers
 
         places = range(len(params), len(params) + len(buffers))
+        drawn = draw()
         with self._lock:
             module.train(train)
             try:
-                drawn = None if key is None else (key, _Draw())
-                recorded = call.trace(run, places, range(len(params)), drawn, values)
+                recorded = how(run, places, range(len(params)), drawn)
             except RandomOperatorError as error:
-                if key is not None:
+                if drawn is not None:
                     raise
                 fix = "Pass key=gt.random.key(0), or train=False."
                 raise ArgumentError(
                     message(call.name, "a key", "none, and the module draws random numbers", fix)
                 ) from error
-        if values and key is not None:
-            self._check_undrawn(call, recorded)
         return recorded
 
     @staticmethod

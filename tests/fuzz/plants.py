@@ -107,7 +107,7 @@ PLANTS = {
         ("interop/aten/overloads.py", "@remembered(4096, key=exact_key)\ndef caller", "@remembered(4096)\ndef caller"),
     )),
     "constants_lift": Plant("constants", "the same, in what lifted functions close over", (
-        ("interop/torch_functions.py", "    return exact_key(value)\n", "    return value\n"),
+        ("interop/calls.py", "    return exact_key(value)\n", "    return value\n"),
     )),
     # selection and gradients
     "vmap_cond": Plant("control", "a branch that is not taken makes NaN under vmap", ((

@@ -239,7 +239,7 @@ class PromotionWarning(UserWarning):
 
 
 class RetracingWarning(UserWarning):
-    """A torch module that reads values is traced at each call."""
+    """A torch module that reads values is traced at each call, or a torch function for each of many numbers."""
 
 
 class ConfigWarning(UserWarning):

@@ -129,6 +129,8 @@ SHAPE_ENV = Internal("torch.fx.experimental.symbolic_shapes", "ShapeEnv")
 SYMBOLIC_CONTEXT = Internal("torch.fx.experimental.symbolic_shapes", "StatelessSymbolicContext")
 DYNAMIC = Internal("torch.fx.experimental.symbolic_shapes", "DimDynamic.DYNAMIC")
 
+LAYER_FUNCTIONS = Internal("torch", "_C._nn")
+
 TRANSFORM = Internal("torch", "_C._functorch.peek_interpreter_stack")
 
 RECURRENT_FUNCTIONS = Internal("torch.nn.utils.rnn", "_VF")

@@ -24,12 +24,18 @@ WRITTEN: dict[str, Rule] = {**elementwise_types.RULES, **layer_types.RULES}
 """By overload, or by operator for all its overloads: a function that returns the results on ``meta``."""
 
 
+def type_by_rule(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Return the results of a call for tensors on ``meta``, whose sizes may be open; None if no rule applies."""
+    name = str(function).removeprefix("aten.")
+    rule = WRITTEN.get(name) or WRITTEN.get(name.partition(".")[0])
+    return None if rule is None else rule(*args, **kwargs)
+
+
 def call_type(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return the results of a call for tensors on ``meta``, by a rule; None if no rule applies."""
     name = str(function).removeprefix("aten.")
-    rule = WRITTEN.get(name) or WRITTEN.get(name.partition(".")[0])
-    if rule is not None:
-        return rule(*args, **kwargs)
+    if name in WRITTEN or name.partition(".")[0] in WRITTEN:
+        return type_by_rule(function, args, kwargs)
     written = TYPES.get(str(function))
     if written is None:
         return None

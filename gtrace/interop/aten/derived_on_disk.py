@@ -12,12 +12,16 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.locks import new_lock
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.folder import DERIVED
 from gtrace.core.runtime.cache.store import Store
 
 T = TypeVar("T")
+
+MAX_NEW = 4096
+"""The number of texts that a process keeps for later ones."""
 
 
 class Derivations:
@@ -26,7 +30,7 @@ class Derivations:
     def __init__(self) -> None:
         self._store: Store | None = None
         self._known: dict[str, str] = {}
-        self._new: dict[str, str] = {}
+        self._new: BoundedTable[str, str] = BoundedTable(MAX_NEW, lambda text: SMALL + len(text))
         self._lock = new_lock()
 
     def find(self, key: Hashable, read: Callable[[str], T]) -> T | None:
@@ -55,7 +59,7 @@ class Derivations:
             return
         with self._lock:
             self._read(artifacts.store)
-            self._new[_name(key)] = text
+            self._new.remember(_name(key), text)
 
     def save(self) -> None:
         """Write new texts."""
@@ -63,11 +67,12 @@ class Derivations:
             if self._store is not None and self._new:
                 self._store.extend(DERIVED, self._new)
                 self._known |= self._new
-                self._new = {}
+                self._new.clear()
 
     def _read(self, store: Store) -> None:
         if store is not self._store:
-            self._store, self._known, self._new = store, store.table(DERIVED), {}
+            self._store, self._known = store, store.table(DERIVED)
+            self._new.clear()
 
 
 def _name(key: Hashable) -> str:

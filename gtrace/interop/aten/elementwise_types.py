@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base.dtypes import FLOATS
+from gtrace.interop.aten.open_sizes import current, is_open
 
 Tensor = torch.Tensor
 Rule = Callable[..., Any]
@@ -109,7 +110,7 @@ def _of_numbers(*args: Any, **kwargs: Any) -> Tensor | None:
     x, y = args[:2]
     if any(isinstance(one, complex) for one in args):
         return None
-    dtype = torch.result_type(x, y)
+    dtype = torch.result_type(current(x), current(y))
     return elementwise(dtype, *tensors(args)) if dtype is not torch.bool else None
 
 
@@ -123,7 +124,7 @@ def _of_truth(*args: Any) -> Tensor | None:
 
 
 def _chosen(condition: Tensor, x: Any, y: Any) -> Tensor | None:
-    return elementwise(torch.result_type(x, y), *tensors((condition, x, y)))
+    return elementwise(torch.result_type(current(x), current(y)), *tensors((condition, x, y)))
 
 
 def like_first(x: Tensor, *rest: Any, **kwargs: Any) -> Tensor | None:
@@ -170,12 +171,27 @@ def _made(
 
 
 def _full(shape: Sequence[int], value: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Tensor | None:
+    if dtype is None and type(current(value)) in _DTYPES:
+        dtype = _DTYPES[type(current(value))] or torch.get_default_dtype()
     return None if dtype is None else _made(shape, dtype=dtype, **rest)
 
 
+_DTYPES = {bool: torch.bool, int: torch.int64, float: None}
+"""The dtype of an array that is full of a number; None: torch's default."""
+
+
+def _scalar(value: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Tensor | None:
+    return _made((), dtype=dtype, **rest)
+
+
 def _range(*bounds: Any, dtype: torch.dtype | None = None, **rest: Any) -> Tensor | None:
-    if not all(type(n) is int for n in bounds):
+    if not all(isinstance(n, (int, torch.SymInt)) and not isinstance(n, bool) for n in bounds):
         return None
+    if any(map(is_open, bounds)):
+        start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+        length = stop - start if step > 0 else start - stop
+        step = step if step > 0 else -step
+        return new(((length + step - 1) // step,) if length > 0 else (0,), dtype or torch.int64) if step else None
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     return new((len(range(start, stop, step)),), dtype or torch.int64) if step else None
 
@@ -261,7 +277,7 @@ RULES: dict[str, Rule] = {
     ),
     "where.self": _chosen,
     "masked_fill": _masked,
-    **dict.fromkeys(("fill.Scalar", "index_put.default"), like_first),
+    **dict.fromkeys(("fill.Scalar", "fill.Tensor", "index_put.default"), like_first),
     **dict.fromkeys(
         ("index_add.default", "scatter.src", "scatter.value", "scatter_add", "index_copy", "bernoulli.p"), _dense_copy
     ),
@@ -272,6 +288,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("new_zeros", "new_ones", "new_full", "new_empty"), _made_new),
     **dict.fromkeys(("zeros.default", "ones.default", "empty.memory_format", "rand.default", "randn.default"), _made),
     "full.default": _full,
+    "scalar_tensor.default": _scalar,
     **dict.fromkeys(("arange.default", "arange.start", "arange.start_step"), _range),
     "tril_indices.default": _lower_indices,
     "triu_indices.default": functools.partial(_lower_indices, upper=True),

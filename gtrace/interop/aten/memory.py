@@ -13,9 +13,6 @@ import torch
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.interop.aten.traced_tensor import TracedTensor
 
-BY_MEMORY = {"aten.as_strided.default", "aten.as_strided_copy.default", "aten.as_strided_scatter.default"}
-"""Overloads whose constants describe the memory of their first operand."""
-
 
 def with_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Return a call on the whole memory of its traced first operand; None if the operand is the whole memory.
@@ -39,7 +36,7 @@ def with_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> A
 
 def _memory(root: TracedTensor, dtype: torch.dtype) -> torch.Tensor:
     """Return a dense tensor of the elements in the memory of a traced tensor that is not a view."""
-    order = memory_order(root)
+    order = _order(root)
     if order is None or root.memory.fixed or root.storage_offset() or root.dtype is not dtype:
         raise ArgumentError(
             message("as_strided", "a view of a dense tensor", f"one with strides {root.stride()}",
@@ -61,18 +58,24 @@ def constant_memory(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 def is_whole(x: torch.Tensor) -> bool:
     """Whether a tensor's elements are in the order of its memory."""
-    return memory_order(x) == list(range(x.dim()))
+    return _order(x) == list(range(x.dim()))
 
 
-def memory_order(x: torch.Tensor) -> list[int] | None:
+def _order(x: torch.Tensor) -> list[int] | None:
+    return memory_order(x.shape, x.stride())
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> list[int] | None:
     """Return the axes in memory order; None if the tensor is not dense."""
-    strides = x.stride()
-    order = sorted(range(x.dim()), key=lambda k: (-strides[k], -x.shape[k]))
-    if not x.is_contiguous():
+    axes = list(range(len(shape)))
+    if 0 in shape:
+        return axes
+    for order in (axes, sorted(axes, key=lambda k: (-strides[k], -shape[k]))):
         length = 1
         for k in reversed(order):
-            if x.shape[k] != 1 and x.stride(k) != length:
-                return None
-            length *= x.shape[k]
-        return order
-    return list(range(x.dim()))
+            if shape[k] != 1 and strides[k] != length:
+                break
+            length *= shape[k]
+        else:
+            return order
+    return None

@@ -6,7 +6,6 @@ Its attributes are text, so its programs can be printed, parsed, signed and comp
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,23 +23,21 @@ from gtrace.core.ir.op import define
 from gtrace.core.ops.shape import full_like_scalar
 from gtrace.core.passes.channels_last import NORMS, channels_last
 from gtrace.core.trace.array import Array
-from gtrace.interop.aten import derive
+from gtrace.interop.aten import derived_rules
 from gtrace.interop.aten.call_types import results_on_meta
 from gtrace.interop.aten.decompose import ALTERNATIVES, FLASH, TOGETHER, TRANSPOSED, attention
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.handwritten_layers import NORM
-from gtrace.interop.aten.overloads import OPERAND, caller, fake_tensors, find_overload, of_torch
+from gtrace.interop.aten.overloads import OPERAND, caller, fake_tensors, find_overload, new_caller, of_torch
 from gtrace.interop.aten.rule_tables import BATCHES, PULLBACKS, TANGENTS, TYPES
 from gtrace.interop.aten.translate import call_aten
-
-_new_caller = inspect.unwrap(caller)
 
 
 def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
     except TypeError:  # open sizes are symbols, which have no hash
-        return channels_last(overload, args, functools.partial(_new_caller, overload))(*tensors)
+        return channels_last(overload, args, functools.partial(new_caller, overload))(*tensors)
     return channels_last(overload, args, functools.partial(caller, overload))(*tensors)
 
 
@@ -55,18 +52,21 @@ def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Ca
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:
-    key = "type", overload, args, avals
-    kept = derivations.find(key, parse_type) if of_torch(overload) else None
-    if kept is not None:
-        return kept
     written = TYPES.get(overload)
-    found = (written and written(avals, args)) or _type_on_meta(avals, overload, args) or _type(avals, overload, args)
+    found = None if written is None else written(avals, args)
+    by_rule = found is not None
+    key = "type", overload, args, avals
+    if found is None:
+        kept = derivations.find(key, parse_type) if of_torch(overload) else None
+        if kept is not None:
+            return kept
+        found = _type_on_meta(avals, overload, args) or _type(avals, overload, args)
     dtypes = {a.dtype for a in avals}
     # on the CPU many operators have kernels for float32 and float64 only
     only_others = dtypes and dtypes.isdisjoint((torch.float32, torch.float64)) and avals[0].device.type == "cpu"
     if only_others or not dtypes.isdisjoint(COMPLEX | WIDE_UNSIGNED):
         require_kernel(aten, (overload, args), avals, {"overload": overload, "args": args})
-    if of_torch(overload):
+    if of_torch(overload) and not by_rule:
         derivations.keep(key, repr(found))
     return found
 
@@ -85,7 +85,7 @@ def _type_on_meta(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...])
     operands = [torch.empty(a.shape, dtype=a.dtype, device="meta") for a in avals]
     try:
         with torch.no_grad():
-            found = _new_caller(overload, args, on_meta)(*operands)
+            found = new_caller(overload, args, on_meta)(*operands)
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError):
         return None
     devices = [asked[-1], *[a.device for a in avals if a.shape], *[a.device for a in avals]]
@@ -127,7 +127,7 @@ def _vjp(ct: Any, needed: Sequence[bool], *rest: Any, overload: str, args: tuple
     instead = ALTERNATIVES.get(("vjp", overload))
     if overload == FLASH and any(needed[3:]):
         instead = attention
-    return derive.vjp(caller(overload, args, instead), (overload, args), ct, needed, rest[:-1])
+    return derived_rules.vjp(derived_rules.OperatorCall(overload, args, instead), ct, needed, rest[:-1])
 
 
 def _zeros(a: Aval) -> Array:
@@ -142,9 +142,8 @@ def _jvp(tangents: Sequence[Array | None], *rest: Any, overload: str, args: tupl
             return found
     if (overload in PULLBACKS and overload != NORM) or overload in TRANSPOSED:
         return NotImplemented  # the transpose of the pullback; norms have one by hand for order 2 alone
-    return derive.jvp(
-        caller(overload, args, ALTERNATIVES.get(("jvp", overload))),
-        (overload, args),
+    return derived_rules.jvp(
+        derived_rules.OperatorCall(overload, args, ALTERNATIVES.get(("jvp", overload))),
         tangents,
         rest[:-1],
         rest[-1].aval,
@@ -160,7 +159,7 @@ def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any],
         aval(x.shape[1:], x.dtype, x.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
     ]
     example = aten.instr((overload, args), tuple(examples)).aval
-    return derive.batch(caller(overload, args), (overload, args), batched, operands, example)
+    return derived_rules.batch(derived_rules.OperatorCall(overload, args), batched, operands, example)
 
 
 def _samples() -> list[Sample]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import ExecutionError, message
+from gtrace.interop.aten.open_sizes import current, is_open
+from gtrace.interop.aten.upsampling import upsampling_by_sizes
 
 
 class Memory:
@@ -52,6 +55,7 @@ class TracedTensor(torch.Tensor):
         tracer: the `Tracer` of its graph.
         node: its value in that graph, when its memory had the version `version`.
         constant: its value, if it follows from constants alone.
+        sized: whether that value is for the open sizes of the current call.
     """
 
     types: torch.Tensor
@@ -61,6 +65,7 @@ class TracedTensor(torch.Tensor):
     memory: Memory
     origin: View | None
     constant: torch.Tensor | None
+    sized: bool
 
     @staticmethod
     def __new__(
@@ -70,7 +75,7 @@ class TracedTensor(torch.Tensor):
             cls, types.shape, types.stride(), types.storage_offset(), dtype=types.dtype, device=device
         )
         made.types, made.tracer, made.node, made.version = types, tracer, node, 0
-        made.memory, made.origin, made.constant = Memory(), None, None
+        made.memory, made.origin, made.constant, made.sized = Memory(), None, None, False
         return made
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
@@ -82,7 +87,8 @@ class TracedTensor(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return internals.WITHOUT_FUNCTIONS.get()(function, types, args, kwargs or {})
+        with upsampling_by_sizes() if function is torch.nn.functional.interpolate else contextlib.nullcontext():
+            return internals.WITHOUT_FUNCTIONS.get()(function, types, args, kwargs or {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -138,7 +144,7 @@ def evaluated(node: torch.fx.Node, constants: dict[str, torch.Tensor], values: d
         else:
             args, kwargs = torch.fx.node.map_arg((one.args, one.kwargs), values.__getitem__)
             call: Any = one.target
-            values[one] = call(*args, **kwargs)
+            values[one] = call(*numbers_mapped(current, args), **numbers_mapped(current, kwargs))
     return values[node]
 
 
@@ -148,6 +154,22 @@ def mapped(f: Callable[[torch.Tensor], Any], value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([mapped(f, each) for each in value])
     return {key: mapped(f, each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def numbers_mapped(f: Callable[[Any], Any], value: Any) -> Any:
+    """Return arguments of a call with ``f(x)`` in place of each that is neither a sequence nor a dict."""
+    if isinstance(value, (list, tuple)):
+        return [numbers_mapped(f, each) for each in value]
+    return {key: numbers_mapped(f, each) for key, each in value.items()} if isinstance(value, dict) else f(value)
+
+
+def has_open(value: Any) -> bool:
+    """Whether arguments of a call contain an open number, or a constant that depends on one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(has_open, value))
+    if isinstance(value, dict):
+        return any(map(has_open, value.values()))
+    return value.sized if isinstance(value, TracedTensor) else is_open(value)
 
 
 def _walk(value: Any) -> Iterator[torch.Tensor]:

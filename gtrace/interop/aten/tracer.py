@@ -22,9 +22,12 @@ from gtrace.core.ir.aval import Aval
 from gtrace.interop.aten.call_types import results_on_meta
 from gtrace.interop.aten.decompose import DECOMPOSITIONS
 from gtrace.interop.aten.default_dtype import with_default_dtype
-from gtrace.interop.aten.memory import BY_MEMORY, constant_memory, with_memory
+from gtrace.interop.aten.memory import constant_memory, with_memory
+from gtrace.interop.aten.open_sizes import Opened, current, is_open
+from gtrace.interop.aten.open_types import UnknownSizesError, open_types
 from gtrace.interop.aten.overloads import fake_tensors, is_view
 from gtrace.interop.aten.trace_effects import of_unknown_size, users_detaches
+from gtrace.interop.aten.traced_calls import BY_MEMORY, Traced
 from gtrace.interop.aten.traced_tensor import (
     Memory,
     TracedTensor,
@@ -33,7 +36,9 @@ from gtrace.interop.aten.traced_tensor import (
     differentiable,
     evaluated,
     fake_like,
+    has_open,
     mapped,
+    numbers_mapped,
     on_meta,
     settled,
     tensors_in,
@@ -41,7 +46,6 @@ from gtrace.interop.aten.traced_tensor import (
     unmarked,
     value_of,
 )
-from gtrace.interop.aten.translate import Traced
 from gtrace.interop.aten.views import written_through
 
 LARGEST_CONSTANT = 1024
@@ -75,10 +79,12 @@ class Tracer:
         detaching: whether the function is inside a call of its own that detaches a tensor.
         default: torch's default dtype for the function.
         ended: whether the function has returned.
+        opened: the open sizes; None: all sizes are those of the current call.
     """
 
-    def __init__(self, default: torch.dtype) -> None:
+    def __init__(self, default: torch.dtype, opened: Opened | None) -> None:
         self.default = default
+        self.opened = opened
         self.ended = False
         self._made: list[weakref.ref[TracedTensor]] = []
         self.graph = torch.fx.Graph()
@@ -91,11 +97,11 @@ class Tracer:
 
     # -- building the graph
 
-    def input(self, a: Aval) -> TracedTensor:
-        """Return an additional input of the function."""
+    def input(self, a: Aval, shape: Sequence[Any]) -> TracedTensor:
+        """Return an additional input of the function, with its sizes, which may be open."""
         node = self.graph.placeholder(f"x{len(self.graph.nodes)}")
         self._followed.add(node)
-        return self._tensor(torch.empty(a.shape, dtype=a.dtype, device="meta"), a.device, node)
+        return self._tensor(torch.empty(shape, dtype=a.dtype, device="meta"), a.device, node)
 
     def _tensor(self, types: torch.Tensor, device: torch.device, node: torch.fx.Node) -> TracedTensor:
         if types.layout is not torch.strided or types.is_quantized:
@@ -117,6 +123,24 @@ class Tracer:
             if x is not None and id(x) not in returned and x.version == x.memory.version and x.constant is None:
                 with torch.no_grad():
                     x.constant = evaluated(x.node, self.constants, values)
+
+    def release(self) -> None:
+        """Part tensors and graph, which refer to one another through C++: Python's collector does not see that cycle.
+
+        The function may keep a tensor. It has its value then, or none.
+        """
+        self.ended = True
+        for node in self.graph.nodes:
+            node.meta.clear()
+        for reference in self._made:
+            x = reference()
+            if x is not None:
+                del x.node, x.origin
+        self._made.clear()
+        self._followed.clear()
+        self._constant_nodes.clear()
+        self.constants = {}
+        self.graph = torch.fx.Graph()
 
     def value(self, x: torch.Tensor) -> torch.fx.Node:
         """Return the current value of a tensor, after all writes to its memory."""
@@ -145,6 +169,8 @@ class Tracer:
 
     def _called(self, function: Any, args: Any, kwargs: Any) -> torch.fx.Node:
         args, kwargs = mapped(self.value, args), mapped(self.value, kwargs)
+        if self.opened is not None:
+            args, kwargs = numbers_mapped(self.opened.number, args), numbers_mapped(self.opened.number, kwargs)
         return self._following(self.graph.create_node("call_function", function, tuple(args), kwargs))
 
     def _item(self, whole: torch.fx.Node, place: int) -> torch.fx.Node:
@@ -213,7 +239,11 @@ class Tracer:
         reads = _reads_values(function, args, kwargs)
         if reads and known is UNKNOWN:
             raise LooksAtValues(str(function), reads == "size")
-        types = self._types(function, args, kwargs) if known is UNKNOWN else known
+        sized = known is not UNKNOWN and has_open((args, kwargs))
+        if sized and self.opened is not None and (reads or not tensors_in(known)):
+            self.opened.sizes.fix()
+            sized = False
+        types = self._types(function, args, kwargs) if known is UNKNOWN or sized else known
         if not tensors_in(types):
             return types
         several = not isinstance(types, torch.Tensor)
@@ -222,18 +252,18 @@ class Tracer:
         base = args[0] if is_view(function) else None
         detached = not torch.is_grad_enabled()
 
-        def result(meta: torch.Tensor, place: int | None) -> TracedTensor:
+        def result(meta: torch.Tensor, value: torch.Tensor, place: int | None) -> TracedTensor:
             if place is None:
                 own = node
             else:
                 own = self._constant(meta) if reads else self._item(node, place)
-            made = self._tensor(meta if known is UNKNOWN else on_meta(meta), device, own)
+            made = self._tensor(meta if known is UNKNOWN or sized else on_meta(meta), device, own)
             if place is not None:
                 own.meta["val"] = made
             if detached:
                 made.node = self._detached(own, made)
             if known is not UNKNOWN:
-                made.constant = meta
+                made.constant, made.sized = value, sized
             if isinstance(base, TracedTensor):
                 made.memory, made.version = base.memory, base.memory.version
                 made.origin = View(base, node, function, tuple(args), kwargs, place, detached)
@@ -242,12 +272,13 @@ class Tracer:
             return made
 
         if several:
+            values = types if known is UNKNOWN else known
             results: Any = type(types)([
-                result(each, k) if isinstance(each, torch.Tensor) else self._nested(each)
+                result(each, values[k], k) if isinstance(each, torch.Tensor) else self._nested(each)
                 for k, each in enumerate(types)
             ])  # fmt: skip
         else:
-            results = result(types, None)
+            results = result(types, known, None)
         node.meta["val"] = results
         return results
 
@@ -267,13 +298,24 @@ class Tracer:
         if any(x is None or x.numel() > LARGEST_CONSTANT for x in values):
             return UNKNOWN
         rest = iter(values)
+        args, kwargs = mapped(lambda x: next(rest), args), mapped(lambda x: next(rest), kwargs)
+        if self.opened is not None:
+            args, kwargs = numbers_mapped(current, args), numbers_mapped(current, kwargs)
         with torch.no_grad():
-            found = function(*mapped(lambda x: next(rest), args), **mapped(lambda x: next(rest), kwargs))
+            found = function(*args, **kwargs)
         return found if all(x.numel() <= LARGEST_CONSTANT for x in tensors_in(found)) else UNKNOWN
 
     def _types(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return the results of a call on ``meta``, or those of torch's fake tensors."""
         with torch.no_grad():
+            if self.opened is not None and (
+                has_open((args, kwargs)) or any(is_open(n) for x in tensors_in((args, kwargs)) for n in x.shape)
+            ):
+                given, named = mapped(type_of, args), mapped(type_of, kwargs)
+                try:
+                    return mapped(unmarked, open_types(function, given, named, device_of(args, kwargs).type))
+                except UnknownSizesError as error:
+                    raise Untraceable(f"open sizes of {error}") from error
             with contextlib.suppress(NotImplementedError):
                 given, named = mapped(type_of, args), mapped(type_of, kwargs)
                 return mapped(unmarked, results_on_meta(function, given, named, device_of(args, kwargs).type))
@@ -336,23 +378,40 @@ class Tracer:
 
 
 def trace(
-    function: Callable[..., Any], avals: Sequence[Aval], default: torch.dtype = torch.float32
+    function: Callable[..., Any],
+    avals: Sequence[Aval],
+    default: torch.dtype = torch.float32,
+    detached: bool = True,
+    opened: Opened | None = None,
 ) -> tuple[Traced, list[int]]:
     """Trace a function of tensors under a default dtype; return its calls, and the inputs that it writes to.
+
+    Args:
+        detached: whether detached values stay so. torch's autograd detaches saved tensors, but higher derivatives
+            follow them.
+        opened: the sizes of the inputs, some of which are open.
 
     Raises:
         LooksAtValues: it reads values.
         Untraceable: it does something that is not followed.
     """
-    tracer = Tracer(default)
-    inputs = [tracer.input(a) for a in avals]
-    with users_detaches(tracer), tracer.mode:
-        results = function(*inputs)
-        outputs = tuple([tracer.value(x) for x in results])
-    tracer.graph.output(outputs)
-    tracer.end(results)
-    tracer.graph.eliminate_dead_code()
-    return Traced(tracer.graph, tracer.constants.__getitem__), [k for k, x in enumerate(inputs) if x.memory.version]
+    tracer = Tracer(default, opened)
+    shapes = [a.shape for a in avals] if opened is None else opened.shapes
+    try:
+        inputs = [tracer.input(a, shape) for a, shape in zip(avals, shapes, strict=True)]
+        with users_detaches(tracer), tracer.mode:
+            results = function(*inputs)
+            outputs = tuple([tracer.value(x) for x in results])
+        tracer.graph.output(outputs)
+        tracer.end(results)
+        tracer.graph.eliminate_dead_code()
+        written = [k for k, x in enumerate(inputs) if x.memory.version]
+        constant = tracer.constants.__getitem__
+        if opened is None:
+            return Traced.of(tracer.graph, constant, detached), written
+        return Traced.of(tracer.graph, constant, detached, opened.number), written
+    finally:
+        tracer.release()
 
 
 @functools.cache

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import attrs
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.bounded_tables import remembered
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.exact_keys import exact_key
@@ -25,9 +22,10 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift, scalar_operand
 from gtrace.interop.aten.conversions import fits, is_inexact, real_if_needed, wrapped
-from gtrace.interop.aten.custom_functions import CUSTOM, CustomCall
+from gtrace.interop.aten.custom_functions import CUSTOM
 from gtrace.interop.aten.derived_on_disk import derivations
-from gtrace.interop.aten.memory import BY_MEMORY, is_whole, memory_order
+from gtrace.interop.aten.memory import memory_order
+from gtrace.interop.aten.open_sizes import Open
 from gtrace.interop.aten.overloads import (
     ATTENTION,
     caller,
@@ -38,6 +36,7 @@ from gtrace.interop.aten.overloads import (
     places,
     template,
 )
+from gtrace.interop.aten.traced_calls import BY_MEMORY, Step, Traced, Type
 from gtrace.interop.aten.types_by_trial import is_tried
 
 
@@ -124,97 +123,102 @@ Draw = Callable[[str, Aval, list[Any]], Any]
 """(overload, type of the result, arguments) -> the result of a random operator, or None if it is unsupported."""
 
 
-@attrs.frozen(eq=False)
-class Traced:
-    """The aten calls of a function.
-
-    Attributes:
-        graph: its nodes have their types in ``meta["val"]``.
-        constant: the tensor of a ``get_attr`` node, by its target.
-        custom: its calls of custom functions, by their names.
-    """
-
-    graph: torch.fx.Graph
-    constant: Callable[[str], torch.Tensor]
-    custom: Mapping[str, CustomCall] = attrs.field(factory=dict)
+class OtherSizesError(Exception):
+    """A call gives other sizes than the trace has assumed."""
 
 
-def record_calls(traced: Traced, inputs: Sequence[Array], draw: Draw | None = None) -> list[Array]:
+def record_calls(
+    traced: Traced, inputs: Sequence[Array], draw: Draw | None = None, numbers: Sequence[Any] | None = None
+) -> list[Array]:
     """Record traced calls on `inputs`; return their outputs, none of which may be missing.
 
     Args:
         draw: records random operators; without it they raise.
+        numbers: the open numbers of the trace, if it has open sizes.
+
+    Raises:
+        OtherSizesError: the trace does not hold for these sizes.
     """
-    values: dict[torch.fx.Node, Any] = {}
+    values: dict[Step, Any] = {}
     rest = iter(inputs)
-    kept: dict[torch.fx.Node, dict[int, int]] = {}
-    outputs: list[Array] = []
+    kept: dict[Step, dict[int, int]] = {}
 
     def read(value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
+        kind = value.__class__
+        if kind is Step:
             return values[value]
-        return [read(each) for each in value] if isinstance(value, (list, tuple)) else value
+        if kind is list:
+            return [read(each) for each in value]
+        return numbers[value.place] if kind is Open else value  # type: ignore[index]
 
-    for node in traced.graph.nodes:
-        if node.op == "placeholder":
-            values[node] = next(rest)
-        elif node.op == "get_attr":
-            values[node] = lift("torch", traced.constant(str(node.target)))
-        elif node.op == "output":
-            outputs = [_output(read(value)) for value in node.args[0]]
-        elif node.target is operator.getitem:
-            whole, k = node.args
-            values[node] = values[whole][kept[whole][k]] if whole in kept else read(whole)[k]
-        elif isinstance(node.target, internals.OVERLOAD.get()):
-            if not node.target._schema.returns:
-                continue  # a check of values, such as whether a matrix was singular
-            args = [read(x) for x in node.args]
-            if str(node.target) == CUSTOM:
-                values[node] = RECORDED[CUSTOM](traced.custom[args[3]], *args[:3])
+    def bound(results: Any) -> Any:
+        if results.__class__ is not Type:
+            return [bound(each) for each in results] if results.__class__ is list else results
+        memory = results.memory
+        memory = None if memory is None else (tuple([read(n) for n in memory[0]]), read(memory[1]))
+        return Type(tuple([read(n) for n in results.shape]), results.dtype, results.device, memory)
+
+    for step in traced.steps:
+        if step.kind == "call":
+            args, results = [read(x) for x in step.args], step.results if numbers is None else bound(step.results)
+            if step.name in BY_MEMORY:
+                args[0] = _in_memory_order(args[0], step.name, step.args[0].kind, bound(step.args[0].results))
+            if step.name == CUSTOM:
+                values[step] = RECORDED[CUSTOM](traced.custom[args[3]], *args[:3])
                 continue
-            if str(node.target) in BY_MEMORY:
-                args[0] = _in_memory_order(args[0], node, traced)
-            if (
-                draw is not None
-                and not str(node.target).startswith(ATTENTION)
-                and torch.Tag.nondeterministic_seeded in node.target.tags
-            ):
-                drawn = draw(str(node.target), _first_type(node.meta["val"]), args)
-                if drawn is not None:
-                    values[node] = drawn
-                    continue
-            values[node] = _record(node, args, {k: read(x) for k, x in node.kwargs.items()})
-            if not isinstance(values[node], Array):
-                kept[node] = places(node.meta["val"])
+            found = None
+            if draw is not None and step.random and not step.name.startswith(ATTENTION):
+                found = draw(step.name, _first_type(results), args)
+            if found is None:
+                found = _record(step, results, args, {k: read(x) for k, x in step.kwargs.items()})
+                if found.__class__ is not Array:
+                    kept[step] = places(results)
+                if numbers is not None:
+                    _check_sizes(found, results)
+            values[step] = found
+        elif step.kind == "item":
+            (whole,) = step.args
+            values[step] = values[whole][kept[whole][step.target]] if whole in kept else values[whole][step.target]
+        elif step.kind == "input":
+            values[step] = next(rest)
         else:
-            raise ArgumentError(
-                message("torch", "a function made of operators of torch", f"a call of {node.target}", "Take it apart.")
-            )
-    return outputs
+            values[step] = lift("torch", traced.constants[step.target])
+    return [_output(read(value)) for value in traced.outputs]
 
 
-def _in_memory_order(x: Array, node: torch.fx.Node, traced: Traced) -> Array:
+def _check_sizes(found: Any, results: Any) -> None:
+    """Raise unless recorded results have the sizes that the trace has assumed."""
+    given, expected = (found, results) if found.__class__ is not Array else ([found], [results])
+    if [x.aval.shape for x in given] != [t.shape for t in expected if t is not None]:
+        raise OtherSizesError
+
+
+def _in_memory_order(x: Array, overload: str, kind: str, t: Type) -> Array:
     """Return the operand whose memory a call describes, with its axes in the order of that memory.
+
+    Args:
+        kind: the kind of the step that made it.
+        t: its type in the trace.
 
     Raises:
         ArgumentError: the operand is not dense, or the call writes to it in another order.
     """
-    operand: Any = node.args[0]
-    if operand.op == "placeholder":  # recorded programs have dense operands
+    if kind == "input":  # recorded programs have dense operands
         return x
-    tensor = traced.constant(str(operand.target)) if operand.op == "get_attr" else operand.meta["val"]
-    order = memory_order(tensor)
-    if order is not None and not tensor.storage_offset() and (is_whole(tensor) or "scatter" not in str(node.target)):
+    assert t.memory is not None
+    strides, offset = t.memory
+    order = memory_order(t.shape, strides)
+    if order is not None and not offset and (order == list(range(len(order))) or "scatter" not in overload):
         return _permuted(x, order)
     raise ArgumentError(
-        message("as_strided", "a dense tensor", f"a view with strides {tuple(tensor.stride())}",
+        message("as_strided", "a dense tensor", f"a view with strides {strides}",
                 "Call contiguous() first, and describe the memory that it gives.")
     )  # fmt: skip
 
 
 def _first_type(result: Any) -> Aval:
-    tensor = result if isinstance(result, torch.Tensor) else result[0]
-    return aval(tuple(tensor.shape), tensor.dtype, tensor.device)
+    t: Type = result if isinstance(result, Type) else result[0]
+    return aval(t.shape, t.dtype, t.device)
 
 
 def _output(value: Any) -> Array:
@@ -225,23 +229,22 @@ def _output(value: Any) -> Array:
     return value
 
 
-def _record(node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    overload: Any = node.target
-    if str(overload) in RECORDED:
-        return RECORDED[str(overload)](*args, **kwargs)
-    rule = _TRANSLATIONS.get(str(overload))
+def _record(step: Step, expected: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    overload = step.target
+    if step.name in RECORDED:
+        return RECORDED[step.name](*args, **kwargs)
+    rule = _TRANSLATIONS.get(step.name)
     if rule is not None:
-        expected = node.meta["val"]
-        # inside a derivative that is a script in torch, the fake tensors are on the device meta
-        devices = [x.aval.device for x in args if isinstance(x, Array)]
-        device = devices[0] if expected.device.type == "meta" and devices else expected.device
-        a = aval(tuple(expected.shape), expected.dtype, device)
+        device = expected.device
+        if device.type == "meta":  # the fake tensors inside a derivative that is a script in torch
+            device = next((x.aval.device for x in args if isinstance(x, Array)), device)
+        a = aval(expected.shape, expected.dtype, device)
         found = rule(a, *args, **kwargs)
         if found is not None and found.aval is a:
             return found
     check_overload(overload)
     operands, constants = template(overload, args, kwargs, lambda x: isinstance(x, Array))
-    return call_aten(str(overload), constants, [cast(x, x.aval.dtype) for x in operands])
+    return call_aten(step.name, constants, [cast(x, x.aval.dtype) for x in operands])
 
 
 RECORDED: dict[str, Callable[..., Sequence[Array]]] = {}

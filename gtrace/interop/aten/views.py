@@ -33,7 +33,7 @@ _SAME_ELEMENTS = {
 
 def _split(base: torch.Tensor, value: torch.Tensor, place: int | None, size: Any, dim: int = 0) -> torch.Tensor:
     assert place is not None
-    start = place * size if isinstance(size, int) else sum(size[:place])
+    start = place * size if isinstance(size, (int, torch.SymInt)) else sum(size[:place])
     return torch.slice_scatter(base, value, dim, start, start + value.shape[dim])
 
 
