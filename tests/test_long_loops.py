@@ -232,6 +232,7 @@ def long_scan(xs):
 def test_a_call_that_began_before_its_code_was_there_is_made_by_the_code(donated, blocks, tmp_path):
     # interpreted, these steps take minutes; as blocks, or by the code of the whole, a moment
     xs = gt.eval(gt.linspace(0, 1, 3_000_000 + len(donated)))
+    engine.tiering._made.clear()  # code for another length
     before = set(engine.programs.values())
     with gt.config(background=True, cache_dir=str(tmp_path), jit_wait=0.0):
         result = gt.eval(gt.jit(long_scan, donate_argnums=donated)(xs))

@@ -422,6 +422,7 @@ def test_a_later_process_finds_the_loop_on_disk(tmp_path):
         engine.programs.clear()
         engine.forms.clear()
         engine.recordings.clear()
+        engine.tiering._made.clear()
         with count_compiles() as compiles:
             close(gt.jit(run)(gt.array(1.5)), first)
         assert (compiles.count, compiles.loads) == (0, 1)
@@ -499,9 +500,9 @@ def encoded(w, xs):
 @pytest.mark.inductor
 def test_a_loop_does_not_wait_for_what_inductor_compiles(tmp_path, monkeypatch):
     monkeypatch.setattr(CostModel, "predict", lambda self, ops: 1e6)
-    request = type(engine.tiering)._request
+    begin = type(engine.tiering)._begin
     monkeypatch.setattr(
-        type(engine.tiering), "_request", lambda self, program: request(self, program) if program.native else None
+        type(engine.tiering), "_begin", lambda self, program, at: begin(self, program, at) if program.native else None
     )
     w, xs = gt.eval(gt.linspace(0, 1, 300_000), gt.ones((50, 4)))
     expected = [np.asarray(one) for one in encoded(w, xs)]

@@ -333,7 +333,7 @@ def test_what_products_take_is_no_gain(monkeypatch):
     # all of the worker's time is lost to the program
     monkeypatch.setattr(module.sharing, "beside", 1e9)
     monkeypatch.setattr(module.sharing, "lost", 1e9)
-    monkeypatch.setattr(type(engine.tiering), "_request", lambda self, program: requested.append(program))
+    monkeypatch.setattr(type(engine.tiering), "ask", lambda self, program, hot: requested.append(program))
     requested: list[Program] = []
     with gt.config(background=True, cache_size=0):
         products = program(lambda: gt.abs(x @ x @ x @ x + 1.0))

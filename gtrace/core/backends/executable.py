@@ -55,9 +55,19 @@ class Executable:
 
 
 def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Collection[int] = ()) -> Executable:
-    """Return an executable that interprets a program for these strides, and may write over the inputs at `donated`."""
-    run = interpreter(graph, donated=donated)
-    return Executable(with_strides(run, graph, strides), "interpreter", place_of(graph.avals))
+    """Return an executable that interprets a program for these strides, and may write over the inputs at `donated`.
+
+    Its plan is made at the first call: a program of a new size may run by code for open sizes from the beginning.
+    """
+    made: TensorFunction | None = None
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        nonlocal made
+        if made is None:
+            made = with_strides(interpreter(graph, donated=donated), graph, strides)
+        return made(tensors)
+
+    return Executable(run, "interpreter", place_of(graph.avals))
 
 
 @attrs.frozen(eq=False)

@@ -104,6 +104,28 @@ class Scheduler:
         # what is worth Inductor depends on the loops beside it, of which a part may have fewer
         return [one for part in parts for one in self.cut(part)] if len(parts) > 1 else parts
 
+    def parts_of_open_sizes(self, graph: Graph) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Say where a program is cut so that parts of it can be compiled for open sizes.
+
+        Returns:
+            The places of its operations, in order, and where in this order parts begin, but for the first: loops and
+            branches, what is interpreted, and straight lines between them. None: it is one part, or nothing but loops
+            is compiled.
+        """
+        strides = [contiguous_strides(a.shape) for a in graph.avals]
+        where = {node.out: place for place, node in enumerate(graph.nodes)}
+        order: dict[int, None] = {}
+        places: list[int] = []
+        before, straight = None, False
+        for call, nodes in self._calls(graph, strides, (), self._apart(graph)):
+            kind = type(call.what)
+            if kind is not Graph or kind is not before:  # neighbours that are interpreted stay together
+                places.append(len(order))
+            before, straight = kind, straight or kind is CompileRequest
+            order.update(dict.fromkeys(where[node.out] for node in nodes))
+        starts = tuple(place for place in dict.fromkeys(places) if 0 < place < len(order))
+        return (tuple(order), starts) if starts and straight else None
+
     def draws_apart(self, graph: Graph) -> list[Graph]:
         """Take draws, which g++ compiles earlier, out of a program for Inductor; return programs in order."""
         if not DRAWS_APART.on or not self._compiles_short or not has_draws(graph) or self._is_small(graph):

@@ -65,6 +65,10 @@ def decide(program: Program, settings: Config, expected: Expected) -> Decision:
     if program.forms.state is not State.INTERPRETED:
         return NOTHING
     compared = ledger.seen == len(family.symbolic)
+    if ledger.asked:
+        if not compared:
+            return Decision(Action.JOIN)
+        return WAIT if family.is_busy else Decision(Action.COMPILE)
     patient = ledger.interpreted_seconds < ledger.patience and ledger.settings is settings
     if patient and compared and (family.closed or len(family.members) == 1):
         return WAIT
@@ -85,7 +89,8 @@ def decide(program: Program, settings: Config, expected: Expected) -> Decision:
         if by_time:
             patience = cost / won - ledger.earlier if won else math.inf
         # each size may be rare, and all together frequent
-        if family.closed or family.requested or family.tried == family.count or not family.others(program):
+        closed = bool(family.closed) or family.is_tried
+        if family.is_busy or not family.others(program) or (closed and not program.any_length):
             return Decision(Action.WAIT, patience)
         calls, seconds = family.calls + 1, family.seconds * won
         if program.short:
@@ -95,7 +100,7 @@ def decide(program: Program, settings: Config, expected: Expected) -> Decision:
             is not policies.Decision.COMPILE
         ):
             return Decision(Action.WAIT, patience)
-        if family.relate(program) is None:
+        if not closed and family.relate(program) is None:
             return Decision(Action.WAIT_APART, patience)
     measured = not by_time or policy.compile or not program.unmeasured
     return Decision(Action.COMPILE if measured else Action.MEASURE, patience, together, calls, seconds)

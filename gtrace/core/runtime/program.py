@@ -14,7 +14,7 @@ from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.matmul import takes_library
 from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.interpreter.result_strides import with_strides
-from gtrace.core.backends.request import digest
+from gtrace.core.backends.request import CompileRequest, digest
 from gtrace.core.backends.schedule import Loop, NativeLoop, Schedule
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Relation, Sizes, SymbolicProgram, fit
@@ -42,6 +42,7 @@ class Family:
     Attributes:
         key: the structure, the layouts, the backend and the mode.
         closed: why nothing is compiled for open sizes; empty: it may be.
+        whole: whether that is because it is compiled as a whole: parts of it may have open sizes.
         members: the latest of each combination of input sizes.
         symbolic: programs for open sizes.
         calls, seconds: interpreting its members, since something was last compiled.
@@ -51,11 +52,14 @@ class Family:
         tried: `count` when relations were last looked for and not found.
         warned: whether the user was warned that further sizes are interpreted.
         many: whether it has so many sizes that none is compiled for its own sake.
-        requested: whether the worker is compiling one for open sizes.
+        latest: the member for which the worker was asked last; see `is_busy`.
+        asked: members that are to be compiled when it is not busy, the newest last: whether it is hot, and by which
+            line.
     """
 
     key: Hashable
     closed: str = ""
+    whole: bool = False
     members: list[Program] = attrs.field(factory=list)
     symbolic: list[SymbolicProgram] = attrs.field(factory=list)
     calls: int = 0
@@ -65,8 +69,9 @@ class Family:
     count: int = 0
     tried: int = 0
     warned: bool = False
-    requested: bool = False
     many: bool = False
+    latest: Program | None = None
+    asked: dict[Program, tuple[bool, str]] = attrs.field(factory=dict)
     _name: str = ""
 
     @property
@@ -84,6 +89,24 @@ class Family:
     def remove(self, program: Program) -> None:
         """Forget a member."""
         self.members = [m for m in self.members if m is not program]
+        self.asked.pop(program, None)
+        if self.latest is program:
+            self.latest = None
+
+    @property
+    def versions(self) -> int:
+        """How many compiled programs it has, for open sizes or for single ones."""
+        return len(self.exact) + len(self.symbolic)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker is at one of its members, for open sizes or for its own: others wait for that."""
+        return self.latest is not None and self.latest.forms.is_requested
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether relations were not found lately. They are looked for again when it has twice as many members."""
+        return self.count < 2 * self.tried
 
     def others(self, program: Program) -> list[Program]:
         """Return the members with other sizes, the newest first."""
@@ -103,15 +126,18 @@ class Family:
         Members may be different programs that happen to have one structure. One that does not fit the newer ones
         is left out.
         """
-        chosen: list[Program] = []
-        relations: tuple[Relation, ...] | int = 0
-        own = program.shape
-        for other in self.others(program):
+        chosen, own = self.others(program), program.shape
+        relations = fit([own.sizes, *(m.shape.sizes for m in chosen)], own.dims) if chosen else 0
+        if isinstance(relations, tuple):
+            return relations, chosen
+        others, chosen = chosen, []
+        for other in others:
             found = fit([own.sizes, *(m.shape.sizes for m in chosen), other.shape.sizes], own.dims)
             if isinstance(found, tuple):
                 chosen.append(other)
                 relations = found
-        return (relations, chosen) if isinstance(relations, tuple) else None
+        # through two points a rule of some kind leads: of many members more must follow it
+        return (relations, chosen) if isinstance(relations, tuple) and len(chosen) > (len(others) > 3) else None
 
 
 @attrs.frozen(eq=False)
@@ -262,6 +288,11 @@ class Program:
     def short(self) -> bool:
         """See `Plan`."""
         return self.plan.short
+
+    @property
+    def any_length(self) -> bool:
+        """Whether nothing of it is compiled but native loops, whose code is for any number of steps."""
+        return self.plan.native_loops and not any(isinstance(call.what, CompileRequest) for call in self.schedule.calls)
 
     @functools.cached_property
     def can_begin_anew(self) -> bool:

@@ -39,6 +39,7 @@ class Ledger:
         found_at: in which call that was.
         expected: seconds that an interpreted call takes without blocks of steps, which may be compiled; 0: unknown.
         settled: the settings under which it is never compiled by itself: it is too short, or nothing is compiled.
+        asked: whether it is compiled as soon as the worker is at no other program of the family.
     """
 
     interpreted_calls: int = 0
@@ -64,6 +65,7 @@ class Ledger:
     found: str = ""
     found_at: int = 0
     expected: float = 0.0
+    asked: bool = False
 
     # -- calls
 
@@ -123,6 +125,7 @@ class Ledger:
             usual: seconds of a call of this form; 0: unknown.
         """
         self.usual, self.waiting, self.settings, self.settled = usual, None, None, None
+        self.asked = False
 
     def forget_samples(self) -> None:
         """Compare with interpreted calls from now on alone."""
@@ -135,6 +138,10 @@ class Ledger:
     def settle(self, settings: Config | None) -> None:
         """Note that nothing is to be decided under these settings; None: something may be under any."""
         self.settled = settings
+
+    def ask(self, asked: bool) -> None:
+        """Note whether it is to be compiled as soon as the worker is free for it."""
+        self.asked, self.settled = asked, None
 
     def wait(self, settings: Config, patience: float) -> None:
         """Note that nothing is to be decided under these settings before so many seconds of interpreting."""

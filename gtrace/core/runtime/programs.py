@@ -66,13 +66,17 @@ class ProgramTable(BoundedTable[CompileKey, Program]):
             found = program
         return found
 
+    def drop(self, program: Program) -> None:
+        """Forget a program."""
+        if self.pop(program.key, None) is not None:
+            program.forget()
+
     def shrink(self) -> None:
         """Forget an eighth of the programs: those that ran, and were compiled, for less time than others."""
         drawn = [program for key in spread(self, PART // 2) if (program := self.get(key)) is not None]
         drawn.sort(key=lambda program: program.ledger.seconds + program.ledger.compile_seconds)
         for program in drawn[: -(-len(drawn) // 2)]:
-            if not program.forms.is_requested and self.pop(program.key, None) is not None:
-                program.forget()
+            self.drop(program)
 
 
 def new_program(
@@ -89,18 +93,19 @@ def new_program(
     closed = ""
     if None in orders:
         closed = "its inputs are not dense"
-    elif has_calls(graph):
-        closed = "it has loops or branches"
-    elif len(graph.nodes) > MAX_OPS:
-        closed = f"it has more than {MAX_OPS} operations"
     elif not find_backend(key.backend).open_sizes:
         closed = f"backend {key.backend} is given one size at a time"
     layouts = key.strides if None in orders else orders
     missing = called_operators(graph) & left_out
     reason = uncompilable(graph) if key.backend == "inductor" else ""
     reason = reason or ", ".join(f"the compiler has no code for {name}" for name in sorted(missing))
+    whole = not closed and bool(reason or has_calls(graph) or len(graph.nodes) > MAX_OPS)
+    if has_calls(graph):
+        closed = closed or "it has loops or branches"
+    elif len(graph.nodes) > MAX_OPS:
+        closed = closed or f"it has more than {MAX_OPS} operations"
     closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
-    family = Family((skeleton, layouts, key.backend, key.mode, key.threads), closed)
+    family = Family((skeleton, layouts, key.backend, key.mode, key.threads), closed, whole)
     ledger = Ledger()
     forms = Forms(interpreted(graph, key.strides, key.donated), ledger)
     made = Program(key, signature, graph, shape, family, ledger, forms, left_out=missing)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 import traceback
 import weakref
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-import attrs
-
 from gtrace.core.backends.backend import find_backend
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.driver import startup_seconds
 from gtrace.core.backends.inductor.failures import named_operators
-from gtrace.core.backends.inductor.tuned import IMPORT_SECONDS
 from gtrace.core.backends.interpreter import lstm
 from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.request import CompileRequest
@@ -25,7 +21,6 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
 from gtrace.core.base.events import (
-    Awaiting,
     CompileFailed,
     CompileFinished,
     CompileStarted,
@@ -37,23 +32,24 @@ from gtrace.core.base.events import (
 from gtrace.core.base.locks import ExclusiveLock, new_lock
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.difference import difference
+from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.runtime import policy as policies
+from gtrace.core.runtime.asked import compile_asked, is_early
 from gtrace.core.runtime.cache.artifact_cache import Refusal, artifacts
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.compile_warnings import CompileWarnings, concerns_every_program
 from gtrace.core.runtime.decisions import WAIT, Action, Decision, decide
 from gtrace.core.runtime.forms import Code, Event, Partial, State
-from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.program import Family, Program
 from gtrace.core.runtime.trials import Trials, new_trial
-from gtrace.core.runtime.worker.client import find_python, worker
 from gtrace.core.runtime.worker.sharing import sharing
 
 MAX_VERSIONS = 8
 """Programs of one structure that are compiled for different sizes of their inputs."""
 
 MAX_LATEST = 4096
-"""Structures of which the latest compiled program is remembered, to say what has changed."""
+"""Structures of which the latest compiled program, and what was waited, are remembered."""
 
 
 class TierController:
@@ -70,6 +66,7 @@ class TierController:
         cost, worker_cost: the expected seconds of a compile, here and in the worker.
         compiles: programs compiled so far, here or in the worker.
         loaded: programs found compiled on disk.
+        waited: seconds that calls of jitted functions have waited, by hashes of the structures that they recorded.
         warnings: what warns of compiles that failed.
         left_out: operators of torch that are not compiled, by overload. The compiler has no code for them, or they are
             layers that call a library.
@@ -86,6 +83,7 @@ class TierController:
         self.left_out: frozenset[str] = lstm.OPERATORS
         self.warnings = CompileWarnings()
         self._earlier_unknown = True
+        self.waited: BoundedTable[int, float] = BoundedTable(MAX_LATEST)
         self.lock = new_lock()
         self._compiler = ExclusiveLock()
         self.judging = Trials(programs, self.lock)
@@ -96,7 +94,6 @@ class TierController:
         Outcomes of the parent's worker do not reach this process, so these programs may be requested again.
         """
         for program in list(self._programs.values()):
-            program.family.requested = False
             if program.forms.is_requested:
                 program.forms.change(Event.WITHDRAWN)
 
@@ -111,7 +108,7 @@ class TierController:
         if natively and program.natively:
             seconds = program.native_seconds
             return seconds * sharing.slowdown(alone=True) if settings.background else seconds
-        if settings.background and self._ahead_of_time(program):
+        if settings.background and self.ahead_of_time(program):
             return self.worker_cost.predict(program.ops) * sharing.slowdown(program.ledger.library_share or 0.0)
         return self.cost.predict(program.ops)
 
@@ -137,25 +134,25 @@ class TierController:
             family.tried = family.count
         elif action is Action.JOIN:
             ledger.compare(len(family.symbolic))
-            return not self._join(program)
+            return not self.join(program)
         elif action is Action.LOOK:
             ledger.look()
-            if self._find(program, refusals=True):
+            if self.join(program) or self.find(program, refusals=True):
                 return False
             ledger.learn_earlier(artifacts.earlier(program.signature).interpreted_seconds)
             self._learn_earlier()
             return True
         elif action is Action.COMPILE:
-            if Detected in bus.wanted and not settings.compile:
+            if Detected in bus.wanted and not settings.compile and not ledger.asked:
                 names = tuple(node.op.name for node in program.graph.nodes)
                 bus.emit(Detected(program.signature.exact, names, decision.calls, decision.seconds))
-            if settings.compile or not settings.background or not self._ahead_of_time(program):
+            if settings.compile or not settings.background or not self.ahead_of_time(program):
                 # another thread may be compiling: then this call is interpreted, and a later one asks again
                 self.compile(program, wait=math.inf if settings.compile else 0)
             elif self._came_to_nothing(program):
                 self.compile_all([program], math.inf)
             else:
-                self._request(program)
+                self.ask(program, hot=True)
         return False
 
     def _came_to_nothing(self, program: Program) -> bool:
@@ -176,12 +173,13 @@ class TierController:
             self.cost.learn_earlier(compiles)
             self.worker_cost.learn_earlier(compiles)
 
-    def _ahead_of_time(self, program: Program) -> bool:
+    def ahead_of_time(self, program: Program) -> bool:
+        """Whether its code can be made in another process, and kept on disk."""
         return find_backend(program.key.backend).ahead_of_time(program.device)
 
-    def _join(self, program: Program) -> bool:
+    def join(self, program: Program) -> bool:
         """Run a program by the compiled form of its family for open sizes, if one fits; returns whether one does."""
-        code = program.family.find(program.shape)
+        code = program.family.find(program.shape) or self._code_of_any_length(program)
         if code is None:
             return False
         with self.lock:
@@ -189,13 +187,22 @@ class TierController:
                 self.judging.adopt(program, code)
         return True
 
-    def _find(self, program: Program, refusals: bool) -> bool:
+    def _code_of_any_length(self, program: Program) -> Code | None:
+        """Return code for a program of native loops, if it was compiled for another length of them."""
+        if not program.has_calls or any(m.forms.state is State.DEMOTED for m in program.family.members):
+            return None
+        way = for_own_sizes(program)
+        requests = way.schedule.requests
+        found = {request: self._made[request] for request in requests if request in self._made}
+        return Code(way.in_part(found)) if requests and len(found) == len(requests) else None
+
+    def find(self, program: Program, refusals: bool) -> bool:
         """Run a program by what an earlier process compiled; returns whether its tier is settled.
 
         Args:
             refusals: whether the tier is settled too if an earlier process failed to compile it, or found it slower.
         """
-        if artifacts.empty or not self._ahead_of_time(program):
+        if artifacts.empty or not self.ahead_of_time(program):
             return False
         start = perf_counter()
         exact = for_own_sizes(program)
@@ -218,7 +225,7 @@ class TierController:
             elif isinstance(found, Refusal):
                 slow = found.tier == "demoted"
                 if program.leave_to_inductor() if slow else self._leave_out(program, CompileError(found.reason)):
-                    return self._find(program, refusals)
+                    return self.find(program, refusals)
                 if refusals:
                     program.forms.change(Event.REFUSED if slow else Event.FAILED, reason=found.reason)
                 return refusals
@@ -232,14 +239,14 @@ class TierController:
             bus.emit(Loaded(program.signature.exact, perf_counter() - start))
         return True
 
-    def _refuse(self, program: Program) -> bool:
+    def _refuse(self, program: Program, location: str) -> bool:
         """Keep a program interpreted if it computes nothing or is one version too many; returns whether it is."""
         family = program.family
         others = family.others(program)
         if 0 in program.dims and others:
             self._end(program, Event.KEPT, "a size is 0: there is nothing to compute")
             return True
-        if len(family.exact) + len(family.symbolic) < MAX_VERSIONS or program.dims in family.exact or not others:
+        if family.versions < MAX_VERSIONS or program.dims in family.exact or not others:
             return False
         change = difference(others[0].graph, program.graph, (), ())
         why = f" ({family.closed})" if family.closed else ""
@@ -250,7 +257,7 @@ class TierController:
                 f"program {program.signature} was compiled for {MAX_VERSIONS} sizes, none of which fits: {change}. It"
                 f" could not be compiled for every size{why}, and is interpreted for further ones. Pad that dimension"
                 " to a few sizes, or make the integers that follow from it simple functions of it.",
-                user_location(),
+                location,
                 CompileWarning,
             )
         return True
@@ -269,71 +276,43 @@ class TierController:
         self._compiler.run(self._compile, program, wait=wait)
 
     @without_modes
-    def compile_all(self, programs: Sequence[Program], wait: float) -> None:
-        """Have programs compiled, and wait for it.
+    def compile_all(self, programs: Sequence[Program], wait: float, graph: Graph | None = None) -> None:
+        """Have programs compiled, and wait for it; see `compile_asked`."""
+        compile_asked(self, programs, wait, graph)
+
+    def ask(self, program: Program, hot: bool) -> None:
+        """Have the worker compile a program, as soon as it is at no other one of the family.
 
         Args:
-            wait: seconds, at most; after that they are interpreted until they are compiled. No time is spent on waiting
-                if none is expected to be compiled by then. Infinity: this thread compiles too, and waits to the end.
+            hot: whether that pays for its own sizes; see `is_early`.
         """
-        settings = config.current
-        to_the_end = wait == math.inf or settings.compile
-        end = perf_counter() + wait
-        here: list[Program] = []
-        short: list[Program] = []
-        missing: list[Program] = []
-        for program in programs:
-            # a loop takes the C++ compiler a third of a second, less than a worker takes to start
-            native = program.natively and program.native_seconds <= wait
-            if not settings.background or (native and to_the_end) or not self._ahead_of_time(program):
-                here.append(program)
-            elif program.forms.is_open:
-                program.ledger.look()
-                if not self._find(program, refusals=not settings.compile):
-                    (short if native and program.natively else missing).append(program)
-        sizes = [program.ops for program in missing]
-        alone = not to_the_end or worker.pending > 0
-        cost = self._cost_from_now()
-        split = (
-            [to_the_end] * len(sizes) if alone or find_python() is None else policies.split_work(sizes, self.cost, cost)
-        )
-        there = [program for program, own in zip(missing, split, strict=True) if not own]
-        here += [program for program, own in zip(missing, split, strict=True) if own]
-        for program in (*short, *there):
-            self._request(program)
-        total = len(here) + len(short) + len(there)
-        # where another thread compiles in this process, waiting for that counts too
-        bounded = settings.background and not to_the_end
+        with self.lock:
+            if program.forms.state is not State.INTERPRETED:
+                return
+            program.ledger.ask(True)
+            program.family.asked[program] = hot, user_location()
+        self._request_next(program.family)
 
-        def done(awaited: Sequence[Program] = programs) -> bool:
-            if Awaiting in bus.wanted:
-                bus.emit(Awaiting(total - sum(program.forms.is_requested for program in programs) - len(here), total))
-            return not any(program.forms.is_requested for program in awaited)
-
-        try:
-            while here:
-                done()
-                self.compile(here.pop(0), max(end - perf_counter(), 0.0) if bounded else math.inf)
-            left = min(end - perf_counter(), threading.TIMEOUT_MAX)
-            if to_the_end or (sizes and cost.predict(min(sizes)) <= left):
-                worker.wait(left, done)
-            elif short:
-                worker.wait(left, lambda: done(short))
-        finally:
-            if Awaiting in bus.wanted:
-                bus.emit(Awaiting(total, total, over=True))
-
-    def _cost_from_now(self) -> policies.CostModel:
-        """Return the cost of the worker, which may have to start again."""
-        if worker.pid is not None or self.worker_cost.startup:
-            return self.worker_cost
-        return attrs.evolve(self.worker_cost, startup=IMPORT_SECONDS + policies.WORKER_START_SECONDS)
+    def _request_next(self, family: Family) -> None:
+        """Have the worker compile the newest member that was asked for, and that no code has come to fit."""
+        way, location = None, ""
+        with self.lock:
+            while way is None and family.asked and not family.is_busy:
+                program, (hot, location) = family.asked.popitem()
+                if not program.ledger.asked or self.join(program):
+                    continue
+                if hot or is_early(program, family.versions):
+                    way = self._begin(program, location)
+                else:
+                    program.ledger.ask(False)
+        if way is not None:
+            self._submit(way, location)
 
     def _compile(self, program: Program) -> None:
         with self.lock:
-            if not program.forms.is_open or self._join(program):
+            if not program.forms.is_open or self.join(program):
                 return
-        if self._find(program, refusals=False) or self._refuse(program):
+        if self.find(program, refusals=False) or self._refuse(program, user_location()):
             return
         way = compilation(program)
         self._announce(program, background=False)
@@ -369,7 +348,7 @@ class TierController:
         for name, request in way.names().items():
             compiled = self._made.get(request)
             if compiled is None:
-                if self._ahead_of_time(program):
+                if self.ahead_of_time(program):
                     compiled = artifacts.compile(name, request, program.signature, way.constants)
                 else:
                     compiled = backend.compile(request)
@@ -377,24 +356,37 @@ class TierController:
             results[request] = compiled
         return results
 
-    def _request(self, program: Program) -> None:
-        """Have a program compiled by the worker; it is interpreted until that is done."""
-        with self.lock:
-            if program.forms.state is not State.INTERPRETED or self._join(program) or self._refuse(program):
-                return
-            way = compilation(program)
-            program.forms.change(Event.REQUESTED, awaited=way)
-            if way.symbolic is not None:
-                program.family.requested = True
-            self._announce(program, background=True)
-            location = user_location()
+    def _begin(self, program: Program, location: str) -> Compilation | None:
+        """Note that a program is requested; returns what is to be compiled, or None if it is kept interpreted."""
+        if program.forms.state is not State.INTERPRETED or self._refuse(program, location):
+            return None
+        way = compilation(program)
+        program.forms.change(Event.REQUESTED, awaited=way)
+        program.family.latest = program
+        self._announce(program, background=True)
+        return way
+
+    def _submit(self, way: Compilation, location: str) -> None:
+        """Have the worker compile a program that somebody asked for at this line; it is interpreted until then."""
         artifacts.request(
             way.names(),
-            program.signature,
+            way.program.signature,
             way.constants,
             lambda outcome, seconds: self._arrived(way, outcome, seconds, location),
             lambda found: self._arrived_in_part(way, found),
+            lambda: self._is_awaited(way),
         )
+
+    def _is_awaited(self, way: Compilation) -> bool:
+        """Whether somebody still waits for what the worker was asked for. Called in the thread that serves it."""
+        program = way.program
+        with self.lock:
+            if program.forms.awaited is way and program.forgotten:
+                program.forms.change(Event.WITHDRAWN)
+            if program.forms.awaited is way and not self.join(program):
+                return True
+        self._request_next(program.family)
+        return False
 
     def _arrived_in_part(self, way: Compilation, found: Results) -> None:
         """Run a program by what is compiled of it. Called in the thread that asks, or that serves the worker."""
@@ -406,28 +398,37 @@ class TierController:
 
     def _arrived(self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str) -> None:
         """Adopt what the worker compiled, or note why it failed. Called in the thread that serves the worker."""
+        more = self._adopt(way, outcome, seconds, location)
+        if more is not None:
+            self._submit(more, location)
+        self._request_next(way.program.family)
+
+    def _adopt(
+        self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str
+    ) -> Compilation | None:
+        """Do what `_arrived` says; returns what is to be compiled in place of it."""
         program = way.program
         with self.lock:
-            if way.symbolic is not None:
-                program.family.requested = False
             if program.forms.awaited is not way:
-                return  # another thread has compiled the program, or found out about it
+                return None  # another thread has compiled the program, or found out about it
             if not isinstance(outcome, CompileError):
                 try:
                     code = way.finish(outcome)
                 except CompileError as error:
                     outcome = error
                 else:
+                    self._made.update(outcome)
                     self._finish(program, code, seconds)
-                    return
+                    return None
             program.forms.change(Event.WITHDRAWN)
             if self._leave_out(program, outcome):
-                self._request(program)
-            elif way.symbolic is not None and not concerns_every_program(outcome):
+                return self._begin(program, location)
+            if way.symbolic is not None and not concerns_every_program(outcome):
                 # a single size may still compile, when it is hot
                 self._close(program, outcome)
             else:
                 self._fail(program, outcome, location)
+            return None
 
     def _leave_out(self, program: Program, error: CompileError) -> bool:
         """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.

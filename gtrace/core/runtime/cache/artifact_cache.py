@@ -31,7 +31,7 @@ from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
 from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.runtime.worker.client import worker
-from gtrace.core.runtime.worker.lane import Outcome
+from gtrace.core.runtime.worker.lane import Outcome, always
 
 
 @attrs.frozen
@@ -178,7 +178,13 @@ class ArtifactCache:
         return result
 
     def request(
-        self, names: Names, signature: Signature, constants: tuple[Scalar | None, ...], done: Done, part: OnArrival
+        self,
+        names: Names,
+        signature: Signature,
+        constants: tuple[Scalar | None, ...],
+        done: Done,
+        part: OnArrival,
+        wanted: Callable[[], bool] = always,
     ) -> None:
         """Have the worker compile what is not there yet.
 
@@ -187,6 +193,8 @@ class ArtifactCache:
             constants: with open sizes, the scalars that hold for all of them.
             done: called in another thread, or at once if everything is there.
             part: called so with what is there before everything is.
+            wanted: called in another thread before a compiler begins: whether somebody still waits. If not, nothing
+                more is compiled, and neither `done` nor `part` is called.
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
         found: dict[CompileRequest, Compiled] = {}
@@ -210,7 +218,7 @@ class ArtifactCache:
         def compile_next(native: bool) -> None:
             if missing[native]:
                 name, request = missing[native].pop(0)
-                worker.submit(request, lambda outcome: received(name, request, outcome), timeout)
+                worker.submit(request, lambda outcome: received(name, request, outcome), timeout, wanted)
 
         def received(name: str, request: CompileRequest, outcome: Outcome) -> None:
             nonlocal spent, failed

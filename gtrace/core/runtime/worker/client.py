@@ -23,7 +23,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import compiler_path, require_compiler
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnableError, UnsupportedTorchError
 from gtrace.core.base.process_groups import Guard, guarded
-from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, niceness
+from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, always, niceness
 from gtrace.core.runtime.worker.pauses import Pauses
 
 _ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnableError, UnsupportedTorchError)}
@@ -225,16 +225,20 @@ class WorkerClient:
         """Return a context in which a program runs: compilers that are paused stay so."""
         return self._pauses.beside()
 
-    def submit(self, request: CompileRequest, receiver: Receiver, timeout: float) -> None:
+    def submit(
+        self, request: CompileRequest, receiver: Receiver, timeout: float, wanted: Callable[[], bool] = always
+    ) -> None:
         """Compile something; `receiver` gets the outcome, in another thread.
 
         Args:
             timeout: seconds after which the compiler is ended.
+            wanted: called in that thread before the compiler begins. If it says no, the request is dropped, and
+                `receiver` gets nothing.
         """
         with self._lock:
             self.pending += 1
             self.long += not request.native
-            (self._loops if request.native else self._worker).submit(request, receiver, timeout)
+            (self._loops if request.native else self._worker).submit(request, receiver, timeout, wanted)
 
     def _long_ended(self) -> None:
         with self._lock:

@@ -60,6 +60,11 @@ class Outcome:
 Receiver = Callable[[Outcome], None]
 
 
+def always() -> bool:
+    """Return True: whoever asked for a compile waits for it in any case."""
+    return True
+
+
 def niceness() -> int:
     """Return what is added to the niceness of compilers."""
     return 0 if config.current.compile_share >= 1 else NICE
@@ -82,7 +87,7 @@ class Lane(abc.ABC):
         self.process: subprocess.Popen[bytes] | None = None
         self.thread: threading.Thread | None = None
         self._pauses, self._lock, self._ended = pauses, lock, ended
-        self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float, Callable[[], bool]]] = queue.SimpleQueue()
         self._stopped = False
         self._busy = False  # with a request
 
@@ -94,10 +99,10 @@ class Lane(abc.ABC):
             timeout: seconds after which the compiler is ended; pauses do not count.
         """
 
-    def submit(self, request: CompileRequest, receiver: Receiver, timeout: float) -> None:
-        """Compile something; `receiver` gets the outcome, in the lane's thread."""
+    def submit(self, request: CompileRequest, receiver: Receiver, timeout: float, wanted: Callable[[], bool]) -> None:
+        """Compile something; `receiver` gets the outcome, in the lane's thread; see `WorkerClient.submit`."""
         with self._lock:
-            self._queue.put((request, receiver, timeout))
+            self._queue.put((request, receiver, timeout, wanted))
             if self.thread is None:
                 self.thread = threading.Thread(target=self._serve, name="gtrace compiling", daemon=True)
                 self.thread.start()
@@ -137,7 +142,7 @@ class Lane(abc.ABC):
     def _serve(self) -> None:
         while not self._stopped:
             try:
-                request, receiver, timeout = self._queue.get(timeout=IDLE_SECONDS)
+                request, receiver, timeout, wanted = self._queue.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     if self._queue.empty():
@@ -147,6 +152,8 @@ class Lane(abc.ABC):
                 continue
             self._busy = True
             try:
+                if not wanted():
+                    continue
                 with contextlib.ExitStack() as files:
                     try:
                         folder = files.enter_context(workspace())
