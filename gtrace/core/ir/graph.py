@@ -10,13 +10,13 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
-from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.aval import Aval, Bundle, layout
 from gtrace.core.ir.op import Instr, Op, Params
 from gtrace.core.ir.skeleton import kind, mask
 
@@ -114,6 +114,19 @@ class Graph:
         table = self.value_avals()
         return tuple(table[value] for value in self.outputs)
 
+    def structure(self, strides: Sequence[tuple[int, ...]]) -> Hashable:
+        """Return what programs that differ in sizes and numbers only share, as a key in this process.
+
+        Args:
+            strides: of the inputs.
+        """
+        inputs = [(a.kind or a, layout(a.shape, own)) for a, own in zip(self.avals, strides, strict=True)]
+        nodes = [
+            (node.instr.structure, node.out, *[x if x.__class__ is int else None for x in node.ins])
+            for node in self.nodes
+        ]
+        return tuple(inputs), self.inputs, tuple(nodes), self.outputs
+
     @property
     def fresh(self) -> int:
         """A number such that it and all greater ones are no values."""
@@ -189,6 +202,8 @@ class Subgraph:
 
     __slots__ = ("graph", "text", "weight", "_plain", "_memo", "__weakref__")
 
+    deferred = False
+
     def __init__(self, graph: Graph, text: str, plain: Subgraph | None = None) -> None:
         self.graph = graph
         self.text = text
@@ -210,6 +225,11 @@ class Subgraph:
         return found
 
     @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        """The types of the results."""
+        return self.graph.out_avals
+
+    @property
     def skeleton(self) -> tuple[Skeleton, tuple[int, ...]]:
         """The skeleton of the graph; see the function `skeleton`."""
         return self.memo("skeleton", lambda: skeleton(self.graph))
@@ -217,6 +237,67 @@ class Subgraph:
     def __repr__(self) -> str:
         return self.text
 
+
+class DeferredSubgraph(Subgraph):
+    """A sub-graph that is captured once somebody reads it. Its types, and all who run it by a kernel, do without.
+
+    Args:
+        out_avals: the types of the results.
+        make: captures it.
+        retyped: gives that of the same function for inputs of other types; None: it is not known.
+    """
+
+    __slots__ = ("_out_avals", "_make", "_made", "retyped")
+
+    deferred = True
+
+    def __init__(
+        self,
+        out_avals: tuple[Aval, ...],
+        make: Callable[[], Subgraph],
+        retyped: Callable[[tuple[Aval, ...]], Subgraph] | None = None,
+    ) -> None:
+        self._out_avals = out_avals
+        self._make = make
+        self._made: Subgraph | None = None
+        self.retyped = retyped
+
+    def _subgraph(self) -> Subgraph:
+        if self._made is None:
+            made = self._make()
+            assert made.graph.out_avals == self._out_avals, f"declared {self._out_avals}, got {made.graph.out_avals}"
+            self._made = made
+        return self._made
+
+    @property
+    def graph(self) -> Graph:  # type: ignore[override]
+        return self._subgraph().graph
+
+    @property
+    def text(self) -> str:  # type: ignore[override]
+        return self._subgraph().text
+
+    @property
+    def weight(self) -> int:  # type: ignore[override]
+        return DEFERRED
+
+    @property
+    def plain(self) -> Subgraph:
+        return self
+
+    @property
+    def out_avals(self) -> tuple[Aval, ...]:
+        return self._out_avals
+
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+        return self._subgraph().memo(key, make)
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+DEFERRED = 10_000
+"""Bytes of a sub-graph that may be captured later, about."""
 
 Skeleton = tuple[Any, ...]
 """A graph without its sizes and the values of its scalars."""

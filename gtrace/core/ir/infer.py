@@ -15,6 +15,9 @@ from gtrace.core.ir.aval import Aval, Bundle, aval, broadcast
 from gtrace.core.ir.declaration import Declaration
 from gtrace.core.ir.wide_unsigned import is_wide
 
+BY_VALUE = WIDE_UNSIGNED | FLOAT8
+"""Dtypes for which torch has few kernels: whether it has one is asked anew for all attributes and sizes."""
+
 
 @without_modes
 def infer(op: Declaration, params: tuple[Any, ...], avals: tuple[Aval, ...]) -> Aval | Bundle:

@@ -25,6 +25,8 @@ class Rules:
         vjp: (cotangent, needed, *operands, out, **params) -> one cotangent or None per operand; `needed` flags the
             operands whose cotangent is used. The transpose of a linear op has this form too. For an operation with
             several results, `cotangent` is a list, with None for results without a cotangent.
+        derived: (avals, needed, given, **params) -> attributes of the call of the same operation that `vjp` records, of
+            the operands and the given cotangents; None: it records something else. Walks for other sizes need it.
         nondiff: in place of a rule, why the derivative is zero everywhere or does not exist.
         linear: the operands in which the operation is jointly linear; True: all of them. The jvp follows from it.
         multilinear: whether it is linear in each operand separately, like a product. The jvp follows from it.
@@ -54,6 +56,7 @@ class Rules:
     check: Callable[..., None] | None = None
     partials: tuple[Callable[..., Any], ...] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
+    derived: Callable[..., tuple[Any, ...] | None] | None = None
     nondiff: str | None = None
     linear: tuple[int, ...] | bool = False
     multilinear: bool = False

@@ -22,6 +22,7 @@ from gtrace.core.backends.interpreter.matmul import (
 from gtrace.core.backends.interpreter.tuned import FEW_SUMS, LONG_SUM, MOST_SEARCHED
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.base.mechanisms import BATCHED_MATMUL, LONG_SUMS
+from gtrace.core.ir.aval import joint_shape
 from gtrace.core.ops import reduce
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.complex_parts import conj
@@ -61,10 +62,8 @@ def _check_matmul(op: str, avals: tuple[Aval, ...]) -> None:
         expected = "the last size of the first to equal the second-to-last size (or the only one) of the second"
         fix = "Transpose one of them (x.T, x.mT) or check the sizes."
         raise ShapeError(message("matmul", expected, (x, y), fix))
-    try:
-        numpy.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    except ValueError:
-        raise ShapeError(message("matmul", "batch sizes that broadcast", (x, y), "Sizes must be equal or 1.")) from None
+    if joint_shape(x.shape[:-2], y.shape[:-2]) is None:
+        raise ShapeError(message("matmul", "batch sizes that broadcast", (x, y), "Sizes must be equal or 1."))
 
 
 def _matmul(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -92,7 +91,7 @@ def _matmul_direct(avals: tuple[Aval, ...]) -> Callable[..., torch.Tensor] | Non
 
 def _matmul_shape(avals: tuple[Aval, ...]) -> tuple[int, ...]:
     x, y = avals[0].shape, avals[1].shape
-    return (*numpy.broadcast_shapes(x[:-2], y[:-2]), *x[-2:-1], *(y[-1:] if len(y) > 1 else ()))
+    return (*(joint_shape(x[:-2], y[:-2]) or ()), *x[-2:-1], *(y[-1:] if len(y) > 1 else ()))
 
 
 def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple[Array | None, Array | None]:

@@ -18,7 +18,7 @@ from gtrace.core.ops.declare import Array, BadSample, Op, Params, Sample, bind, 
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.sharding_rules import broadcasted, filled, permuted, regrouped, summed_to
 from gtrace.core.trace.convert import lift, number_operand
-from gtrace.core.trace.fast import record_view
+from gtrace.core.trace.fast import record_order, record_view
 
 __all__ = [
     "reshape", "ravel", "transpose", "matrix_transpose", "permute_dims", "moveaxis", "swapaxes", "expand_dims",
@@ -215,16 +215,16 @@ def permute_dims(x: Any, axes: Any = None) -> Array:
     (4, 2, 3)
     """
     key = "reversed" if axes is None else _integers(axes)
-    return record_view(lift("permute_dims", x), "permute", key, lambda x: _permuting(x, axes))
+    return record_order(permute_op, lift("permute_dims", x), key, lambda x: _order(x, axes))
 
 
-def _permuting(x: Array, axes: Any) -> list[tuple[Op, Params]]:
+def _order(x: Array, axes: Any) -> tuple[int, ...]:
     chosen = reversed(range(x.ndim)) if axes is None else axes
     order = tuple(normalize_axis("permute_dims", a, x.ndim) for a in chosen)
     if sorted(order) != list(range(x.ndim)):
         got, fix = f"{order} for {x.aval!r}", f"Name all of them; torch's x.transpose is x.swapaxes{order[:2]}."
         raise ShapeError(message("permute_dims", "each axis once", got, fix))
-    return [] if order == tuple(range(x.ndim)) else [(permute_op, (order,))]
+    return order
 
 
 def transpose(x: Any, *axes: Any) -> Array:
@@ -277,10 +277,13 @@ def matrix_transpose(x: Any) -> Array:
     >>> gt.matrix_transpose(gt.zeros((2, 3, 4))).shape
     (2, 4, 3)
     """
-    x = lift("matrix_transpose", x)
+    return record_order(permute_op, lift("matrix_transpose", x), "matrices", _matrices_transposed)
+
+
+def _matrices_transposed(x: Array) -> tuple[int, ...]:
     if x.ndim < 2:
         raise ShapeError(message("matrix_transpose", "at least two dimensions", repr(x.aval), "Use expand_dims first."))
-    return swapaxes(x, -1, -2)
+    return (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
 
 
 # -- broadcasting

@@ -20,7 +20,6 @@ from torch import get_num_threads
 
 from gtrace.core.backends.interpreter.interpreter import Owned
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
-from gtrace.core.backends.schedule import CallSequence, Step
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
@@ -30,11 +29,9 @@ from gtrace.core.base.mechanisms import LIFTED_SCALARS, REPEATED_PARTS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
 from gtrace.core.ir.aliasing import given_away
-from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph, skeleton
 from gtrace.core.ir.signature import CompileKey, Signature, sign
 from gtrace.core.partitioner.partition import find_meshes, has_placements
-from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.core.passes.draws import has_draws
 from gtrace.core.passes.repeats import cut_repeats
 from gtrace.core.passes.split import components, grouped_components, split_regions
@@ -43,17 +40,18 @@ from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided, spelled_out
 from gtrace.core.runtime.clock import clock
 from gtrace.core.runtime.comparisons import Comparisons, obstacle
 from gtrace.core.runtime.decisions import NOTHING, Action
-from gtrace.core.runtime.first_calls import NewSizes, Unprepared
+from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.forms import State
 from gtrace.core.runtime.instruments import INTERPRETED, Instrument, instrumented, measure_library_share
 from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.loop_blocks import LoopBlocks
 from gtrace.core.runtime.measurements import save_ledger
+from gtrace.core.runtime.open_parts import Cuts
 from gtrace.core.runtime.overtaken import OvertakenError, around
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
-from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target
+from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target, sequence
 from gtrace.core.runtime.sharded import AgreedCalls, Gathers, localize, placed
 from gtrace.core.runtime.tier_controller import TierController
 from gtrace.core.runtime.trials import Call
@@ -72,6 +70,7 @@ class Engine:
         programs: by what their compiled form depends on.
         forms: canonical forms.
         tiering, comparisons: move programs between tiers, and compare their calls with what was recorded.
+        cuts: where programs are cut whose sizes vary.
         gathers: makes whole arrays of parts.
         blocks: has long loops go on in blocks of steps.
         instrument: runs every program in another way, which measures something; None: nobody measures. See `install`.
@@ -89,6 +88,7 @@ class Engine:
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
+        self.cuts = Cuts(MAX_PROGRAMS)
         self.gathers = Gathers(self.cut, self._call)
         # by hashes of skeletons, by place in the program: the slots of equal programs may differ
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
@@ -112,14 +112,14 @@ class Engine:
         key = tuple(trace.flat), tuple(numbers), marks, passes, plain
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
-            decode = functools.partial(trace.decode, numbers)
             if recording is None and not marks and not passes:
-                found = self.sizes.find(key, scalars, decode)
-                if isinstance(found, Unprepared):
-                    return self.sizes.run(found, tensors)
+                structure, program = self.sizes.find(key, trace, numbers)
+                if program is None:
+                    return self.sizes.run(structure, trace)
+                with structure.preparing():
+                    recording = self._recording(key, None, New(program, scalars, marks, passes, plain))
             else:
-                found = decode()
-            recording = self._recording(key, recording, New(found, scalars, marks, passes, plain))
+                recording = self._recording(key, recording, New(trace.decode(numbers), scalars, marks, passes, plain))
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.scalars.lifted:
@@ -245,13 +245,31 @@ class Engine:
                 alone = bool(obstacle(recorded))
                 away = given_away(graph, [part.inputs for part in parts], {graph.inputs[k] for k in donated})
 
-                def route(k: int, strides: Strides) -> Route:
+                def route(k: int, strides: Strides) -> Route | Parts:
                     places = [place for place, value in enumerate(parts[k].inputs) if value in away[k]]
-                    return self._route(parts[k], strides, target, places, parts[k] if alone else None)
+                    return self._divided(parts[k], strides, target, places, parts[k] if alone else None)
 
                 made = self._sequence(graph, strides, parts, route)
                 return self._compared(made, recorded, strides, donated)
-        return self._route(graph, strides, target, donated, recorded)
+        return self._divided(graph, strides, target, donated, recorded)
+
+    def _divided(
+        self, graph: Graph, strides: Strides, target: Target, donated: Collection[int], recorded: Graph | None
+    ) -> Route | Parts:
+        """Return the route of a program. If it comes in several sizes, and has none open, that leads to its parts."""
+        made = self._route(graph, strides, target, donated, recorded)
+        cut, other = self.cuts.of(made.program, self.tiering.left_out)
+        if cut is None:
+            return made
+        if other is not None:  # its parts show what varies
+            self._divided(other.graph, other.key.strides, target, (), None)
+        whole, parts = cut.of(graph, self.forms.of(graph))
+        divided = self._sequence(whole, strides, parts, lambda k, own: self._route(parts[k], own, target))
+        if made.program is not None and not made.program.ledger.calls:
+            self.programs.drop(made.program)
+        if recorded is None or made.whole is None:
+            return divided
+        return self._compared(divided, recorded, strides, donated)
 
     def _sharded(self, graph: Graph, strides: Strides, target: Target) -> Parts:
         """Return the route of a program of several processes to the programs of this one."""
@@ -260,27 +278,9 @@ class Engine:
         return Parts(AgreedCalls.of(graph, functools.partial(self._call, inner), made), (inner,), made.avals)
 
     def _sequence(
-        self,
-        graph: Graph,
-        strides: Strides,
-        parts: Sequence[Graph],
-        route: Callable[[int, Strides], Route | Parts],
+        self, graph: Graph, strides: Strides, parts: Sequence[Graph], route: Callable[[int, Strides], Route | Parts]
     ) -> Parts:
-        """Return the calls of the parts of a graph.
-
-        Args:
-            route: gives the route of part k for inputs of these strides.
-        """
-        predicted = predicted_strides(graph, strides)
-        known = predicted | dict(zip(graph.inputs, strides, strict=True))
-        steps, routes = [], []
-        for k, part in enumerate(parts):
-            own = [known.get(v, contiguous_strides(a.shape)) for v, a in zip(part.inputs, part.avals, strict=True)]
-            way = route(k, own)
-            first = {value: place for place, value in reversed(list(enumerate(part.outputs)))}
-            steps.append(Step(functools.partial(self._call, way), part.inputs, tuple(first.items())))
-            routes.append(way)
-        return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs, predicted), tuple(routes))
+        return sequence(graph, strides, parts, route, self._call)
 
     @without_modes
     def prepare(
@@ -351,10 +351,10 @@ class Engine:
         if not config.current.deterministic:
             self.tiering.compile(program)
 
-    def compile_all(self, programs: Sequence[Program], wait: float) -> None:
+    def compile_all(self, programs: Sequence[Program], wait: float, graph: Graph | None = None) -> None:
         """Have programs compiled, and wait for it; see `TierController.compile_all`. In deterministic mode none is."""
         if not config.current.deterministic:
-            self.tiering.compile_all(programs, wait)
+            self.tiering.compile_all(programs, wait, graph)
 
     def call(self, route: Route | Parts, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a route on the recorded inputs; returns the recorded outputs.

@@ -1,35 +1,36 @@
-"""Programs that run as they were recorded, without being prepared.
+"""Recordings that run as they are, without being prepared.
 
-To prepare a program is to simplify it, divide it, and bring it into canonical form. That takes as long as a few calls,
-or as dozens of calls of a long program with small arrays. It is wasted on a program that does not come again. Two kinds
-often do not: a program with sizes that are new at each call, and the first step of a training loop, whose moments are
-zeros. So the first calls of new sizes run unprepared, and so does the first call of a long program. If nothing is
-compiled, long programs are prepared at their first call, so that all calls have the same bits.
+To prepare a recording is to simplify it, divide it, and bring it into canonical form. That takes as long as a few
+calls, or as dozens of calls of a long program with small arrays. It is wasted on a recording that does not come again.
+Two kinds often do not: one with sizes that are new at each call, and the first step of a training loop, whose moments
+are zeros. So the first call of a long recording runs as it is, and so do the calls of new sizes. What such a run needs
+belongs to the structure, so a new size costs nothing but its operations (`open_recordings.py`). If nothing is compiled,
+long recordings are prepared at their first call, so that all calls have the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from time import thread_time
 from typing import Any
 
 import attrs
 import torch
 
 from gtrace.core.backends.cost_model import additions
-from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction
-from gtrace.core.backends.interpreter.reference import reference
-from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
-from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
+from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Ran, bus
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.passes.subgraph_calls import has_calls
-from gtrace.core.passes.whole_program import spelled_out
 from gtrace.core.runtime.lifted_scalars import Scalars
-from gtrace.core.runtime.programs import MAX_PROGRAMS, PROGRAM
+from gtrace.core.runtime.open_recordings import OpenRecording
+from gtrace.core.runtime.programs import MAX_PROGRAMS
+from gtrace.core.runtime.routes import RecordedTrace
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -37,14 +38,28 @@ PREPARED = 4
 """Sizes of which every program is prepared at its first call."""
 
 CALLS = 12
-"""Calls of further sizes that run as they were recorded: preparing takes about what that loses in them."""
+"""Calls of one further size that run as they were recorded: preparing takes about what that loses in them."""
+
+PREPARING = 200e-6
+"""Seconds that preparing takes for an operation, about, as long as it was not measured."""
+
+SHARE = 16
+"""A further size is prepared once calls of others ran as recorded for so many times what that takes.
+
+The policy sees prepared programs only, so it learns of the structure by them."""
+
+PAYS = 2
+"""Each size is prepared if a call takes so many times as long as that: compiled code saves half of it, about."""
+
+ASKED = 2
+"""Sizes of which a long program of a jitted function is prepared at its first call."""
+
+VARY, RECENT = 2.0, 0.1
+"""Calls of larger sizes take longer than the mean, by up to this factor, for no fault of the compiler beside; and the
+weight of a call in the mean."""
 
 HASH = 150
 """Bytes of an entry by a hash: two numbers, and its part of the table."""
-
-EVERY = 16
-"""Of further sizes one in so many is prepared at its first call: the policy sees programs that are prepared only."""
-
 
 LONG = 100
 """Operations of a program that is not prepared at its first call, at least."""
@@ -59,26 +74,78 @@ FIRST_CALLS = 64
 
 
 @attrs.define(eq=False)
-class Unprepared:
-    """A program that runs as it was recorded.
+class Structure:
+    """The recordings that differ in their sizes and numbers only.
 
     Attributes:
-        run: the interpreter of the program with these scalars.
-        slots: of the tensors that it takes.
-        scalars: the numbers in it.
-        operations: how many it has.
-        calls: how often it ran.
+        plan: runs them as they were recorded; None: they are always prepared.
+        operations: how many each has.
+        is_long: whether preparing one takes longer than what it saves in a call.
+        prepared: how many sizes were prepared.
+        cost: seconds that preparing one takes.
+        calls, seconds: of those that ran as recorded, since a size was last prepared.
+        mean: seconds of such a call, those of late most.
     """
 
-    run: TensorFunction
-    slots: list[int]
-    scalars: Scalars
+    plan: OpenRecording | None
     operations: int
+    is_long: bool
+    cost: float
+    prepared: int = 0
     calls: int = 0
+    seconds: float = 0.0
+    mean: float = 0.0
+
+    @classmethod
+    def of(cls, program: RecordedGraph) -> Structure:
+        """Return the structure of a recording."""
+        graph = program.graph
+        avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
+        here = all(a.__class__ is Bundle or a.sharding is None for a in avals)
+        count = len(graph.nodes)
+        return cls(OpenRecording.of(program) if here else None, count, _is_long(graph), PREPARING * count)
+
+    def is_due(self, asked: bool = False) -> bool:
+        """Whether a size that is new is to be prepared: at first, now and then, and where that pays in one call.
+
+        Args:
+            asked: whether the user has asked for a compiled program.
+        """
+        if self.prepared < (ASKED if self.is_long else PREPARED) and (asked or not self.is_long):
+            return True
+        share = 1 if self.prepared < PREPARED else SHARE
+        return self.seconds > share * self.cost or self.seconds > PAYS * self.cost * max(self.calls, 1)
+
+    @contextlib.contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Return a block in which a size is prepared."""
+        start = thread_time()
+        yield
+        self.cost = thread_time() - start
+        self.prepared += 1
+        self.calls, self.seconds = 0, 0.0
+
+    def run(self, instructions: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """Run a recording as it is; see `OpenRecording.run`."""
+        assert self.plan is not None
+        start, run = thread_time(), self.plan.run
+        try:
+            if worker.pending:
+                usual = VARY * self.mean
+                results = sharing.run(lambda given: run(instructions, scalars, given), tensors, usual)[0]
+            else:
+                results = run(instructions, scalars, tensors)
+        except REFUSALS as error:
+            refuse("a program", error)
+        seconds = thread_time() - start  # whatever else the machine does
+        self.calls += 1
+        self.seconds += seconds
+        self.mean = seconds if not self.mean else self.mean + RECENT * (seconds - self.mean)
+        return results
 
 
 class NewSizes:
-    """Tells which recorded programs are not worth preparing yet, and runs them.
+    """Tells which recordings are not worth preparing yet, and runs them.
 
     Attributes:
         calls: how many calls ran as they were recorded.
@@ -86,97 +153,77 @@ class NewSizes:
 
     def __init__(self) -> None:
         self.calls = 0
-        # by hashes of structures, how many sizes there were
-        self._sizes: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)
-        self._seen: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys
-        self._kept: BoundedTable[Hashable, Unprepared] = BoundedTable(
-            MAX_PROGRAMS, lambda kept: PROGRAM // 2 + PER_OPERATION * kept.operations
+        self._structures: BoundedTable[Hashable, Structure] = BoundedTable(
+            MAX_PROGRAMS, lambda found: SMALL + PER_OPERATION * found.operations
         )
-        self._called: BoundedTable[int, None] = BoundedTable(MAX_PROGRAMS, HASH)  # hashes of keys of long programs
-        self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of these, in that call
+        self._calls: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)  # by hashes of keys
+        self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of long ones, in their first call
 
-    def find(self, key: Hashable, scalars: Scalars, decode: Callable[[], RecordedGraph]) -> Unprepared | RecordedGraph:
-        """Return how to run a program as it was recorded, or the program, if it is to be prepared.
+    def find(
+        self, key: Hashable, trace: RecordedTrace, numbers: Sequence[int]
+    ) -> tuple[Structure, RecordedGraph | None]:
+        """Return the structure of a recording, and its program, if it is to be prepared.
 
         Args:
             key: that of the recording.
-            scalars: the numbers of the program.
-            decode: gives the program.
+            numbers: of its outputs.
         """
-        kept = self._kept.get(key)
-        if kept is not None and (kept.calls >= CALLS or not _is_plain()):
-            self._kept.pop(key, None)
-            return decode()
-        if kept is None or kept.scalars != scalars:
-            program = decode()
-            if kept is None and self._is_prepared(key, scalars, program.graph):
-                return program
-            kept = self._keep(key, scalars, program)
-        return kept
+        name = trace.structure(numbers)
+        found = self._structures.get(name)
+        program = None
+        if found is None:
+            program = trace.decode(numbers)
+            found = Structure.of(program)
+            self._structures.remember(name, found)
+        known = hash(key)
+        calls = self._calls.get(known, 0)
+        if self._is_prepared(found, known, calls, program is None):
+            self._calls.pop(known, None)
+            return found, trace.decode(numbers) if program is None else program
+        if not calls and program is not None:
+            self._numbers.remember(known, tuple(trace.scalars))
+        self._calls.remember(known, calls + 1)
+        return found, None
 
-    def run(self, kept: Unprepared, tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """Run a program as it was recorded.
+    def _is_prepared(self, found: Structure, known: int, calls: int, met: bool) -> bool:
+        """Whether a recording is to be prepared that has run as it is so many times.
 
         Args:
-            tensors: its inputs, by slot.
+            met: whether its structure was met before.
         """
-        kept.calls += 1
+        if found.plan is None or not is_plain():
+            return True
+        if not calls:
+            return found.is_due() if met else not (found.is_long and config.current.auto_compile)
+        return calls >= CALLS or known in self._numbers
+
+    def run(self, found: Structure, trace: RecordedTrace) -> list[Any]:
+        """Run a recording as it is."""
         self.calls += 1
-        given = Owned([tensors[slot] for slot in kept.slots])
-        try:
-            return sharing.run(kept.run, given, 0.0)[0] if worker.pending else kept.run(given)
-        except REFUSALS as error:
-            refuse("a program", error)
+        return found.run(trace.flat, trace.scalars, trace.leaves)
+
+    def structure(self, name: Hashable, make: Callable[[], RecordedGraph]) -> Structure:
+        """Return the structure of this name; `make` gives one of its programs."""
+        found = self._structures.get(name)
+        if found is None:
+            found = Structure.of(make())
+            self._structures.remember(name, found)
+        return found
 
     def numbers_before(self, key: Hashable) -> Scalars | None:
         """Return the numbers of the first call of a program whose second one is due, if that ran as recorded."""
         return self._numbers.pop(hash(key), None)
 
-    def _is_prepared(self, key: Hashable, scalars: Scalars, graph: Graph) -> bool:
-        """Whether a program that is not kept is to be prepared."""
-        known = hash(key)
-        prepared = first = False
-        graph = spelled_out(graph)
-        if known not in self._seen:
-            name = hash((tuple([node.op.name for node in graph.nodes]), len(graph.inputs), graph.outputs))
-            sizes = self._sizes.get(name, 0) + 1
-            self._sizes.remember(name, sizes)
-            prepared = sizes <= PREPARED or sizes % EVERY == 0
-            first = prepared and config.current.auto_compile and _is_long(graph)
-        elif known in self._called:
-            return True
-        if (prepared and not first) or not _is_plain() or has_calls(graph):
-            return True
-        avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
-        if not all(a.__class__ is Bundle or a.sharding is None for a in avals):
-            return True
-        if first:
-            self._called.remember(known, None)
-            self._numbers.remember(known, scalars)
-        return False
-
-    def _keep(self, key: Hashable, scalars: Scalars, program: RecordedGraph) -> Unprepared:
-        graph = spelled_out(program.graph)
-        run = with_strides(reference(graph), graph, program.strides)
-        made = Unprepared(run, list(program.slots), scalars, len(graph.nodes))
-        known = hash(key)
-        if known not in self._seen:  # most sizes never come again
-            self._seen.remember(known, None)
-            return made
-        before = self._kept.get(key)
-        # other numbers: keeping it saved nothing
-        made.calls = 1 if before is None else before.calls + CALLS // 4
-        self._kept.remember(key, made)
-        return made
-
 
 def _is_long(graph: Graph) -> bool:
-    """Whether preparing a program takes longer than what it saves in one call."""
+    """Whether preparing a program takes longer than what it saves in one call. A loop may take any time."""
     nodes = graph.nodes
-    return len(nodes) >= LONG and additions(graph) <= min(MOST_ADDITIONS * len(nodes), MOST_WORK)
+    return (
+        len(nodes) >= LONG and not has_calls(graph) and additions(graph) <= min(MOST_ADDITIONS * len(nodes), MOST_WORK)
+    )
 
 
-def _is_plain() -> bool:
+def is_plain() -> bool:
     """Whether nobody wants to know of a call, and interpreting a program is no different from preparing it."""
     settings = config.current
     if settings.deterministic or settings.compile or settings.hot_threshold is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import attrs
 import torch
 
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Marks, RecordedGraph
+from gtrace.core.backends.schedule import CallSequence, Step
+from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.graph import Graph, Marks, RecordedGraph
+from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.core.passes.user_passes import Passes
 from gtrace.core.runtime.lazy_outputs import LazyOutputs
 from gtrace.core.runtime.lifted_scalars import ScalarInputs, Scalars
@@ -39,6 +42,8 @@ class RecordedTrace(Protocol):
     marks: Marks
 
     def decode(self, outputs: Sequence[int]) -> RecordedGraph: ...
+
+    def structure(self, outputs: Sequence[int]) -> Hashable: ...
 
 
 @attrs.frozen(eq=False)
@@ -132,6 +137,31 @@ class Parts:
     def stale(self) -> bool:
         """Whether the engine has forgotten one of the programs."""
         return any(route.stale for route in self.routes)
+
+
+def sequence(
+    graph: Graph,
+    strides: Strides,
+    parts: Sequence[Graph],
+    route: Callable[[int, Strides], Route | Parts],
+    call: Callable[[Route | Parts, Sequence[torch.Tensor]], list[torch.Tensor]],
+) -> Parts:
+    """Return the calls of the parts of a graph.
+
+    Args:
+        route: gives the route of part k for inputs of these strides.
+        call: runs a route.
+    """
+    predicted = predicted_strides(graph, strides)
+    known = predicted | dict(zip(graph.inputs, strides, strict=True))
+    steps, routes = [], []
+    for k, part in enumerate(parts):
+        own = [known.get(v, contiguous_strides(a.shape)) for v, a in zip(part.inputs, part.avals, strict=True)]
+        way = route(k, own)
+        first = {value: place for place, value in reversed(list(enumerate(part.outputs)))}
+        steps.append(Step(functools.partial(call, way), part.inputs, tuple(first.items())))
+        routes.append(way)
+    return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs, predicted), tuple(routes))
 
 
 @attrs.frozen(eq=False)

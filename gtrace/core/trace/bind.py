@@ -90,7 +90,7 @@ def check_thread(x: Array) -> None:
 def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Array:
     """Record ``op(*operands, **params)``; return its pending result. What does not fit raises now, not when it runs."""
     avals = tuple([x.aval for x in operands])
-    instr = op.table.get((exact_key(params) if op.numbers else params, *avals))
+    instr = op.table.get((exact_key(params) if op.numbers else params, *avals) if params else avals)
     if instr is None:
         if len({a.device for a in avals}) > 1:
             operands = _joined(op, operands)

@@ -31,12 +31,11 @@ def unary_fast(op: Op, slow: Callable[[Any], Array]) -> Callable[[Any], Array]:
     table = op.table
 
     def function(x: Any) -> Array:
-        try:
-            instr = table[(x.aval,)]
-        except (KeyError, AttributeError):
-            instr = None
+        if x.__class__ is not Array:
+            return slow(x)
+        instr = table.get((x.aval,)) or op.met((x.aval,))
         if instr is None:
-            return slow(x)  # outside the handler, so that its errors are not chained to this one
+            return slow(x)
         trace = thread.trace
         i = x._number if x._trace is trace else as_input(trace, x)
         flat = trace.flat
@@ -82,12 +81,18 @@ def binary_fast(
         (after if number_after else before).remember(a, found)
         return found
 
+    def met(x: Array, y: Array) -> Instr | None:
+        """Return the instruction for two Arrays of new sizes, if their kinds are known and nobody is to be warned."""
+        if x.aval.dtype is not y.aval.dtype or x.aval.weak is not y.aval.weak:
+            return None
+        return op.met((x.aval, y.aval))
+
     def function(x: Any, y: Any) -> Array:
         scalar = None
         value: Any = None
         if x.__class__ is Array:
             if y.__class__ is Array:
-                instr = table.get((x.aval, y.aval))
+                instr = table.get((x.aval, y.aval)) or met(x, y)
                 if instr is None:
                     return slow(x, y)
                 trace = thread.trace
@@ -172,13 +177,13 @@ _LARGE = 1 << 63
 _LARGE_INT32 = 1 << 31
 
 
-_met: BoundedTable[Any, Instr] = BoundedTable(MAX_TABLE)
+_met: BoundedTable[Any, Params] = BoundedTable(MAX_TABLE)
 
 
 def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tuple[Array, Params]]) -> Array:
-    """Record `op` of one operand, with attributes that follow from its aval and the user's arguments.
+    """Record `op` of one operand, with attributes that follow from the kind of its aval and the user's arguments.
 
-    The result of `resolve` is cached, because programs repeat their calls.
+    The result of `resolve` is cached, because programs repeat their calls, at one size or at others.
 
     Args:
         given: the user's arguments.
@@ -188,23 +193,22 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
         return bind(op, *_single(resolve(op, x, *given)))
     key: Any
     if len(given) == 2 and given[0] is None and given[1] is False:  # a reduction over all axes
-        key = op, x.aval
+        key = op, x.aval.kind or x.aval
     else:
-        kinds = [g.__class__ for g in given]
+        kind, kinds = x.aval.kind or x.aval, [g.__class__ for g in given]
         # the types are part of the key, because 1, 1.0 and True are equal. In tuples, and for the sign of a zero,
         # `exact_key`
-        key = (op, x.aval, exact_key(given)) if tuple in kinds or float in kinds else (op, x.aval, given, *kinds)
+        key = (op, kind, exact_key(given)) if tuple in kinds or float in kinds else (op, kind, given, *kinds)
     try:
-        instr = _met.get(key)
+        params = _met.get(key)
     except TypeError:  # a list of axes
         return bind(op, *_single(resolve(op, x, *given)))
-    if instr is None:
+    if params is None:
         operand, params = resolve(op, x, *given)
         if operand is not x:
             return bind(op, (operand,), params)
-        instr = op.instr(params, (x.aval,))
-        _met.remember(key, instr)
-    return _record(instr, x)
+        _met.remember(key, params)
+    return _record(op.instr(params, (x.aval,)), x)
 
 
 def _record(instr: Instr, x: Array) -> Array:
@@ -224,6 +228,24 @@ def _record(instr: Instr, x: Array) -> Array:
 
 
 _chains: BoundedTable[Any, tuple[Instr, ...]] = BoundedTable(MAX_TABLE)
+_orders: BoundedTable[Any, Params] = BoundedTable(MAX_TABLE)
+
+
+def record_order(op: Op, x: Array, key: Any, axes: Callable[[Array], tuple[int, ...]]) -> Array:
+    """Record the operation that exchanges axes of `x`; return `x` itself if none are.
+
+    Args:
+        key: an exact key of the user's arguments; None: they have no key.
+        axes: takes x; returns the order of its axes, which depends on their number only, or raises for bad arguments.
+    """
+    known = (len(x.aval.shape), key)
+    params = None if key is None else _orders.get(known)
+    if params is None:
+        found = axes(x)
+        params = () if found == tuple(range(len(found))) else (found,)
+        if key is not None:
+            _orders.remember(known, params)
+    return _record(op.instr(params, (x.aval,)), x) if params else x
 
 
 def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence[tuple[Op, Params]]]) -> Array:

@@ -38,6 +38,11 @@ def unfollowed_value(x: ArrayBase) -> torch.Tensor | None:
     return x._buf if x._number == -1 else None
 
 
+def number_of(x: ArrayBase) -> int:
+    """Return the number of `x` in its trace."""
+    return x._number
+
+
 def is_followed(x: ArrayBase) -> bool:
     """Whether `x` is an input of a running gradient."""
     return x._number < -1

@@ -23,7 +23,7 @@ import math
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -171,6 +171,10 @@ class Trace:
         """
         return decode(self.flat, self.scalars, outputs, self.locations, self.special)
 
+    def structure(self, outputs: Sequence[int]) -> Hashable:
+        """Return what programs that differ from this one in sizes only share with it, as a key."""
+        return tuple([x if x.__class__ is int else x.structure for x in self.flat]), tuple(outputs)
+
     def inputs(self, program: RecordedGraph) -> list[Any]:
         """Return the inputs of the program, in the order of its graph."""
         return [self.leaves[slot] for slot in program.slots]
@@ -215,6 +219,11 @@ def scalar_operand_code(slot: int, value: bool | int | float | complex) -> int:
 @attrs.frozen(eq=False)
 class Padding:
     """An entry of length one that `decode` skips."""
+
+    @property
+    def structure(self) -> Padding:
+        """Itself: it has no sizes."""
+        return self
 
 
 PADDING = Padding()

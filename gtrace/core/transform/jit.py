@@ -14,7 +14,6 @@ import torch
 
 from gtrace.core.backends.backend import check_mode, find_backend
 from gtrace.core.backends.executable import Executable
-from gtrace.core.backends.tuned import MIN_OPS
 from gtrace.core.base import tree
 from gtrace.core.base.bounded_tables import PER_OPERATION, BoundedTable
 from gtrace.core.base.config import Config, config
@@ -27,6 +26,7 @@ from gtrace.core.ir.aval import layout as dense_layout
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.op import Leaf
 from gtrace.core.passes.user_passes import Passes, registered
+from gtrace.core.runtime.captured_calls import captured_route
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.forms import Forms
 from gtrace.core.runtime.nan_runs import run_checked
@@ -240,12 +240,9 @@ class Jitted:
         # a donated array becomes unusable, whether or not it is overwritten
         own = donated if DONATION.on else ()
         written = tuple(k for k in own if dense_layout(inputs[k].shape, inputs[k].stride()) is not None)
-        route = engine.cut(traced.graph, strides, Target(self._backend, self._mode), donated=written)
-        worth = route.programs
-        if isinstance(route, Parts):
-            # fusing a part of two operations gains nothing that the neighbouring parts could not
-            worth = tuple(program for program in worth if program.ops >= MIN_OPS)
-        engine.compile_all(worth, config.current.jit_wait if self._wait is None else self._wait)
+        wait = config.current.jit_wait if self._wait is None else self._wait
+        target = Target(self._backend, self._mode)
+        route = captured_route(engine, traced.graph, strides, target, written, wait)
         structure = traced.out_structure
         single = not isinstance(structure, NoOutputs) and structure.is_leaf()
         avals = route.avals or traced.graph.out_avals
@@ -435,9 +432,9 @@ def jit(
             copied first. Calls that a gradient, `vmap` or a capture records donate nothing.
         backend: any name in ``torch.compiler.list_backends()``.
         mode: "default", "reduce-overhead" or "max-autotune".
-        wait: seconds that the first call of each kind waits for the compiler. After that, uncompiled programs are
-            interpreted until their code is ready. True: no limit, False: no wait, None: ``GT_JIT_WAIT``. Without a
-            worker (``GT_BACKGROUND=0``) it always waits.
+        wait: seconds that the first call of each kind waits for the compiler. Calls of other sizes wait for what is
+            left of them. After that, uncompiled programs are interpreted until their code is ready. True: no limit,
+            False: no wait, None: ``GT_JIT_WAIT``. Without a worker (``GT_BACKGROUND=0``) it always waits.
 
     Raises:
         ArgumentError: an option does not exist, or an argument is both static and donated.

@@ -21,7 +21,8 @@ from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.rounding import is_inexact
 from gtrace.core.ir.aval import Aval, Bundle
-from gtrace.core.ir.graph import Graph, Node, subgraphs
+from gtrace.core.ir.graph import Graph, Node, Subgraph, subgraphs
+from gtrace.core.ir.op import Instr
 from gtrace.core.ir.simplify import dce
 
 WIDE = dict.fromkeys((FLOATS | FLOAT8) - {torch.float64}, torch.float64) | {torch.complex64: torch.complex128}
@@ -73,13 +74,36 @@ def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
     return run
 
 
+def _kept_reference(sub: Subgraph) -> TensorFunction:
+    made: TensorFunction = sub.memo("reference", lambda: reference(sub.graph))
+    return made
+
+
 def _number(node: Node, x: Any) -> torch.Tensor:
     return number_tensor(x.value, x.aval.dtype, CPU if node.op.host_numbers else x.aval.device)
+
+
+def instruction_call(instr: Instr) -> Callable[..., Any]:
+    """Return torch's function of an instruction with its attributes, as `reference` calls it. The instruction keeps it.
+
+    A named call runs by its kernel, as in torch, if there is one. A thread that makes it too makes an equal one.
+    """
+    found = instr.call
+    if found is None:
+        node = Node(instr, (), 0)
+        kernel = None
+        if instr.op.lowered and instr.op.rules.direct is not None:
+            kernel = instr.op.rules.direct(instr.ins, **node.attributes)
+        found = kernel or _function(node, None)
+        object.__setattr__(instr, "call", found)
+    return found
 
 
 def _function(node: Node, around: Around | None, **changed: Any) -> Callable[..., Any]:
     """Return torch's function of an operation, with its attributes, of which some may be others."""
     if node.op.rules.body is not None:
+        if around is None:
+            return bound_body(node, list(map(_kept_reference, subgraphs(node.params))))
         return bound_body(node, [reference(sub.graph, around) for sub in subgraphs(node.params)])
     function, attributes = node.instr.kernel(), node.attributes | changed
     return functools.partial(function, **attributes) if attributes else function
