@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from gtrace.core import ops
+from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.ops.declare import Aval, aval
 from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
@@ -39,7 +41,35 @@ def _all(batched: tuple[bool, ...], settings: Any) -> bool:
     return all(batched)
 
 
-_ATTENTION = NamedFunction("attention", _all, _all)
+def _results(avals: Sequence[Aval], settings: Any) -> tuple[Aval, ...] | None:
+    q, _, v = avals
+    if any(a.weak or a.dtype is not q.dtype or a.dtype not in FLOATS for a in avals):
+        return None
+    return (aval((*q.shape[:-1], v.shape[-1]), q.dtype, q.device),)
+
+
+def _kernel(avals: Sequence[Aval], settings: Any) -> Callable[..., Any] | None:
+    causal, scale, *wanted = settings
+    q, k, v = avals[:3]
+    same = q.shape[:-2] == k.shape[:-2] and q.shape[-1] == v.shape[-1] and (not causal or q.shape[-2] == k.shape[-2])
+    if len(q.shape) != 4 or not same or 0 in (*q.shape, *k.shape) or q.device.type != "cpu":
+        return None
+    if q.dtype not in (torch.float32, torch.float64):
+        return None
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+    def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *ct: torch.Tensor) -> list[torch.Tensor]:
+        out, sums = forward(q, k, v, 0.0, causal, scale=scale)
+        if not ct:
+            return [out]
+        grads = backward(ct[0], q, k, v, out, sums, 0.0, causal, scale=scale)
+        return [g for g, flag in zip(grads, wanted[0], strict=True) if flag]
+
+    return run
+
+
+_ATTENTION = NamedFunction("attention", _all, _all, _results, _kernel, _kernel)
 
 
 def _both(a: Array | None, b: Array) -> Array:

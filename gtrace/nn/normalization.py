@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.declare import Aval
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
@@ -33,7 +34,43 @@ def _before_rows_alone(batched: tuple[bool, ...], settings: Any) -> bool:
     return batched[0] and batched[-1] and not any(batched[1:-1]) and not any(wanted[1:])
 
 
-_LAYER_NORM = NamedFunction("layer_norm", _before_rows, _before_rows_alone)
+def _layer_norm_results(avals: Sequence[Aval], settings: Any) -> tuple[Aval, ...] | None:
+    return None if any(a.weak for a in avals) else (avals[0],)
+
+
+def _layer_norm_kernel(avals: Sequence[Aval], settings: Any) -> Callable[..., Any] | None:
+    place, eps, *_ = settings
+    shape = avals[0].shape[-place:]
+    if avals[0].dtype not in _KERNELS or eps < 0.0:
+        return None
+
+    def run(x: torch.Tensor, weight: Any = None, bias: Any = None) -> list[torch.Tensor]:
+        return [torch.nn.functional.layer_norm(x, shape, weight, bias, eps)]
+
+    return run
+
+
+def _layer_norm_gradient_kernel(avals: Sequence[Aval], settings: Any) -> Callable[..., Any] | None:
+    place, eps, has_weight, has_bias, wanted = settings
+    shape, flags = list(avals[0].shape[-place:]), [wanted[0], has_weight and wanted[1], has_bias and wanted[-1]]
+    if avals[0].dtype not in _KERNELS or eps < 0.0:
+        return None
+
+    def run(x: torch.Tensor, *rest: torch.Tensor) -> list[torch.Tensor]:
+        *vectors, ct = rest
+        weight, bias = (*vectors, None, None)[:2]
+        _, mean, rstd = torch.native_layer_norm(x, shape, weight, bias, eps)
+        found = torch.ops.aten.native_layer_norm_backward(ct, x, shape, mean, rstd, weight, bias, flags)
+        return [g for g, flag in zip(found, flags, strict=True) if flag]
+
+    return run
+
+
+_KERNELS = (torch.float32, torch.float64)
+
+_LAYER_NORM = NamedFunction(
+    "layer_norm", _before_rows, _before_rows_alone, _layer_norm_results, _layer_norm_kernel, _layer_norm_gradient_kernel
+)
 _BATCH_NORM = NamedFunction("batch_norm")
 
 
@@ -87,7 +124,8 @@ def _normal(
         rows, *own = arrays
         mean, deviation, variance = _moments(rows, axes)
         out = deviation * ops.rsqrt(variance + eps)
-        out = _scaled(out, (*own, None, None)[:2], broadcast)
+        # the vectors of a layer norm have its last axis, whatever its size
+        out = _scaled(out, (*own, None, None)[:2], own[0].shape if own and named is _LAYER_NORM else broadcast)
         return [out, mean, variance][:results]
 
     operands = [x, *[cast(v, x.aval.dtype) for v in given]] if inside else [x]

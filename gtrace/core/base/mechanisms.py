@@ -73,6 +73,11 @@ KEPT_MEMORY = _mechanism("kept_memory", _PROCESS, "freed memory is kept for the 
 # forms of a program
 _FORM = "Forms"
 TEMPLATES = _mechanism("templates", _FORM, "library functions that were recorded once are recorded again in one go")
+OPEN_RULES = _mechanism(
+    "open_rules",
+    _FORM,
+    "functions and derivative rules that were recorded once are recorded at other sizes",
+)
 LAZY_OUTPUTS = _mechanism("lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks")
 LIFTED_SCALARS = _mechanism("lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants")
 DONATION = _mechanism("donation", _FORM, "programs write over inputs that nobody needs any more")

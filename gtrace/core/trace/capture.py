@@ -377,7 +377,7 @@ def _made_template(graph: Graph) -> Template | None:
         places=tuple(places),
         constants=tuple(constants),
         operands=tuple(operands),
-        blank=(_GONE,) * len(graph.nodes),
+        blank=(GONE,) * len(graph.nodes),
     )
 
 
@@ -385,7 +385,8 @@ class _Gone:
     """The referent of dead references."""
 
 
-_GONE: Any = weakref.ref(_Gone())
+GONE: Any = weakref.ref(_Gone())
+"""A dead reference, for results that nobody holds."""
 
 
 def room(trace: Trace, operations: int) -> bool:

@@ -8,7 +8,7 @@ program to the pending list.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ConcretizationError
 from gtrace.core.base.exact_keys import exact_key
-from gtrace.core.base.mechanisms import TEMPLATES
+from gtrace.core.base.mechanisms import OPEN_RULES, TEMPLATES
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import Instr
@@ -30,6 +30,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit
 from gtrace.core.trace.capture import capture, replay, room
 from gtrace.core.trace.index_ranges import span
+from gtrace.core.trace.open_programs import OpenProgram, resized, split, tried
 from gtrace.core.trace.record import SETTLED, thread
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,8 +97,12 @@ class Template:
         """Record the operations for arguments of these types; return the results."""
         if self.instr is not None:
             return emit(self.instr, arrays)
-        found = replay(self.graph, (*arrays, *self.constants))
-        return found[0] if self.structure is None else self.structure.unflatten(found)
+        return finished(replay(self.graph, (*arrays, *self.constants)), self.structure)
+
+
+def finished(results: Sequence[Array], structure: tree.TreeDef | None) -> Any:
+    """Return the results of a function in their structure."""
+    return results[0] if structure is None else structure.unflatten(results)
 
 
 def weight(template: Template | None) -> int:
@@ -125,6 +130,7 @@ def _replayable(function: F, places: bool) -> F:
         return function
     table: BoundedTable[Any, Template | None] = BoundedTable(MAX_TEMPLATES, weight)
     numbers: BoundedTable[Any, int] = BoundedTable(MAX_TEMPLATES)
+    programs: BoundedTable[Any, Any] = BoundedTable(MAX_TEMPLATES)
     missing = object()
 
     @functools.wraps(function)
@@ -150,10 +156,46 @@ def _replayable(function: F, places: bool) -> F:
         exact = tuple(key)
         found: Any = table.get(exact, missing)
         if found is missing:
+            if arrays and OPEN_RULES.on and room(trace, 1):
+                known = opened(key, args, kwargs, arrays)
+                if known is not None:
+                    OPEN_RULES.used()
+                    program, sizes = known
+                    return finished(program.record(trace, arrays, sizes), program.result)
             found = make(exact, args, kwargs, [x.aval for x in arrays])
         if found is None or (found.instr is None and not room(trace, len(found.graph.nodes))):
             return function(*args, **kwargs)
         return found.replay(arrays)
+
+    def opened(
+        key: Sequence[Any], args: Any, kwargs: Any, arrays: Sequence[Array]
+    ) -> tuple[OpenProgram, tuple[int, ...]] | None:
+        """Return the program for all sizes like those of a call, and these; None: it has none, or no other was met."""
+        found = split([x.aval.shape for x in arrays], [None if x.__class__ is Aval else x for x in key])
+        if found is None or not all(x.aval.kind for x in arrays):
+            return None
+        sizes, pattern = found
+        name = pattern, tuple([x.aval.kind for x in arrays])
+        known = programs.get(name, missing)
+        if known is missing:
+            programs.remember(name, sizes)
+            return None
+        if known.__class__ is tuple:  # the sizes of the first call
+            known = tried(functools.partial(recorded, args, kwargs, [x.aval for x in arrays]), sizes, (), known)
+            programs.remember(name, known)
+        return None if known is None or not known.conditions.hold(sizes) else (known, sizes)
+
+    def recorded(
+        args: Any, kwargs: Any, avals: Sequence[Aval], others: Mapping[int, int], _: Any
+    ) -> tuple[Graph, Any] | None:
+        def run(arrays: Sequence[Array]) -> tuple[list[Array], tree.TreeDef | None]:
+            given = iter(arrays)
+            positional, named = _filled(args, given, others), _filled(tuple(kwargs.values()), given, others)
+            result = function(*positional, **dict(zip(kwargs, named, strict=True)))
+            return ([result], None) if result.__class__ is Array else tree.flatten(result)
+
+        captured = capture(run, [resized(a, others) for a in avals], function.__name__)
+        return None if captured.constants else (dce(captured.graph), captured.result)
 
     def make(key: Any, args: Any, kwargs: Any, avals: Sequence[Aval]) -> Template | None:
         if not avals:
@@ -221,17 +263,23 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
     return True
 
 
-def _filled(values: Sequence[Any], arrays: Iterator[Array]) -> Any:
-    """Return arguments with their Arrays replaced by others, in the order in which `_describe` finds them."""
+def _filled(values: Sequence[Any], arrays: Iterator[Array], sizes: Mapping[int, int] | None = None) -> Any:
+    """Return arguments with their Arrays replaced by others, in the order in which `_describe` finds them.
+
+    Args:
+        sizes: other integers, by those that become these; None: all stay.
+    """
     filled: list[Any] = []
     for x in values:
         kind = x.__class__
         if kind is Array:
             filled.append(next(arrays))
         elif kind is tuple or kind is list:
-            filled.append(_filled(x, arrays))
+            filled.append(_filled(x, arrays, sizes))
         elif kind in HOLDERS:
             filled.append(HOLDERS[kind](next(arrays)))
+        elif sizes is not None and kind is slice:
+            filled.append(slice(*_filled([x.start, x.stop, x.step], arrays, sizes)))
         else:
-            filled.append(x)
+            filled.append(sizes.get(x, x) if sizes is not None and kind is int else x)
     return filled if values.__class__ is list else tuple(filled)

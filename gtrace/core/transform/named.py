@@ -7,14 +7,19 @@ place of a call that it knows, and the body in place of any other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
+from gtrace.core.base.bounded_tables import SMALL
 from gtrace.core.base.config import config
-from gtrace.core.ir.aval import Bundle, bundle
-from gtrace.core.ir.graph import Graph, Node, Subgraph
+from gtrace.core.base.exact_keys import exact_key
+from gtrace.core.base.mechanisms import NAMED_CALLS
+from gtrace.core.ir.aval import Aval, Bundle, bundle
+from gtrace.core.ir.graph import DeferredSubgraph, Graph, Node, Subgraph
+from gtrace.core.ir.interning import InternTable
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select
 from gtrace.core.trace.array import Array
@@ -33,12 +38,27 @@ def _never(batched: tuple[bool, ...], settings: Any) -> bool:
     return False
 
 
+Avals = Sequence[Aval]
+
+Kernel = Callable[[Avals, Any], Callable[..., Any] | None]
+"""(types of operands, settings) -> torch's function of the operands that gives the results; None: there is none."""
+
+
+def _unknown(avals: Avals, settings: Any) -> Any:
+    return None
+
+
 @attrs.frozen(eq=False)
 class NamedFunction:
     """A function of Arrays whose calls are single operations.
 
     Attributes:
         name: of the operation.
+        results: (types of operands, settings) -> types of results. If these are known, the body of a call is captured
+            only once somebody reads it. The function must then be one of its operands and the settings, for operands of
+            other sizes too. None: not known.
+        kernel, gradient_kernel: what runs a call, and one of the derivative, before its program was prepared. The
+            settings of the derivative end with flags of the wanted cotangents.
         takes_batch: (flags of batched operands, settings) -> whether a batch in front leaves the function the same.
         gradient_takes_batch: the same for the derivative, whose settings end with flags of the wanted cotangents.
     """
@@ -46,6 +66,9 @@ class NamedFunction:
     name: str
     takes_batch: Callable[..., bool] = _never
     gradient_takes_batch: Callable[..., bool] = _never
+    results: Callable[[Avals, Any], tuple[Aval, ...] | None] = _unknown
+    kernel: Kernel = _unknown
+    gradient_kernel: Kernel = _unknown
 
     def __attrs_post_init__(self) -> None:
         _functions[self.name] = self
@@ -61,12 +84,25 @@ class NamedFunction:
         """
         if thread.layout is not None or (thread.trace.capture is None and config.current.eager):
             return function(operands)
-        body = captured_subgraph(function, [x.aval.plain for x in operands])
+        body = self._body(function, settings, tuple([x.aval.plain for x in operands]))
         return bind_all(named_call, operands, (self.name, settings, body))
+
+    def _body(self, function: Callable[..., Any], settings: Any, avals: tuple[Aval, ...]) -> Subgraph:
+        types = self.results(avals, settings)
+        if types is None:
+            return captured_subgraph(function, avals)
+
+        def made() -> DeferredSubgraph:
+            retyped = functools.partial(self._body, function, settings)
+            return DeferredSubgraph(types, lambda: captured_subgraph(function, avals), retyped)
+
+        return _bodies.intern(exact_key((self.name, settings, avals)), made)
 
 
 _functions: dict[str, NamedFunction] = {}
 """By name."""
+
+_bodies: InternTable[Subgraph] = InternTable(weigh=SMALL)
 
 
 def _run(programs: Sequence[Callable[..., Any]], *operands: Any, name: str, settings: Any) -> Any:
@@ -74,11 +110,46 @@ def _run(programs: Sequence[Callable[..., Any]], *operands: Any, name: str, sett
 
 
 def _result(avals: Sequence[Any], name: str, settings: Any, body: Subgraph) -> Bundle:
-    return bundle(body.graph.out_avals)
+    return bundle(body.out_avals)
+
+
+def _direct(avals: Avals, name: str, settings: Any, body: Subgraph) -> Callable[..., Any] | None:
+    function, derived = _functions.get(name), _functions.get(name.removesuffix(GRADIENT))
+    made = None
+    if NAMED_CALLS.on and function is not None:
+        made = function.kernel(avals, settings)
+    elif NAMED_CALLS.on and derived is not None:
+        made = derived.gradient_kernel(avals, settings)
+    if made is not None:
+        NAMED_CALLS.used()
+    return made
+
+
+def _derived(
+    avals: Avals, needed: Sequence[bool], given: Sequence[bool], name: str, settings: Any, body: Subgraph
+) -> tuple[Any, ...] | None:
+    """Return the attributes of the call that is the derivative, whose types are those of the operands."""
+    wanted = tuple(needed)
+    if not body.deferred or name not in _functions or not given[0] or any(given[1:]) or any(a.weak for a in avals):
+        return None
+    types = tuple([a for a, flag in zip(avals, wanted, strict=True) if flag])
+
+    def make() -> Subgraph:
+        joint, held = pullback(body, wanted, tuple(given))
+        assert not held, "a named function has no rules of the user"
+        return select(joint, range(len(given), len(joint.graph.outputs)))
+
+    given_settings = (*settings, wanted)
+    key = name + GRADIENT, given_settings, (*avals, body.out_avals[0])
+    return name + GRADIENT, given_settings, _bodies.intern(exact_key(key), lambda: DeferredSubgraph(types, make))
 
 
 def _vjp(cts: Any, needed: Any, *rest: Any, name: str, settings: Any, body: Subgraph) -> list[Array | None]:
     wanted, given = tuple(needed), tuple(ct is not None for ct in cts)
+    derived = _derived([x.aval for x in rest[:-1]], wanted, given, name, settings, body)
+    if derived is not None:
+        grads = iter(bind_all(named_call, [*rest[:-1], cts[0]], derived))
+        return [next(grads) if flag else None for flag in wanted]
     joint, held = pullback(body, wanted, given)
     backward = select(joint, range(len(cts), len(joint.graph.outputs)))
     operands = [*rest[:-1], *[ct for ct in cts if ct is not None], *held]
@@ -127,5 +198,6 @@ def _without_lines(sub: Subgraph) -> Graph:
 
 named_call = define(
     "named_call", params=("name", "settings", "body"), arity=None, body=_run, result=_result, vjp=_vjp, jvp=_jvp,
+    direct=_direct, derived=_derived,
     batch=_batch, inlined=lambda graph: True, lowered=True, elsewhere="test_named_calls: the same formulas by hand",
 )  # fmt: skip

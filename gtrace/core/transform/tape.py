@@ -21,6 +21,7 @@ from gtrace.core import ops
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.errors import user_location
 from gtrace.core.base.events import Recorded, bus
+from gtrace.core.base.mechanisms import OPEN_RULES
 from gtrace.core.base.tree import TreeDef
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Scalar
@@ -32,6 +33,11 @@ from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.bind import new_pending
 from gtrace.core.trace.record import PADDING, SETTLED, TapeEntry, Trace, followers, thread
 from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
+from gtrace.core.transform.open_pullbacks import Note, OpenPullback, composed, open_key
+from gtrace.core.transform.open_rules import DerivedCall, OpenRule, derived_call, open_rule
+
+PULL = "pull"
+"""The name of a walk that applies rules alone."""
 
 MAX_PULLBACKS = 1024
 """Size of the table of cached pullbacks."""
@@ -49,6 +55,8 @@ class Tape:
         entries: (instruction, operands, result), in order.
         trace: the trace that holds the recording.
         flat, scalars: (start, stop) of the recording in the trace's lists.
+        notes: what the rules record in a walk that is to be composed for other sizes; None: nobody wants to know.
+        steady: sizes that another recording had, too.
     """
 
     inputs: list[Array]
@@ -56,6 +64,8 @@ class Tape:
     trace: Trace
     flat: tuple[int, int]
     scalars: tuple[int, int]
+    notes: list[Note] | None = None
+    steady: frozenset[int] = frozenset()
 
 
 def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> tuple[Any, Tape]:
@@ -118,7 +128,7 @@ def pull(tape: Tape, outputs: Sequence[Array], cotangents: Sequence[Array] | Non
         found = pull_some(tape, outputs, cotangents)
         return [constant(0, x.aval) if g is None else g for x, g in zip(tape.inputs, found, strict=True)]
 
-    return recorded_once("pull", tape, outputs, cotangents, walk)
+    return recorded_once(PULL, tape, outputs, cotangents, walk)
 
 
 def recorded_once(
@@ -147,7 +157,8 @@ def _recorded_once(
         return make()
     known = _pullbacks.get(key)
     if known is None:
-        return _remembered(key, tape, trace, make)
+        new = _at_new_sizes if walk == PULL and OPEN_RULES.on else _remembered
+        return new(key, tape, trace, outputs, cotangents, make)
     results = known.replay(trace)
     return make() if results is None else results
 
@@ -217,7 +228,7 @@ def pull_some(
                 slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
                 slots[k] = cotangent if slots[k] is None else ops.add(slots[k], cotangent)
             else:
-                _apply(instr, operands, out, cotangent, reached, found)
+                _apply(instr, operands, out, cotangent, reached, found, tape)
     finally:
         # a rule may raise, or be interrupted
         thread.origin = before
@@ -227,11 +238,31 @@ def pull_some(
 
 
 def _apply(
-    instr: Instr, operands: Sequence[Any], out: Array, ct: Any, reached: set[int], found: dict[int, Any]
-) -> None:
+    instr: Instr, operands: Sequence[Any], out: Array, ct: Any, reached: set[int], found: dict[int, Any],
+    tape: Tape,
+) -> None:  # fmt: skip
     """Apply one operation's rule, and add to the cotangents of its operands."""
-    op = instr.op
     needed = [id(x) in reached for x in operands]
+    flat = thread.trace.flat
+    start = len(flat)
+    grads = _rule(instr, operands, out, ct, needed)
+    if tape.notes is not None and out._trace is thread.trace and any(g is not None for g in grads):
+        rule: OpenRule | DerivedCall | None
+        if ct.__class__ is list:
+            rule = derived_call(instr, ct, needed)
+        else:
+            rule = open_rule(_rule, instr, operands, out, ct, needed, tape.steady)
+        tape.notes.append(Note(out._number, start, len(flat), rule))
+    for x, g in zip(operands, grads, strict=True):
+        if g is not None:
+            found[id(x)] = ops.add(found[id(x)], g) if id(x) in found else g
+
+
+def _rule(
+    instr: Instr, operands: Sequence[Any], out: Array, ct: Any, needed: Sequence[bool]
+) -> list[Array | None]:  # fmt: skip
+    """Return the cotangents that an operation's rule gives the operands that need one."""
+    op = instr.op
     values = [x.value if x.__class__ is Scalar else x for x in operands]
     named = dict(zip(op.params, instr.params, strict=True))
     before = thread.in_rule
@@ -245,13 +276,12 @@ def _apply(
         else:
             assert op.rules.vjp is not None
             grads = op.rules.vjp(ct, needed, *values, out, **named)
+        return [
+            None if g is None or not need else unbroadcast(g, x.aval) if op.elementwise else g
+            for x, need, g in zip(operands, needed, grads, strict=True)
+        ]
     finally:
         thread.in_rule = before
-    for x, need, g in zip(operands, needed, grads, strict=True):
-        if need and g is not None:
-            if op.elementwise:
-                g = unbroadcast(g, x.aval)
-            found[id(x)] = ops.add(found[id(x)], g) if id(x) in found else g
 
 
 def _scale(ct: Array, partial: Any) -> Array:
@@ -350,7 +380,76 @@ def walk_key(
     )
 
 
-def _remembered(key: Hashable, tape: Tape, trace: Trace, make: Callable[[], list[Array]]) -> list[Array]:
+@attrs.define(eq=False)
+class Walks:
+    """The walks of recordings of one structure.
+
+    Attributes:
+        first: the sizes of the first one.
+        met: how many sizes were met.
+        found: walks with their sizes left open, which hold under different conditions; None: it was another one.
+    """
+
+    first: tuple[int, ...]
+    met: int = 1
+    found: list[OpenPullback | None] = attrs.field(factory=list)
+
+
+_open: BoundedTable[Hashable, Walks] = BoundedTable(
+    MAX_PULLBACKS, lambda walks: SMALL + 3 * ENTRY * sum(len(one.steps) for one in walks.found if one is not None)
+)
+
+LEAST_MET = 3
+"""Sizes after which a walk is composed for others: that takes as long as some walks."""
+
+MOST_WALKS = 4
+"""Walks of one structure that are composed."""
+
+
+def _at_new_sizes(
+    key: Any, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
+    make: Callable[[], list[Array]],
+) -> list[Array]:  # fmt: skip
+    """Return the result of `make`. From the third size of a walk on, its entries are those of other sizes."""
+    a, b = tape.flat
+    found = open_key(trace.flat[a:b])
+    alike = cotangents is None or all(ct.aval is x.aval for x, ct in zip(outputs, cotangents, strict=True))
+    if found is None or not alike or any(x.aval.__class__ is not Aval for x in tape.inputs):
+        return _remembered(key, tape, trace, outputs, cotangents, make)
+    entries, sizes = found
+    name = key[0], entries, *key[3:-2], tuple([x.aval.kind for x in tape.inputs]), key[-1]
+    known = _open.get(name)
+    if known is None:
+        _open.remember(name, Walks(sizes))
+        return _remembered(key, tape, trace, outputs, cotangents, make)
+    for one in known.found:
+        results = None if one is None else one.replay(trace, sizes, tape.inputs)
+        if results is not None:
+            OPEN_RULES.used()
+            return results
+        if len(trace.flat) != key[3]:
+            return make()
+    known.met += 1
+    if known.met < LEAST_MET or len(known.found) >= MOST_WALKS:
+        return _remembered(key, tape, trace, outputs, cotangents, make)
+    start, first = len(trace.flat), len(trace.scalars)
+    notes: list[Note] = []
+    tape.notes, tape.steady = notes, frozenset(sizes) & frozenset(known.first)
+    try:
+        grads = _remembered(key, tape, trace, outputs, cotangents, make)
+    finally:
+        tape.notes = None
+    made = None
+    if key in _pullbacks and len(trace.flat) > start:
+        made = composed(trace, start, first, notes, tape.inputs, grads, _pullbacks[key].lines, sizes)
+    known.found.append(made)
+    return grads
+
+
+def _remembered(
+    key: Hashable, tape: Tape, trace: Trace, outputs: Sequence[Array], cotangents: Sequence[Array] | None,
+    make: Callable[[], list[Array]],
+) -> list[Array]:  # fmt: skip
     """Walk the tape and cache the appended entries, unless the trace was cut or got new inputs."""
     flat, scalars, leaves = len(trace.flat), len(trace.scalars), len(trace.leaves)
     grads = make()
