@@ -25,6 +25,7 @@ PROGRAMS = {
     "handwritten": "handwritten.py",
     "warmstart": "warmstart.py",
     "hotpath": "hotpath.py",
+    "sizes": "sizes.py",
     "inference": "inference.py",
     "sharding": "sharding.py",
     "steps": "sharding_steps.py",

@@ -19,8 +19,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import gtrace as gt
+from gtrace.core.backends.executable import Compiled, Executable, interpreted
+from gtrace.core.backends.fx import lower
 from gtrace.core.base.config import Config
 from gtrace.core.ir.op import _instrs as instructions
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.worker.client import worker
@@ -125,14 +128,34 @@ def change_op():
         engine.programs.clear()
         op.table.clear()
         op.dtypes.clear()
-        for known in (instructions.recent, instructions._refs):
-            for key in [key for key in known if key[0] is op]:
-                del known[key]
+        op.types.clear()
+        for key in [key for key in instructions._refs if key[0] is op]:
+            del instructions._refs[key]
 
     yield change
     for op, name, value in reversed(undo):
         object.__setattr__(op, name, value)
         forget(op)
+
+
+@pytest.fixture
+def symbols(monkeypatch):
+    """The engine with torch's symbolic sizes, but without Inductor: the lowered program runs as it is."""
+    engine.recordings.clear()  # other tests may have compiled the same structures
+    engine.programs.clear()
+    gc.collect()
+    found = []
+
+    def compile_(name, unit, *args):
+        if unit.relations is None:
+            return Compiled(interpreted(unit.graph, unit.strides))
+        lowered = lower(unit.graph, unit.strides, None, unit.relations)
+        found.append(lowered)
+        executable = Executable(lambda tensors: lowered.module(*tensors), "process", unit.device)
+        return Compiled(executable, lowered.guards())
+
+    monkeypatch.setattr(artifacts, "compile", compile_)
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -288,6 +288,7 @@ def test_each_name_has_its_program():
         "accuracy.py",
         "handwritten_networks.py",
         "handwritten_methods.py",
+        "sizes_programs.py",
     }
     assert {path.name for path in PROGRAMS.glob("*.py")} - shared == set(bench.PROGRAMS.values())
 
@@ -319,6 +320,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         ("handwritten", ["--interpreted", "--model", "gcn", "mlp"]),
         ("warmstart", ["--part", "first"]),
         ("hotpath", ["--loop", "fixed", "--sides", "gtrace"]),
+        ("sizes", ["--program", "graph", "LSTM", "service", "--only", "gtrace", "torch"]),
         pytest.param("inference", [], marks=pytest.mark.long),
         ("sharding", []),
         pytest.param("steps", [], marks=pytest.mark.long),

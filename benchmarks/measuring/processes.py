@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -97,6 +98,22 @@ def held(name: str = "VmRSS") -> int:
     """Return the bytes of memory that this process holds, or held at most (``VmHWM``)."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def processor_beside() -> float:
+    """Return the processor's seconds of the processes that this one and theirs began: those that ended, and others."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ticks, parents = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
+            parents[int(path.parent.name)] = int(fields[1])
+    family = {os.getpid()}
+    while found := {one for one, parent in parents.items() if parent in family} - family:
+        family |= found
+    alive = sum(ticks[one] for one in family - {os.getpid()})
+    return ended.ru_utime + ended.ru_stime + alive / os.sysconf("SC_CLK_TCK")
 
 
 class PeakMemory:
