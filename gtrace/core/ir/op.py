@@ -39,7 +39,7 @@ class Op(Declaration):
 
     table: BoundedTable[Any, Instr] = attrs.field(init=False)
     types: BoundedTable[Any, tuple[torch.dtype, torch.device, bool]] = attrs.field(
-        factory=lambda: BoundedTable(MAX_TABLE), init=False
+        factory=lambda: BoundedTable(MAX_TABLE, TYPE), init=False
     )
 
     @table.default
@@ -218,6 +218,9 @@ REGISTRY: dict[str, Op] = {}
 
 MAX_TABLE = 8192
 """The number of instructions of one operation that are kept for fast lookups, used or not."""
+
+TYPE = 200
+"""Bytes of a type of results: two small tuples, and its part of the table."""
 
 INSTR = 700
 """Measured bytes of an instruction without sub-graphs: its type, keys and hashes."""

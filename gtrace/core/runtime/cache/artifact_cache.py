@@ -70,7 +70,8 @@ class ArtifactCache:
             self.store = None
             return
         folder = default_folder() if settings.cache_dir is None else Path(settings.cache_dir).absolute()
-        if self.store is None or (self.store.folder, self.store.limit) != (folder, settings.cache_size):
+        store = self.store  # another thread may be setting it
+        if store is None or (store.folder, store.limit) != (folder, settings.cache_size):
             self.store = Store(folder, settings.cache_size)
             self._earlier = self._wrong = None
 
