@@ -154,7 +154,8 @@ class NewSizes:
     def __init__(self) -> None:
         self.calls = 0
         self._structures: BoundedTable[Hashable, Structure] = BoundedTable(
-            MAX_PROGRAMS, lambda found: SMALL + PER_OPERATION // 2 * found.operations  # it has no nodes
+            MAX_PROGRAMS,
+            lambda found: SMALL + PER_OPERATION // 2 * found.operations,  # it has no nodes
         )
         self._calls: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)  # by hashes of keys
         self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of long ones, in their first call
