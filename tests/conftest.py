@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 import gtrace as gt
 from gtrace.core.backends.executable import Compiled, Executable, interpreted
 from gtrace.core.backends.fx import lower
+from gtrace.core.base.bounded_tables import budget
 from gtrace.core.base.config import Config
 from gtrace.core.ir.op import _instrs as instructions
 from gtrace.core.runtime.cache.artifact_cache import artifacts
@@ -99,7 +100,9 @@ def forked_processes():
 
 @pytest.fixture(autouse=True, scope="module")
 def young_heap():
-    # nor at what earlier modules left: collecting that takes longer than most tests that collect
+    # tables do not become full in the middle of a test by what earlier modules left in them
+    budget.shrink(gt.config.program_memory // 4)
+    # nor does a collection look at that: collecting it takes longer than most tests that collect
     gc.collect()
     gc.freeze()
 
@@ -169,7 +172,7 @@ def default_settings(request):
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))
     gt.config.update(**settings)
     engine.tiering.warnings.forget()
-    engine.sizes = NewSizes()  # what programs other tests ran makes no difference
+    engine.sizes = NewSizes(engine)  # what programs other tests ran makes no difference
     assert not background or worker.wait(300), "the worker is idle when a test begins"
     yield
     gt.config.update(**settings)

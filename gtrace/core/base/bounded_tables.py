@@ -129,14 +129,15 @@ class Budget:
         self._expected += count
         if self._expected * PARTS > self._limit:
             self._expected = 0
-            self._counting.run(self._settle, self._limit - count, wait=0)
+            self._counting.run(self.shrink, self._limit - count, wait=0)
 
     @property
     def held(self) -> int:
         """The approximate bytes of all tables."""
         return sum([table.held for table in self._alive()])
 
-    def _settle(self, limit: int) -> None:
+    def shrink(self, limit: int) -> None:
+        """Drop entries of all tables until these hold so many bytes at most."""
         tables = self._alive()
         while self.held > limit:
             before = sum(map(len, tables))
