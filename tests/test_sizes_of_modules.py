@@ -313,7 +313,7 @@ def test_a_trace_leaves_no_tensors_and_no_graph():
         float(step(params, gt.ones((2, n, 16)))[0])
         with pytest.raises(gt.errors.ArgumentError):
             failing({}, gt.ones((n, 2)))
-    assert alive() == before
+    assert alive() <= before
 
 
 def test_many_sizes_stay_within_the_memory_for_programs():

@@ -498,7 +498,7 @@ def test_a_manifest_is_what_its_json_says():
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("format", 2, "expected format 5, got 2"),
+        ("format", 2, "expected format 6, got 2"),
         ("name", 3, "'name' to be a text, got 3"),
         ("ops", True, "'ops' to be an integer, got True"),
         ("ops", None, "'ops' to be an integer"),
@@ -523,7 +523,7 @@ def test_a_manifest_with_a_wrong_field_is_refused(field, value, words):
 
     with pytest.raises(ValueError, match=re.escape(words)):
         Manifest.from_json(changed(**{field: value, "checksum": ...}))
-    with pytest.raises(ValueError, match=f"expected (a field '{field}'|format 5)"):
+    with pytest.raises(ValueError, match=f"expected (a field '{field}'|format 6)"):
         Manifest.from_json(changed(**{field: ..., "checksum": ...}))
 
 

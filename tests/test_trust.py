@@ -416,7 +416,7 @@ def test_explain_says_what_was_compared():
 def forget_programs():
     engines.engine.programs.clear()
     engines.engine.recordings.clear()
-    engines.engine.sizes = NewSizes()
+    engines.engine.sizes = NewSizes(engines.engine)
 
 
 def lie_when_interpreted(monkeypatch, lie=loses_a_term):

@@ -72,6 +72,7 @@ class Totals:
         compiles: compilations that ended in this process or its worker.
         loaded: compiled programs that were found on disk.
         as_recorded: runs of new sizes without preparation, which no ledger counts.
+        by_open_code: runs of new sizes by code for open sizes, without preparation; no ledger counts them either.
         compared: calls that were compared with the recorded program.
         disagreed: those that gave other results.
         not_compared: forms that are used without a comparison.
@@ -83,6 +84,7 @@ class Totals:
     compiles: int
     loaded: int
     as_recorded: int
+    by_open_code: int
     compared: int
     disagreed: int
     not_compared: int

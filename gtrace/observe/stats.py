@@ -26,12 +26,14 @@ class Stats(list[ProgramStats]):
         compiles: int,
         loaded: int = 0,
         as_recorded: int = 0,
+        by_open_code: int = 0,
         comparisons: tuple[int, int, int] = (0, 0, 0),
     ) -> None:
         super().__init__(programs)
         self._compiles = compiles
         self._loaded = loaded
         self._as_recorded = as_recorded
+        self._by_open_code = by_open_code
         self._comparisons = comparisons
 
     def __str__(self) -> str:
@@ -59,6 +61,7 @@ class Stats(list[ProgramStats]):
             compiles=self._compiles,
             loaded=self._loaded,
             as_recorded=self._as_recorded,
+            by_open_code=self._by_open_code,
             compared=compared,
             disagreed=disagreed,
             not_compared=not_compared,
@@ -85,7 +88,9 @@ def collect(source: Engine) -> Stats:
     programs = [snapshot(program, source) for program in list(source.programs.values())]
     programs.sort(key=lambda program: -program.total_seconds)
     counts = attrs.astuple(source.comparisons.counts)
-    return Stats(programs, source.tiering.compiles, source.tiering.loaded, source.sizes.calls, counts)
+    by_code = source.sizes.by_code
+    as_recorded = source.sizes.calls - by_code
+    return Stats(programs, source.tiering.compiles, source.tiering.loaded, as_recorded, by_code, counts)
 
 
 def snapshot(program: Program, source: Engine) -> ProgramStats:

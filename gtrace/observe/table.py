@@ -153,8 +153,11 @@ def _summary(stats: Sequence[ProgramStats], totals: Totals) -> str:
     ]
     if totals.loaded:
         parts.insert(2, f"{totals.loaded} found compiled")
-    if totals.as_recorded:
-        parts.insert(2, f"{_count(totals.as_recorded, 'call')} of new sizes besides")
+    besides = totals.as_recorded + totals.by_open_code
+    if besides:
+        parts.insert(
+            2, f"{_count(besides, 'call')} of new sizes besides, {totals.by_open_code} of them by compiled code"
+        )
     if totals.compile_seconds:
         parts[-1] += f" in {duration_text(totals.compile_seconds)}"
         parts.append(f"{duration_text(totals.saved_seconds)} saved by compiled calls")

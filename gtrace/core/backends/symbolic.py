@@ -8,6 +8,7 @@ every program is recorded with all its integers, and the symbolic program runs i
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ class Relation:
 
     Attributes:
         places: the sizes that are multiplied; empty: the integer is `offset`.
+        others, weight: sizes whose product, so many times, is added, as for arrays that are joined; empty: none is.
     """
 
     places: tuple[int, ...] = ()
@@ -38,6 +40,8 @@ class Relation:
     shift: int = 0
     divisor: int = 1
     offset: int = 0
+    others: tuple[int, ...] = ()
+    weight: int = 0
 
     def __call__(self, sizes: Sequence[Any]) -> Any:
         if not self.places:
@@ -49,6 +53,11 @@ class Relation:
             product = (product + self.shift) // self.divisor
         if self.factor != 1:
             product = product * self.factor
+        if self.others:
+            added = sizes[self.others[0]]
+            for place in self.others[1:]:
+                added = added * sizes[place]
+            product = product + self.weight * added
         return product + self.offset if self.offset else product
 
     @property
@@ -86,7 +95,7 @@ def fit(examples: Sequence[Sequence[int]], dims: int) -> tuple[Relation, ...] | 
         else:
             if column not in found:
                 fitting = [r for r in (_solve(column, *candidate) for candidate in candidates) if r is not None]
-                found[column] = min(fitting, key=lambda r: r.cost, default=None)
+                found[column] = min(fitting, key=lambda r: r.cost, default=None) or _sum(column, free)
             relation = found[column]
             if relation is None:
                 return place
@@ -130,6 +139,40 @@ def _solve(column: tuple[int, ...], base: Relation, values: tuple[int, ...]) -> 
     if any(factor * value + offset != n for value, n in zip(values, column, strict=True)):
         return None
     return attrs.evolve(base, factor=factor, offset=offset)
+
+
+LEAST_FOR_SUMS = 5
+"""Examples that a sum of two sizes must hold for, at least: through three a plane leads."""
+
+
+def _sum(column: tuple[int, ...], free: dict[tuple[int, ...], int]) -> Relation | None:
+    """Return how an integer is the sum of multiples of two sizes, or of one and the product of two; None: it is not."""
+    if len(column) < LEAST_FOR_SUMS:
+        return None
+    few = list(free.items())[:MAX_FREE]
+    terms: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((place,), values) for values, place in few]
+    terms += [
+        ((a, b), tuple(map(operator.mul, x, y))) for (x, a), (y, b) in itertools.combinations_with_replacement(few, 2)
+    ]
+    for (places, x), (others, y) in itertools.combinations(terms, 2):
+        factors = _plane(column, x, y)
+        if factors is not None:
+            return Relation(places, factors[0], offset=factors[2], others=others, weight=factors[1])
+    return None
+
+
+def _plane(column: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """Return (a, b, c) with ``column = a * x + b * y + c`` and a, b not 0; None if there are none."""
+    rises = [(p - x[0], q - y[0], r - column[0]) for p, q, r in zip(x, y, column, strict=True)]
+    for (p, q, r), (s, t, u) in itertools.combinations(rises[1:], 2):
+        scale = p * t - q * s
+        if not scale:
+            continue
+        (a, rest), (b, other) = divmod(r * t - q * u, scale), divmod(p * u - r * s, scale)
+        if rest or other or not a or not b or any(a * p + b * q != r for p, q, r in rises):
+            return None
+        return a, b, column[0] - a * x[0] - b * y[0]
+    return None
 
 
 @attrs.frozen(eq=False)

@@ -32,6 +32,9 @@ def captured_route(
         wait: see `TierController.compile_all`. With infinity each size is prepared and compiled.
     """
 
+    scalars = [x.value for node in graph.nodes for x in node.ins if x.__class__ is Scalar]
+    captured = RecordedGraph(graph, list(strides), list(range(len(graph.inputs))), list(range(len(scalars))))
+
     def prepare(structure: Structure | None, wait: float) -> Route | Parts:
         with contextlib.nullcontext() if structure is None else structure.preparing():
             route = engine.cut(graph, strides, target, donated=donated)
@@ -40,19 +43,21 @@ def captured_route(
             # fusing a part of two operations gains nothing that the neighbouring parts could not
             worth = tuple(program for program in worth if program.ops >= MIN_OPS)
         engine.compile_all(worth, wait, graph)
+        if structure is not None:
+            structure.learn(captured, scalars, route.programs)
         return route
 
     if wait == math.inf or registered.passes:
         return prepare(None, wait)
-    scalars = [x.value for node in graph.nodes for x in node.ins if x.__class__ is Scalar]
-    slots = list(range(len(graph.inputs)))
-    found = engine.sizes.structure(
-        graph.structure(strides), lambda: RecordedGraph(graph, list(strides), slots, list(range(len(scalars))))
-    )
+    found = engine.sizes.structure(graph.structure(strides), captured)
+    if found.may_open and is_plain():
+        found.open_up(engine, lambda engine: lambda graph, strides: engine.cut(graph, strides, target))
+        if found.open is not None:
+            engine.compile_all(found.open.route.programs, 0.0, graph)
     if found.plan is None or not is_plain() or found.is_due(asked=True):
         return prepare(found, wait)
     instructions = {node.out: node.instr for node in graph.nodes}
-    return _CapturedParts(_AsCaptured(engine, found, instructions, scalars, lambda: prepare(found, 0.0)), ())
+    return _CapturedParts(_AsCaptured(engine, found, instructions, captured, scalars, lambda: prepare(found, 0.0)), ())
 
 
 @attrs.frozen(eq=False)
@@ -87,6 +92,7 @@ class _AsCaptured:
     engine: Engine
     structure: Structure
     instructions: dict[int, Instr]
+    program: RecordedGraph
     scalars: list[Any]
     prepare: Callable[[], Route | Parts]
     calls: int = 0
@@ -99,5 +105,5 @@ class _AsCaptured:
         if self.route is not None:
             return self.engine.call(self.route, tensors)
         self.calls += 1
-        self.engine.sizes.calls += 1
-        return self.structure.run(self.instructions, self.scalars, tensors)
+        sizes = self.engine.sizes
+        return sizes.run(self.structure, self.instructions, self.scalars, tensors, lambda: self.program)

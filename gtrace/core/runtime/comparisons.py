@@ -161,12 +161,12 @@ class Comparisons:
             return None
         reason = obstacle(program.graph)
         if reason:
-            self._judging.agree(program, executable, math.inf, self._skip(program.signature.exact, reason))
+            self._judging.agree(program, executable, math.inf, self.skip(program.signature.exact, reason))
             return None
         try:
             return taken(tensors, program.key.donated)
         except torch.OutOfMemoryError:
-            reason = self._skip(program.signature.exact, _NO_COPIES)
+            reason = self.skip(program.signature.exact, _NO_COPIES)
             self._judging.agree(program, executable, math.inf, reason)
             return None
 
@@ -237,22 +237,26 @@ class Comparisons:
                 or disagreement(graph, inputs.copies, expected, got, worse)
             )
         except (*REFUSALS, ExecutionError) as error:
-            return got, "", perf_counter() - start, self._skip(name, f"the reference did not run: {error}")
+            return got, "", perf_counter() - start, self.skip(name, f"the reference did not run: {error}")
         except TimeoutError:
-            return got, "", math.inf, self._skip(name, "its reference takes too long")
+            return got, "", math.inf, self.skip(name, "its reference takes too long")
         seconds = perf_counter() - start
+        self.count(name, seconds, problem)
+        return (expected if problem else got), problem, seconds, problem or apart(expected, got)
+
+    def count(self, name: str, seconds: float, problem: str) -> None:
+        """Count a comparison of a program of this name, and what it found to be wrong."""
         self.counts.compared += 1
-        COMPARISONS.used()
         self.counts.disagreed += bool(problem)
+        COMPARISONS.used()
         if Compared in bus.wanted:
             bus.emit(Compared(name, seconds, problem))
-        return (expected if problem else got), problem, seconds, problem or apart(expected, got)
 
     def _jitter(self, name: str) -> float:
         """Return a number about 1, so that audits do not follow a rhythm of the program."""
         return 0.5 + (stable_hash(f"{name} {self.counts.compared}") & 0xFFFF) / 0x10000
 
-    def _skip(self, name: str, reason: str) -> str:
+    def skip(self, name: str, reason: str) -> str:
         """Count a form that is not compared; returns why it is not, in words."""
         self.counts.not_compared += 1
         if Compared in bus.wanted:
@@ -278,7 +282,7 @@ class Comparisons:
     def skip_long(self, name: str) -> None:
         """Note that a call was not compared, because steps of its loops were."""
         watched.strayed = None
-        self._skip(name, "its loops took long, and their steps are compared by themselves")
+        self.skip(name, "its loops took long, and their steps are compared by themselves")
 
     # -- programs that were rewritten or divided
 
@@ -298,7 +302,7 @@ class Comparisons:
             if made.key in self._too_long:
                 made.agree(math.inf)
             return made
-        self._skip(made.name, reason)
+        self.skip(made.name, reason)
         return None
 
     @without_modes
@@ -309,7 +313,7 @@ class Comparisons:
         try:
             inputs = taken(tensors, whole.donated)
         except torch.OutOfMemoryError:
-            self._skip(whole.name, _NO_COPIES)
+            self.skip(whole.name, _NO_COPIES)
             return whole.form(tensors)
         outer, self._local.ran, self._local.separate = self._local.ran, [], False
         before, start = whole.compile_seconds + self._local.withdrawn, perf_counter()

@@ -84,7 +84,7 @@ class Engine:
         self.tiering = TierController(self.programs)
         self.comparisons = Comparisons(self.tiering.judging)
         self.blocks = LoopBlocks(self.cut, self._call, self.comparisons)
-        self.sizes = NewSizes()
+        self.sizes = NewSizes(self)
         self.lazy = LazyOutputFinder()
         self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
@@ -108,16 +108,16 @@ class Engine:
     def _recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
         passes, marks, scalars = registered.passes, trace.marks, tuple(trace.scalars)
         tensors: Sequence[torch.Tensor] = trace.leaves
-        # all but the values of the scalars
-        key = tuple(trace.flat), tuple(numbers), marks, passes, plain
+        key = tuple(trace.flat), tuple(numbers), marks, passes, plain  # all but the values of the scalars
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
             if recording is None and not marks and not passes:
-                structure, program = self.sizes.find(key, trace, numbers)
+                found, program = self.sizes.find(key, trace, numbers)
                 if program is None:
-                    return self.sizes.run(structure, trace)
-                with structure.preparing():
+                    return self.sizes.run(found, trace.flat, scalars, tensors, functools.partial(trace.decode, numbers))
+                with found.preparing():
                     recording = self._recording(key, None, New(program, scalars, marks, passes, plain))
+                found.learn(program, scalars, recording.route.programs)
             else:
                 recording = self._recording(key, recording, New(trace.decode(numbers), scalars, marks, passes, plain))
         if recording.slots is not None:
@@ -153,13 +153,13 @@ class Engine:
         forms = 1 if known is None else known.scalars.forms + 1
         graph, inputs = scalar_inputs(graph, slots, scalars, groups, forms)
         strides = [*program.strides, *[()] * len(inputs.lifted)]
-        route = self._route_recorded(graph, strides, new)
+        route = self.route_recorded(graph, strides, new)
         reordered = program.slots != list(range(len(program.slots)))
         made = Recording(route, tuple(program.slots) if reordered else None, inputs, lazy, len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 
-    def _route_recorded(self, graph: Graph, strides: Strides, new: New) -> Route | Parts:
+    def route_recorded(self, graph: Graph, strides: Strides, new: New) -> Route | Parts:
         """Return the route of a recorded program, of which independent parts may be of several processes."""
         if all(a.sharding is None for a in graph.avals) and not has_placements(graph):
             return self._parts(graph, strides, new)

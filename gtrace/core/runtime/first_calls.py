@@ -11,6 +11,7 @@ long recordings are prepared at their first call, so that all calls have the sam
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from time import thread_time
 from typing import Any
@@ -23,14 +24,18 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Ran, bus
+from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime.lifted_scalars import Scalars
+from gtrace.core.runtime.open_calls import Engine, OpenCalls, aside, may_run_twice
 from gtrace.core.runtime.open_recordings import OpenRecording
+from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
-from gtrace.core.runtime.routes import RecordedTrace
+from gtrace.core.runtime.route_finder import EXAMPLES, MOST_EXAMPLES, Example, Prepare, open_route
+from gtrace.core.runtime.routes import New, Parts, RecordedTrace, Route, Strides
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -85,6 +90,9 @@ class Structure:
         cost: seconds that preparing one takes.
         calls, seconds: of those that ran as recorded, since a size was last prepared.
         mean: seconds of such a call, those of late most.
+        examples: recordings of different sizes, of which an open route is made.
+        tries, next_try: how often that was tried in vain, and what `prepared` is at the next try.
+        open: runs recordings by code for open sizes; None: there is no such route.
     """
 
     plan: OpenRecording | None
@@ -95,6 +103,10 @@ class Structure:
     calls: int = 0
     seconds: float = 0.0
     mean: float = 0.0
+    examples: list[Example] = attrs.field(factory=list)
+    tries: int = 0
+    next_try: int = 0
+    open: OpenCalls | None = None
 
     @classmethod
     def of(cls, program: RecordedGraph) -> Structure:
@@ -111,10 +123,32 @@ class Structure:
         Args:
             asked: whether the user has asked for a compiled program.
         """
+        if self.open is not None and self.open.stuck:
+            return True
         if self.prepared < (ASKED if self.is_long else PREPARED) and (asked or not self.is_long):
             return True
         share = 1 if self.prepared < PREPARED else SHARE
         return self.seconds > share * self.cost or self.seconds > PAYS * self.cost * max(self.calls, 1)
+
+    @property
+    def may_open(self) -> bool:
+        """Whether it is time to make an open route: code may be there, or so much was spent that code may pay."""
+        if self.plan is None or len(self.examples) < EXAMPLES or not OPEN_SIZES.on:
+            return False
+        if self.open is not None:
+            return self.open.stale
+        if self.prepared < self.next_try:
+            return False
+        return self.seconds > SHARE * self.cost or any(
+            program.family.symbolic for example in self.examples for program in example.programs
+        )
+
+    def learn(self, program: RecordedGraph, numbers: Sequence[Any], programs: tuple[Program, ...]) -> None:
+        """Note a recording whose size is prepared."""
+        if self.plan is not None and self.open is None and OPEN_SIZES.on:
+            made = Example(program, tuple(numbers), programs)
+            others = [example for example in self.examples if example.integers != made.integers]
+            self.examples = [*others[1 - MOST_EXAMPLES :], made]
 
     @contextlib.contextmanager
     def preparing(self) -> Iterator[None]:
@@ -124,9 +158,50 @@ class Structure:
         self.cost = thread_time() - start
         self.prepared += 1
         self.calls, self.seconds = 0, 0.0
+        if self.open is not None:
+            self.open.go_on()
 
-    def run(self, instructions: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
-        """Run a recording as it is; see `OpenRecording.run`."""
+    def open_up(self, engine: Engine, how: Callable[[Any], Prepare]) -> None:
+        """Make the open route.
+
+        Args:
+            how: returns what prepares a recording with an engine.
+        """
+        examples = self.examples
+        self.tries += 1
+        self.next_try = self.prepared + self.tries
+        if all(may_run_twice(example.program.graph) for example in examples):
+            route = open_route(examples, how(engine), how(aside(engine)))
+            self.open = None if route is None else OpenCalls(route, engine)
+        if self.open is not None:
+            OPEN_SIZES.used()
+            self.examples = []
+
+    def run(
+        self,
+        instructions: Any,
+        scalars: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        decode: Callable[[], RecordedGraph],
+    ) -> list[Any]:
+        """Run a recording without preparing it: by code for open sizes, or as it is; see `OpenRecording.run`.
+
+        Args:
+            decode: returns it as a graph.
+        """
+        if self.open is not None:
+            run = functools.partial(self._run_as_it_is, instructions, scalars)
+            results = self.open.run(instructions, scalars, tensors, run, decode)
+            if results is not None:
+                return results
+        start = thread_time()
+        results = self._run_as_it_is(instructions, scalars, tensors)
+        seconds = thread_time() - start  # whatever else the machine does
+        self.calls += 1
+        self.seconds += seconds
+        return results
+
+    def _run_as_it_is(self, instructions: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
         assert self.plan is not None
         start, run = thread_time(), self.plan.run
         try:
@@ -137,9 +212,7 @@ class Structure:
                 results = run(instructions, scalars, tensors)
         except REFUSALS as error:
             refuse("a program", error)
-        seconds = thread_time() - start  # whatever else the machine does
-        self.calls += 1
-        self.seconds += seconds
+        seconds = thread_time() - start
         self.mean = seconds if not self.mean else self.mean + RECENT * (seconds - self.mean)
         return results
 
@@ -147,12 +220,18 @@ class Structure:
 class NewSizes:
     """Tells which recordings are not worth preparing yet, and runs them.
 
+    Args:
+        engine: prepares recordings.
+
     Attributes:
-        calls: how many calls ran as they were recorded.
+        calls: how many calls ran without being prepared.
+        by_code: how many of these ran by code for open sizes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: Engine) -> None:
         self.calls = 0
+        self.by_code = 0
+        self._engine = engine
         self._structures: BoundedTable[Hashable, Structure] = BoundedTable(
             MAX_PROGRAMS,
             lambda found: SMALL + PER_OPERATION // 2 * found.operations,  # it has no nodes
@@ -176,6 +255,8 @@ class NewSizes:
             program = trace.decode(numbers)
             found = Structure.of(program)
             self._structures.remember(name, found)
+        elif found.may_open and is_plain():
+            found.open_up(self._engine, _recorded)
         known = hash(key)
         calls = self._calls.get(known, 0)
         if self._is_prepared(found, known, calls, program is None):
@@ -198,22 +279,41 @@ class NewSizes:
             return found.is_due() if met else not (found.is_long and config.current.auto_compile)
         return calls >= CALLS or known in self._numbers
 
-    def run(self, found: Structure, trace: RecordedTrace) -> list[Any]:
-        """Run a recording as it is."""
+    def run(
+        self,
+        found: Structure,
+        instructions: Any,
+        scalars: Sequence[Any],
+        tensors: Sequence[torch.Tensor],
+        decode: Callable[[], RecordedGraph],
+    ) -> list[Any]:
+        """Run a recording without preparing it; see `Structure.run`."""
+        before = 0 if found.open is None else found.open.calls
+        results = found.run(instructions, scalars, tensors, decode)
         self.calls += 1
-        return found.run(trace.flat, trace.scalars, trace.leaves)
+        self.by_code += 0 if found.open is None else found.open.calls - before
+        return results
 
-    def structure(self, name: Hashable, make: Callable[[], RecordedGraph]) -> Structure:
-        """Return the structure of this name; `make` gives one of its programs."""
+    def structure(self, name: Hashable, program: RecordedGraph) -> Structure:
+        """Return the structure of this name, which has this program."""
         found = self._structures.get(name)
         if found is None:
-            found = Structure.of(make())
+            found = Structure.of(program)
             self._structures.remember(name, found)
         return found
 
     def numbers_before(self, key: Hashable) -> Scalars | None:
         """Return the numbers of the first call of a program whose second one is due, if that ran as recorded."""
         return self._numbers.pop(hash(key), None)
+
+
+def _recorded(engine: Any) -> Prepare:
+    """Return what prepares a recorded program with an engine."""
+
+    def prepare(graph: Graph, strides: Strides) -> Route | Parts:
+        return engine.route_recorded(graph, strides, New(RecordedGraph(graph, [], [], []), (), (), (), True))
+
+    return prepare
 
 
 def _is_long(graph: Graph) -> bool:

@@ -72,11 +72,11 @@ class OpenRecording:
         ordered = carried_strides(graph, program.strides)
         return cls(tuple(program.slots), tuple(steps), tuple(numbers), outputs, ordered)
 
-    def run(self, flat: Sequence[Any], scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, flat: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a recording of this structure.
 
         Args:
-            flat: the recording, as its list.
+            flat: its instructions, by place.
             scalars: its numbers.
             tensors: its inputs, by slot.
 

@@ -51,6 +51,7 @@ class Family:
         count: members ever added.
         tried: `count` when relations were last looked for and not found.
         warned: whether the user was warned that further sizes are interpreted.
+        known: how the integers of its members follow from the sizes of their inputs; None: that was not tried.
         many: whether it has so many sizes that none is compiled for its own sake.
         latest: the member for which the worker was asked last; see `is_busy`.
         asked: members that are to be compiled when it is not busy, the newest last: whether it is hot, and by which
@@ -69,6 +70,7 @@ class Family:
     count: int = 0
     tried: int = 0
     warned: bool = False
+    known: tuple[Relation, ...] | None = None
     many: bool = False
     latest: Program | None = None
     asked: dict[Program, tuple[bool, str]] = attrs.field(factory=dict)
@@ -92,6 +94,19 @@ class Family:
         self.asked.pop(program, None)
         if self.latest is program:
             self.latest = None
+
+    def spend(self, seconds: float) -> None:
+        """Note an interpreted call of a size that was never prepared."""
+        self.calls += 1
+        self.seconds += seconds
+
+    def meet_many(self) -> None:
+        """Note that it has many sizes; see `many`."""
+        self.many = True
+
+    def learn(self, relations: tuple[Relation, ...] | None) -> None:
+        """Note how its integers follow from sizes; None: they follow no rule."""
+        self.known = relations
 
     @property
     def versions(self) -> int:
@@ -127,6 +142,8 @@ class Family:
         is left out.
         """
         chosen, own = self.others(program), program.shape
+        if self.known is not None and all(r(own.sizes) == n for r, n in zip(self.known, own.sizes, strict=True)):
+            return (self.known, chosen) if chosen else None
         relations = fit([own.sizes, *(m.shape.sizes for m in chosen)], own.dims) if chosen else 0
         if isinstance(relations, tuple):
             return relations, chosen

@@ -126,7 +126,7 @@ class TierController:
         if decision.patience is not None:
             ledger.wait(settings, decision.patience)
         if decision.together:
-            family.many = True
+            family.meet_many()
         if action is Action.SETTLE:
             if program.forms.executable in program.forms.agreed:
                 ledger.settle(settings)

@@ -139,9 +139,19 @@ def _derived(
         assert not held, "a named function has no rules of the user"
         return select(joint, range(len(given), len(joint.graph.outputs)))
 
+    def retyped(operands: tuple[Aval, ...]) -> Subgraph:
+        assert isinstance(body, DeferredSubgraph) and body.retyped is not None, "it is not deferred otherwise"
+        own = operands[:-1]  # without the cotangent
+        found = _derived(own, needed, given, name, settings, body.retyped(own))
+        assert found is not None, "sizes change nothing of what was asked"
+        made: Subgraph = found[2]
+        return made
+
     given_settings = (*settings, wanted)
     key = name + GRADIENT, given_settings, (*avals, body.out_avals[0])
-    return name + GRADIENT, given_settings, _bodies.intern(exact_key(key), lambda: DeferredSubgraph(types, make))
+    again = retyped if getattr(body, "retyped", None) is not None else None
+    made = _bodies.intern(exact_key(key), lambda: DeferredSubgraph(types, make, again))
+    return name + GRADIENT, given_settings, made
 
 
 def _vjp(cts: Any, needed: Any, *rest: Any, name: str, settings: Any, body: Subgraph) -> list[Array | None]:

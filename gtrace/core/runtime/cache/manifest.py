@@ -18,7 +18,7 @@ from gtrace.core.ir.aval import Aval, parse_aval
 from gtrace.core.ir.graph import Scalar, print_graph
 from gtrace.core.ir.text import parse_graph
 
-FORMAT = 5
+FORMAT = 6
 """Of the JSON; manifests of another format are not read."""
 
 
