@@ -4,8 +4,9 @@ To prepare a recording is to simplify it, divide it, and bring it into canonical
 calls, or as dozens of calls of a long program with small arrays. It is wasted on a recording that does not come again.
 Two kinds often do not: one with sizes that are new at each call, and the first step of a training loop, whose moments
 are zeros. So the first call of a long recording runs as it is, and so do the calls of new sizes. What such a run needs
-belongs to the structure, so a new size costs nothing but its operations (`open_recordings.py`). If nothing is compiled,
-long recordings are prepared at their first call, so that all calls have the same bits.
+belongs to the structure, so a new size costs nothing but its operations (`open_recordings.py`). A structure that has
+cost much is prepared once for all sizes, so that compiled code runs sizes that come once (`open_routes.py`). If nothing
+is compiled, long recordings are prepared at their first call, so that all calls have the same bits.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ class NewSizes:
         self._engine = engine
         self._structures: BoundedTable[Hashable, Structure] = BoundedTable(
             MAX_PROGRAMS,
-            lambda found: SMALL + PER_OPERATION // 2 * found.operations,  # it has no nodes
+            lambda found: SMALL + PER_OPERATION // 2 * found.operations * (1 + 2 * len(found.examples)),
         )
         self._calls: BoundedTable[int, int] = BoundedTable(MAX_PROGRAMS, HASH)  # by hashes of keys
         self._numbers: BoundedTable[int, Scalars] = BoundedTable(FIRST_CALLS)  # of long ones, in their first call

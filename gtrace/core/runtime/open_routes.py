@@ -60,9 +60,9 @@ class Reading:
     Attributes:
         slots: of the tensors that are inputs.
         lifted: of the numbers that are further inputs, each with its type.
-        sizes: of each size of an input what it follows from: itself, an equal one, or nothing.
-        attributes: of each operation that has some: its place in the list, a key of those that are no integers, if they
-            are more than the structure says, and what the integers follow from.
+        sizes: of each size of an input the place of the first that is always equal, or -1, and else its value.
+        attributes: of each operation that has some: its place in the list; all of them, if none varies; a key of those
+            that are no integers, if they are more than the structure says; and what the integers follow from.
         numbers: (slot, what it must be) of each number that is not just an input.
         limits: (place of a size, the smallest, the largest), of those that vary by themselves.
         constants: integers that no such size may be equal to.
@@ -70,8 +70,8 @@ class Reading:
 
     slots: tuple[int, ...]
     lifted: tuple[tuple[int, Aval], ...]
-    sizes: tuple[Relation, ...]
-    attributes: tuple[tuple[int, Any, tuple[Relation, ...]], ...]
+    sizes: tuple[tuple[int, int], ...]
+    attributes: tuple[tuple[int, Any, Any, tuple[Relation, ...]], ...]
     numbers: tuple[tuple[int, Number], ...]
     limits: tuple[tuple[int, int, int], ...]
     constants: frozenset[int]
@@ -90,16 +90,19 @@ class Reading:
             return None
         if not all(least <= dims[place] <= most for place, least, most in self.limits):
             return None
-        if [relation(dims) for relation in self.sizes] != dims:
+        if [n if place < 0 else dims[place] for place, n in self.sizes] != dims:
             return None
         for slot, number in self.numbers:
             value = numbers[slot]
             expected = number.of(dims, numbers)
             if value is not expected and exact_key(value) != exact_key(expected):
                 return None
-        for at, rest, relations in self.attributes:
+        for at, same, rest, relations in self.attributes:
+            own = flat[at].params
+            if same is not None and same == own:
+                continue
             found: list[int] = []
-            masked = mask(given_attributes(flat[at].params), found)
+            masked = mask(given_attributes(own), found)
             if [relation(dims) for relation in relations] != found:
                 return None
             if rest is not None and exact_key(masked) != rest:
@@ -122,14 +125,16 @@ class OpenProgram:
     Attributes:
         program: that of one size.
         inputs, outputs: see `Route`.
-        integers: what its integers follow from.
+        relations: what its integers follow from, each once.
+        integers: of each integer its place among these.
         numbers: what its numbers follow from.
     """
 
     program: Program | None
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    integers: tuple[Relation, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    integers: tuple[int, ...] = ()
     numbers: tuple[Number, ...] = ()
     _plan: list[OpenRecording] = attrs.field(factory=list)
 
@@ -145,7 +150,8 @@ class OpenProgram:
             return lambda tensors: [tensors[-1 - k] for k in self.outputs]
         given = [number.of(dims) for number in self.numbers]
         scalars = [Scalar(value, x.aval) for x, value in zip(program.shape.scalars, given, strict=True)]
-        integers = tuple([relation(dims) for relation in self.integers])
+        values = [relation(dims) for relation in self.relations]
+        integers = tuple([values[k] for k in self.integers])
         code = program.family.find(Sizes(integers, program.shape.dims, tuple(scalars)))
         if code is None or code.symbolic is None:
             run: Run = self._interpreted(integers, given)

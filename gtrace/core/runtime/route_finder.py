@@ -191,7 +191,7 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
     reading = Reading(
         tuple(last.program.slots),
         scalar_inputs(graph, last.program.scalar_slots, last.numbers, lifted, 1)[1].lifted,
-        relations[:count],
+        tuple([(r.places[0], 0) if r.places else (-1, r.offset) for r in relations[:count]]),
         _attributes(graph, relations[count:]),
         tuple(numbers.items()),
         tuple([(place, least, most) for place, (least, most) in zip(free, limits, strict=True)]),
@@ -239,17 +239,21 @@ def _limited(rows: Sequence[_Row]) -> tuple[list[_Row], list[tuple[int, int]]]:
     raise NotOpenError("recordings become different programs at different sizes")
 
 
-def _followed(leaves: Sequence[Route], rows: Sequence[_Row]) -> tuple[tuple[Relation, ...], tuple[Number, ...]]:
-    """Return what the integers and numbers of a program follow from."""
+def _followed(
+    leaves: Sequence[Route], rows: Sequence[_Row]
+) -> tuple[tuple[Relation, ...], tuple[int, ...], tuple[Number, ...]]:
+    """Return what the integers and numbers of a program follow from; see `OpenProgram`."""
     shapes = [leaf.program.shape for leaf in leaves if leaf.program is not None]
     if not shapes:
-        return (), ()
+        return (), (), ()
     dims, count = [row.dims for row in rows], len(rows[0].dims)
     found = fit([(*own, *shape.sizes) for own, shape in zip(dims, shapes, strict=True)], count)
     if isinstance(found, int):
         raise NotOpenError("an integer of a program follows from no size")
     values = zip(*[[x.value for x in shape.scalars] for shape in shapes], strict=True)
-    return found[count:], tuple([_number(column, dims) for column in values])
+    distinct = list(dict.fromkeys(found[count:]))
+    places = tuple([distinct.index(relation) for relation in found[count:]])
+    return tuple(distinct), places, tuple([_number(column, dims) for column in values])
 
 
 def _opened(route: Route | Parts, taken: Iterator[Any]) -> OpenProgram | OpenParts:
@@ -259,14 +263,17 @@ def _opened(route: Route | Parts, taken: Iterator[Any]) -> OpenProgram | OpenPar
     return OpenParts(route.calls, tuple([_opened(part, taken) for part in route.routes]))
 
 
-def _attributes(graph: Graph, relations: Sequence[Relation]) -> tuple[tuple[int, Any, tuple[Relation, ...]], ...]:
+def _attributes(graph: Graph, relations: Sequence[Relation]) -> tuple[tuple[int, Any, Any, tuple[Relation, ...]], ...]:
     left, found = iter(relations), []
     for node in graph.nodes:
         own: list[int] = []
-        masked = mask(given_attributes((node.instr.plain or node.instr).params), own)
+        params = (node.instr.plain or node.instr).params
+        masked = mask(given_attributes(params), own)
         following = tuple(itertools.islice(left, len(own)))
         if own or node.op.numbers:
-            found.append((node.out, exact_key(masked) if node.op.numbers else None, following))
+            varies = node.op.numbers or any(r.places for r in following)
+            rest = exact_key(masked) if node.op.numbers else None
+            found.append((node.out, None if varies else params, rest, following))
     return tuple(found)
 
 
