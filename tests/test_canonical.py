@@ -12,7 +12,7 @@ from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.ir.aval import contiguous_strides
-from gtrace.core.ir.graph import Graph, Node, print_graph
+from gtrace.core.ir.graph import Graph, Node, print_graph, skeleton
 from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ir.signature import sign
 from gtrace.core.ir.text import parse_graph
@@ -215,3 +215,14 @@ def test_long_chains_need_no_recursion():
     verify(form)
     assert len(print_graph(form).split("\n")) == 50_003
     assert len(sign(form).exact) == 32 and len(str(sign(form))) == 12
+
+
+@pytest.mark.parametrize("n", [*range(10, 40), 64, 100, 1000, 20011])
+def test_the_order_of_what_differs_in_sizes_only_does_not_depend_on_them(n):
+    def rotated(x, table):
+        half = x.shape[0] // 2
+        low, high = gt.tanh(x[:half]), gt.tanh(x[half : 2 * half])
+        return low * table[1:3].sum() + high * table[4:6].sum(), (high - low)[:3] + (low - high)[2:5]
+
+    found = [canonicalize(gt.make_graph(rotated)(gt.ones((size, 5)), gt.ones(7))).graph for size in (44, n)]
+    assert skeleton(found[0])[0] == skeleton(found[1])[0]

@@ -124,7 +124,7 @@ def layers(x, w):
 def shapes(x, v):
     """Integers of many kinds that follow from sizes."""
     n = x.shape[0]
-    parts = x[: n // 2].sum(0) + x[-1]
+    parts = x[: n // 2].sum(0) + x[n // 2 :].sum(0) + x[-1] + x[n - 2]
     flat = x.reshape((n * x.shape[1],))
     joined = gt.concatenate([flat, v, gt.ones(n, dtype=x.dtype)])
     return parts, joined.mean(), gt.cumsum(v)[-1], gt.pad(v, (1, 2)).sum() / (n + v.shape[0]), gt.arange(n).sum() * v[0]

@@ -5,10 +5,11 @@ a depth-first walk from the outputs. So the result depends neither on names nor 
 
 Commutative operands and outputs are sorted by hashes, refined as in Weisfeiler and Leman (1968). A value is hashed by
 its operands, then by its users; then both are repeated with inputs distinguished by their users. Sizes and numbers only
-break ties, so that a program keeps its form when they change. Values that still tie and are connected through others
-that do are a group; groups that are alike are numbered as they come. Outputs and inputs that tie within a group are
-marked one at a time, and everything is hashed again. Values that tie after that are interchangeable, except in
-contrived graphs. There one program may get two signatures, which costs a compile but never gives a wrong result.
+break ties, sizes by their order, so that a program keeps its form when they change. Values that still tie and are
+connected through others that do are a group; groups that are alike are numbered as they come. Outputs and inputs that
+tie within a group are marked one at a time, and everything is hashed again. Values that tie after that are
+interchangeable, except in contrived graphs. There one program may get two signatures, which costs a compile but never
+gives a wrong result.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from gtrace.core.ir.pipeline import (
     Pass,
     Pipeline,
 )
-from gtrace.core.ir.skeleton import kind
+from gtrace.core.ir.skeleton import kind, mask
 from gtrace.core.ir.subgraph import subgraph, without_rules
 from gtrace.core.passes.subgraph_calls import has_calls, inline_calls, map_subgraphs, merge_calls, narrow_calls
 
@@ -242,7 +243,39 @@ def _refine(graph: Graph, results: Sequence[int], marks: dict[int, int]) -> dict
     exact = _hash(graph, results, marks, exact=True)
     alone = {v: stable_hash(repr(a)) for v, a in zip(graph.inputs, graph.avals, strict=True)}
     _hash_from_operands(graph, alone, exact=True)
-    return {value: (*key, alone[value], *exact[value]) for value, key in keys.items()}
+    ranks = _ranks(graph)
+    return {value: (*key, ranks[value], alone[value], *exact[value]) for value, key in keys.items()}
+
+
+def _ranks(graph: Graph) -> dict[int, int]:
+    """Return the order by integers of values that are equal without these: by their own, then by those of operands.
+
+    The halves of an array are an example. The order of hashes would be another one at other sizes.
+    """
+    above = {value: stable_hash(kind(a)) for value, a in zip(graph.inputs, graph.avals, strict=True)}
+    _hash_from_operands(graph, above, exact=False)
+    makers = {node.out: node for node in graph.nodes}
+    own: dict[int, tuple[int, ...]] = {value: a.shape for value, a in zip(graph.inputs, graph.avals, strict=True)}
+    depths = dict.fromkeys(graph.inputs, 0)
+    for node in graph.nodes:
+        depths[node.out] = 1 + max([depths[value] for value in node.values()], default=0)
+        integers: list[int] = []
+        mask(node.params, integers)
+        own[node.out] = tuple(integers)
+    layers: dict[tuple[int, int], list[int]] = {}
+    for value, depth in depths.items():  # values that are alike are equally far from the inputs
+        layers.setdefault((depth, above[value]), []).append(value)
+    ranks: dict[int, int] = {}
+    for _, alike in sorted(layers.items(), key=lambda item: item[0][0]):
+        keys = {value: (own[value], _ranks_of_operands(makers.get(value), ranks)) for value in alike}
+        order = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
+        ranks.update({value: order[key] for value, key in keys.items()})
+    return ranks
+
+
+def _ranks_of_operands(node: Node | None, ranks: dict[int, int]) -> tuple[int, ...]:
+    found = [] if node is None else [ranks[value] for value in node.values()]
+    return tuple(sorted(found) if node is not None and node.op.commutative else found)
 
 
 def _hash(graph: Graph, results: Sequence[int], marks: dict[int, int], exact: bool) -> dict[int, Key]:

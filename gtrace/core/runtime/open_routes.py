@@ -60,7 +60,7 @@ class Reading:
     Attributes:
         slots: of the tensors that are inputs.
         lifted: of the numbers that are further inputs, each with its type.
-        sizes: of each size of an input the place of the first that is always equal, or -1, and else its value.
+        sizes: of each size of an input what it follows from: itself, other sizes, or nothing.
         attributes: of each operation that has some: its place in the list; all of them, if none varies; a key of those
             that are no integers, if they are more than the structure says; and what the integers follow from.
         numbers: (slot, what it must be) of each number that is not just an input.
@@ -70,7 +70,7 @@ class Reading:
 
     slots: tuple[int, ...]
     lifted: tuple[tuple[int, Aval], ...]
-    sizes: tuple[tuple[int, int], ...]
+    sizes: tuple[Relation, ...]
     attributes: tuple[tuple[int, Any, Any, tuple[Relation, ...]], ...]
     numbers: tuple[tuple[int, Number], ...]
     limits: tuple[tuple[int, int, int], ...]
@@ -90,7 +90,7 @@ class Reading:
             return None
         if not all(least <= dims[place] <= most for place, least, most in self.limits):
             return None
-        if [n if place < 0 else dims[place] for place, n in self.sizes] != dims:
+        if [relation(dims) for relation in self.sizes] != dims:
             return None
         for slot, number in self.numbers:
             value = numbers[slot]

@@ -163,7 +163,8 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
         sizes = last.integers[:count]
         for place, n in zip(free, chosen, strict=True):
             sizes[place] = n
-        own = [relation(sizes) for relation in relations]
+        sizes = [relation(sizes) for relation in relations[:count]]
+        own = [*sizes, *[relation(sizes) for relation in relations[count:]]]
         if given is None:
             given = tuple([x if k in lifted else numbers[k].of(own) for k, x in enumerate(last.numbers)])
         made = rebuilt(graph, own, [given[slot] for slot in last.program.scalar_slots])
@@ -191,7 +192,7 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
     reading = Reading(
         tuple(last.program.slots),
         scalar_inputs(graph, last.program.scalar_slots, last.numbers, lifted, 1)[1].lifted,
-        tuple([(r.places[0], 0) if r.places else (-1, r.offset) for r in relations[:count]]),
+        relations[:count],
         _attributes(graph, relations[count:]),
         tuple(numbers.items()),
         tuple([(place, least, most) for place, (least, most) in zip(free, limits, strict=True)]),
@@ -210,13 +211,26 @@ def _relations(integers: Sequence[Sequence[int]], count: int) -> tuple[tuple[Rel
     found = fit(integers, count)
     if isinstance(found, int):
         raise NotOpenError(f"integer {found} follows from no size")
-    relations, firsts = list(found), dict[tuple[int, ...], int]()
-    for place, column in enumerate(zip(*[row[:count] for row in integers], strict=True)):
+    columns = list(zip(*[row[:count] for row in integers], strict=True))
+    firsts: dict[tuple[int, ...], int] = {}
+    for place, column in enumerate(columns):
         if len(set(column)) > 1:
-            relations[place] = Relation((firsts.setdefault(column, place),))
-    if not 0 < len(firsts) <= MOST_SIZES:
+            firsts.setdefault(column, place)
+    # a smaller size may follow from a larger one: the halves of an array that has its value are arrays
+    free: dict[tuple[int, ...], int] = {}
+    following: dict[tuple[int, ...], Relation] = {}
+    for column in sorted(firsts, key=lambda column: -column[-1]):
+        earlier = fit(list(zip(*free, column, strict=True)), len(free)) if free else 0
+        if isinstance(earlier, int):
+            free[column] = firsts[column]
+            following[column] = Relation((firsts[column],))
+        else:
+            places = list(free.values())
+            following[column] = attrs.evolve(earlier[-1], places=tuple([places[k] for k in earlier[-1].places]))
+    if not 0 < len(free) <= MOST_SIZES:
         raise NotOpenError("no size of an input varies, or too many do")
-    return tuple(relations), list(firsts.values())
+    sizes = [following.get(column, relation) for column, relation in zip(columns, found, strict=False)]
+    return (*sizes, *found[count:]), list(free.values())
 
 
 def _limited(rows: Sequence[_Row]) -> tuple[list[_Row], list[tuple[int, int]]]:
