@@ -43,7 +43,7 @@ def aside(engine: Engine) -> Engine:
     """Return an engine that cuts programs as this one does, and has programs of its own."""
     made = type(engine)()
     made.cuts = engine.cuts
-    made.tiering.left_out = engine.tiering.left_out
+    made.tiering.leave_out_as(engine.tiering)
     return made
 
 

@@ -430,6 +430,10 @@ class TierController:
                 self._fail(program, outcome, location)
             return None
 
+    def leave_out_as(self, other: TierController) -> None:
+        """Have those operators interpreted that another one has interpreted."""
+        self.left_out = other.left_out
+
     def _leave_out(self, program: Program, error: CompileError) -> bool:
         """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.
 
