@@ -30,6 +30,7 @@ from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.lifted_scalars import Scalars
 from gtrace.core.runtime.open_calls import Engine, OpenCalls, aside, may_run_twice
 from gtrace.core.runtime.open_recordings import OpenRecording
@@ -53,6 +54,9 @@ SHARE = 16
 """A further size is prepared once calls of others ran as recorded for so many times what that takes.
 
 The policy sees prepared programs only, so it learns of the structure by them."""
+
+EARLIER_SHARE = 4
+"""The same for all sizes at once, if earlier processes have left code: some may be for the structure."""
 
 PAYS = 2
 """Each size is prepared if a call takes so many times as long as that: compiled code saves half of it, about."""
@@ -140,7 +144,8 @@ class Structure:
             return self.open.stale
         if self.prepared < self.next_try:
             return False
-        return self.seconds > SHARE * self.cost or any(
+        share = SHARE if artifacts.empty else min(SHARE, EARLIER_SHARE)
+        return self.seconds > share * self.cost or any(
             program.family.symbolic for example in self.examples for program in example.programs
         )
 
