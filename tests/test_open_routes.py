@@ -62,6 +62,7 @@ def check(function, *args, plain=None):
 
 def opened(compiler, function, sizes, make, plain=None):
     """Call a function at sizes until code for open sizes runs it; return how many calls that took."""
+    first_calls.SHARE = 0
     for k, size in enumerate(sizes):
         before = engine.sizes.by_code
         check(function, *make(*size), plain=plain)
@@ -273,6 +274,15 @@ def test_open_sizes_can_be_switched_off(compiler, monkeypatch):
     for n in range(10, 40):
         assert not runs_by_code(function, drawn(n, 9))
         compiler.work(9)
+
+
+def test_programs_that_the_engine_has_forgotten(compiler):
+    function = chain(9)
+    opened(compiler, function, sizes_from(15), lambda n, _: (drawn(n, 9),))
+    for program in list(engine.programs.values()):
+        engine.programs.drop(program)
+    assert not runs_by_code(function, drawn(111, 9))
+    opened(compiler, function, sizes_from(16), lambda n, _: (drawn(n, 9),))
 
 
 def test_two_threads(compiler):

@@ -138,11 +138,7 @@ class Structure:
     @property
     def may_open(self) -> bool:
         """Whether it is time to make an open route: code may be there, or so much was spent that code may pay."""
-        if self.plan is None or len(self.examples) < EXAMPLES or not OPEN_SIZES.on:
-            return False
-        if self.open is not None:
-            return self.open.stale
-        if self.prepared < self.next_try:
+        if self.open is not None or len(self.examples) < EXAMPLES or self.prepared < self.next_try:
             return False
         share = SHARE if artifacts.empty else min(SHARE, EARLIER_SHARE)
         return self.seconds > share * self.cost or any(
@@ -192,9 +188,13 @@ class Structure:
     ) -> list[Any]:
         """Run a recording without preparing it: by code for open sizes, or as it is; see `OpenRecording.run`.
 
+        A route of which the engine has forgotten a program is made anew, once other sizes were prepared.
+
         Args:
             decode: returns it as a graph.
         """
+        if self.open is not None and self.open.stale:
+            self.open = None
         if self.open is not None:
             run = functools.partial(self._run_as_it_is, instructions, scalars)
             results = self.open.run(instructions, scalars, tensors, run, decode)
