@@ -34,7 +34,7 @@ EXACT = {
     "backends/native/generator": {"OPEN"},
     "backends/native/library": {"FENCE", "POST"},
     "backends/native/writer": {"ALIGNMENT"},
-    "backends/symbolic": {"MAX_FREE", "MAX_DIVISOR"},
+    "backends/symbolic": {"LEAST_FOR_SUMS", "MAX_FREE", "MAX_DIVISOR"},
     "partitioner/partitioned": {"FORMAT"},
 }
 """By module, the numbers that follow from a definition, or bound a search or a memory: nobody measured them."""

@@ -141,9 +141,12 @@ class Structure:
         if self.open is not None or len(self.examples) < EXAMPLES or self.prepared < self.next_try:
             return False
         share = SHARE if artifacts.empty else min(SHARE, EARLIER_SHARE)
-        return self.seconds > share * self.cost or any(
-            program.family.symbolic for example in self.examples for program in example.programs
-        )
+        return self.has_code or self.seconds > share * self.cost
+
+    @property
+    def has_code(self) -> bool:
+        """Whether one of the sizes that were prepared last has code for open sizes."""
+        return any(program.family.symbolic for example in self.examples for program in example.programs)
 
     def learn(self, program: RecordedGraph, numbers: Sequence[Any], programs: tuple[Program, ...]) -> None:
         """Note a recording whose size is prepared."""
