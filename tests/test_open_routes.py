@@ -242,6 +242,15 @@ def test_open_code_that_is_wrong_is_found_and_not_used(compiler):
     assert not any(by_code)
 
 
+def test_an_audit_of_every_call(compiler):
+    function = chain(10)
+    opened(compiler, function, sizes_from(17), lambda n, _: (drawn(n, 9),))
+    with gt.config(audit=1.0):
+        before = gt.stats().totals.compared
+        by_code = [runs_by_code(function, drawn(n, 9)) for n in range(100, 106)]
+        assert sum(by_code) == 6 and gt.stats().totals.compared >= before + 6
+
+
 def test_open_code_that_is_slower_is_not_used(compiler, monkeypatch):
     function = chain(5)
 

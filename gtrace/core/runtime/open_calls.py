@@ -126,9 +126,10 @@ class OpenCalls:
             return recorded(tensors)
         self.calls += 1
         given = self.route.reading.inputs(numbers, tensors)
-        audit = self._seconds * config.current.audit > self._comparing
+        share = config.current.audit
+        audit = share == 1.0 or self._seconds * share > self._comparing
         if trial.faster is None or trial.compared < COMPARED or audit:
-            return self._tried(trial, run, given, tensors, recorded, decode)
+            return self._tried(trial, run, given, tensors, recorded, decode, audit)
         start = perf_counter()
         results = _called(run, given)
         self._seconds += perf_counter() - start
@@ -142,9 +143,10 @@ class OpenCalls:
         tensors: Tensors,
         recorded: Run,
         decode: Callable[[], RecordedGraph],
+        audit: bool,
     ) -> list[torch.Tensor]:
-        """Make a call in both ways, time them, and compare the results unless that was done often enough."""
-        compared = trial.compared < COMPARED or trial.faster is not None
+        """Make a call in both ways, time them, and compare the results if that is due."""
+        compared = trial.compared < COMPARED or audit
         code_first = not compared and len(trial.pairs) % 2 == 1  # what runs second finds the inputs in the caches
         start = perf_counter()
         got = _called(run, given) if code_first else None
