@@ -101,7 +101,7 @@ def test_a_structure_costs_at_most_three_compiles(compiler, native, request):
             f(*given_for(20 + k, 70 + k * k % 31, d))
             if k % 3 == 2:
                 compiler.work()
-    assert max(compiler.structures.values()) == 2 + native <= 3
+    assert 2 <= max(compiler.structures.values()) <= 2 + native
     assert f.programs()[-1].open_sizes
 
 

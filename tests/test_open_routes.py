@@ -36,7 +36,8 @@ def compiler(monkeypatch):
     monkeypatch.setattr(artifacts, "request", made.request)
     monkeypatch.setattr(policy, "judge", lambda pairs: 2.0)  # what is made up here is not fast
     monkeypatch.setattr(policy.CostModel, "predict", lambda self, ops: 1e-5)
-    monkeypatch.setattr(first_calls, "SHARE", 0)
+    for name in ("SHARE", "LONG_SHARE", "OPENING"):
+        monkeypatch.setattr(first_calls, name, 0)
     gt.eval(gt.ones(1) * 2)  # with what other modules have left pending
     with gt.config(background=True, cache_size=0, native=False, jit_wait=0.0):
         yield made
@@ -62,12 +63,12 @@ def check(function, *args, plain=None):
 
 def opened(compiler, function, sizes, make, plain=None):
     """Call a function at sizes until code for open sizes runs it; return how many calls that took."""
-    first_calls.SHARE = 0
+    first_calls.SHARE = first_calls.LONG_SHARE = first_calls.OPENING = 0
     for k, size in enumerate(sizes):
         before = engine.sizes.by_code
         check(function, *make(*size), plain=plain)
         if engine.sizes.by_code > before:
-            first_calls.SHARE = 16  # until the fixture ends
+            first_calls.SHARE = first_calls.LONG_SHARE = 16  # until the fixture ends
             return k + 1
         compiler.work(9)
     raise AssertionError(f"no call ran by open code, {len(compiler.requests)} requests")
@@ -377,7 +378,8 @@ def compiler_of_all():
         patch.setattr(artifacts, "request", made.request)
         patch.setattr(policy, "judge", lambda pairs: 2.0)
         patch.setattr(policy.CostModel, "predict", lambda self, ops: 1e-5)
-        patch.setattr(first_calls, "SHARE", 0)
+        for name in ("SHARE", "LONG_SHARE", "OPENING"):
+            patch.setattr(first_calls, name, 0)
         patch.setattr(open_calls, "COMPARED", 0)
         with gt.config(background=True, cache_size=0, native=False, jit_wait=0.0):
             yield made

@@ -28,9 +28,10 @@ from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.open_sizes import Open, Opened
 from gtrace.interop.aten.overloads import encode
 from gtrace.interop.aten.packed_sequences import check_results
-from gtrace.interop.aten.traced_calls import Traced
+from gtrace.interop.aten.single_calls import SingleCall
+from gtrace.interop.aten.traced_calls import OtherSizesError, Traced
 from gtrace.interop.aten.tracer import LooksAtValues
-from gtrace.interop.aten.translate import OtherSizesError
+from gtrace.interop.aten.versions import Version
 from gtrace.interop.nodes_of_users import flatten
 
 
@@ -44,7 +45,7 @@ class Recorded:
         others: the leaves of the result, with `TENSOR` in place of tensors.
     """
 
-    derived: Derived
+    derived: Derived | SingleCall
     structure: tree.TreeDef
     others: list[Any]
 
@@ -52,6 +53,8 @@ class Recorded:
         """Whether another call records the same operations, and returns the same."""
         return (
             other is not None
+            and isinstance(self.derived, Derived)
+            and isinstance(other.derived, Derived)
             and self.structure == other.structure
             and exact_key(tuple(self.others)) == exact_key(tuple(other.others))
             and self.derived.equals(other.derived)
@@ -191,7 +194,13 @@ class Call:
             run, self._avals, writable, parameters, None, self.name, is_followed(self.arrays), self.default, opened
         )
         structure, others = result
-        return opened, OpenCall(traced, structure, list(map(opened.number, others)))
+        made = OpenCall(traced, structure, list(map(opened.number, others)))
+        if any(x is not own for x, own in zip(call.leaves, self.leaves, strict=True)):  # an integer is open
+            return opened, made
+        integers = [None if type(x) is Array else x for x in self.leaves if type(x) in (Array, int)]
+        fixed = [None if k in places else n for k, n in enumerate(self.numbers())]
+        version = Version(tuple(sorted(places)), tuple(fixed), opened.program(), traced)
+        return opened, attrs.evolve(made, single=SingleCall.of(self.name, traced, integers, version))
 
     @property
     def _avals(self) -> list[Aval]:
@@ -218,11 +227,13 @@ class OpenCall:
     Attributes:
         structure: the structure of the result.
         others: the leaves of the result, with `TENSOR` in place of tensors.
+        single: records it as a single operation; None: it cannot be one.
     """
 
     traced: Traced
     structure: tree.TreeDef
     others: list[Any]
+    single: SingleCall | None = None
 
     @property
     def weight(self) -> int:
@@ -231,6 +242,12 @@ class OpenCall:
 
     def bind(self, call: Call, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> Recorded | None:
         """Return the call with these open numbers; None if the trace does not hold for them."""
+        if draw is None and self.single is not None:
+            return self._recorded(self.single, numbers)
+        return self.apart(call, numbers, draw)
+
+    def apart(self, call: Call, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> Recorded | None:
+        """Return the call as `bind` does, with an operation for each call of aten."""
         avals = [x.aval for x in call.arrays]
         try:
             if draw is None:
@@ -239,6 +256,9 @@ class OpenCall:
                 derived = recorded(self.traced, [*avals, draw[0].aval], draw[1], numbers)
         except OtherSizesError:
             return None
+        return self._recorded(derived, numbers)
+
+    def _recorded(self, derived: Derived | SingleCall, numbers: Sequence[Any]) -> Recorded:
         others = [numbers[x.place] if type(x) is Open else x for x in self.others]
         return Recorded(derived, self.structure, others)
 
@@ -274,6 +294,7 @@ def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> N
     kind = "tensor" if result is TENSOR else type(result).__name__
     plain = kind in _KINDS or type(result).__module__ == "torch.return_types"
     derived = recorded.derived
+    assert isinstance(derived, Derived)  # it was traced for its sizes
     if key is None or not plain or (result is not TENSOR and any(x is not TENSOR for x in result)):
         return
     if not derived.constants and made_of_torch(derived.graph):

@@ -113,7 +113,7 @@ class CallTable:
             kind.extend(
                 numbers,
                 lambda places: trace(functools.partial(call.trace_open, places)),
-                lambda known, values: found.equals(known.bind(call, values, draw())),
+                lambda known, values: found.equals(known.apart(call, values, draw())),
             )
         return found
 

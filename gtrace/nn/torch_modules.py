@@ -13,7 +13,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.locks import new_lock
 from gtrace.core.ops.declare import Aval
 from gtrace.core.trace.array import Array
-from gtrace.interop.aten.derive import Draw
+from gtrace.interop.aten.derive import Derived, Draw
 from gtrace.interop.aten.overloads import RandomOperatorError
 from gtrace.interop.calls import Call, Recorded
 from gtrace.interop.torch_functions import CallTable, Drawn, gradients_follow
@@ -161,6 +161,7 @@ class Apply:
     @staticmethod
     def _check_undrawn(call: Call, recorded: Recorded) -> None:
         """Raise for a module that reads values and samples: the values would depend on other samples."""
+        assert isinstance(recorded.derived, Derived)  # a call that reads values is traced for its sizes
         graph = recorded.derived.graph
         key = graph.inputs[len(call.arrays)]
         if any(key in node.ins for node in graph.nodes):
@@ -172,10 +173,9 @@ class Apply:
     @staticmethod
     def _check_pure(name: str, recorded: Recorded, params: list[str], buffers: list[str]) -> None:
         """Raise for a call without a state if the module writes to its buffers."""
-        graph = recorded.derived.graph
-        new = graph.outputs[len(graph.outputs) - len(buffers) :]
-        old = graph.inputs[len(params) : len(params) + len(buffers)]
-        written = [key for key, a, b in zip(buffers, new, old, strict=True) if a != b]
+        returned = recorded.derived.returned
+        new = returned[len(returned) - len(buffers) :]
+        written = [key for k, (key, place) in enumerate(zip(buffers, new, strict=True)) if place != len(params) + k]
         if written:
             raise ArgumentError(
                 message(name, "a state, because the module writes to its buffers", ", ".join(written),

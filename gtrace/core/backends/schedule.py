@@ -18,7 +18,6 @@ from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.backends.native.library import RefusedError
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.ir.aval import layout
 from gtrace.core.ir.graph import Graph, Node
 
 Results = Mapping[CompileRequest, Compiled]
@@ -51,14 +50,14 @@ class CallSequence:
     Attributes:
         steps: the calls.
         inputs, outputs: the values that the whole takes and returns.
-        strides: of values that later calls take otherwise than row by row.
+        orders: the axes, outermost first, of values that later calls take otherwise than row by row.
         dead: for each call, the values that it takes and nothing needs after it.
     """
 
     steps: tuple[Step, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    strides: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
+    orders: Mapping[int, tuple[int, ...]] = attrs.field(factory=dict)
     dead: tuple[tuple[int, ...], ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -72,7 +71,7 @@ class CallSequence:
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Make the calls; returns the values that are outputs.
 
-        Results of earlier calls get the strides that later calls expect. Inputs are passed on as they are.
+        Results of earlier calls get the order of axes that later calls expect. Inputs are passed on as they are.
         """
         env: dict[int, torch.Tensor] = dict(zip(self.inputs, tensors, strict=True))
         ready = set(self.inputs)
@@ -93,12 +92,8 @@ class CallSequence:
         return [env[v] for v in self.outputs]
 
     def _laid_out(self, value: int, x: torch.Tensor) -> torch.Tensor:
-        strides = self.strides.get(value)
-        if strides is None or x.stride() == strides:
-            return x if strides else in_rows(x)
-        order = layout(tuple(x.shape), strides)
-        assert order is not None
-        return in_order(x, order)
+        order = self.orders.get(value)
+        return in_rows(x) if order is None else in_order(x, order)
 
     def timed(self, report: Callable[[str, str | None, float], None]) -> TensorFunction:
         """Return `run`, but that each call is reported: its name, its line and its seconds. A GPU is waited for."""

@@ -62,8 +62,9 @@ class Relation:
 
     @property
     def cost(self) -> tuple[Any, ...]:
-        """A sort key that puts simple relations first."""
-        return self.offset != 0, self.divisor, len(self.places), abs(self.factor), abs(self.offset)
+        """A sort key that puts simple relations first: ``n - 1`` is also ``3 * (n // 3)`` for some sizes."""
+        multiple = self.divisor > 1 and abs(self.factor) > 1
+        return multiple, self.offset != 0, self.divisor, len(self.places), abs(self.factor), abs(self.offset)
 
 
 def fit(examples: Sequence[Sequence[int]], dims: int) -> tuple[Relation, ...] | int:

@@ -245,9 +245,10 @@ class DeferredSubgraph(Subgraph):
         out_avals: the types of the results.
         make: captures it.
         retyped: gives that of the same function for inputs of other types; None: it is not known.
+        operations: how many operations it has, about.
     """
 
-    __slots__ = ("_out_avals", "_make", "_made", "retyped")
+    __slots__ = ("_out_avals", "_make", "_made", "retyped", "operations")
 
     deferred = True
 
@@ -256,7 +257,9 @@ class DeferredSubgraph(Subgraph):
         out_avals: tuple[Aval, ...],
         make: Callable[[], Subgraph],
         retyped: Callable[[tuple[Aval, ...]], Subgraph] | None = None,
+        operations: int = 1,
     ) -> None:
+        self.operations = operations
         self._out_avals = out_avals
         self._make = make
         self._made: Subgraph | None = None

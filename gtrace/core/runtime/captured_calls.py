@@ -52,9 +52,9 @@ def captured_route(
     found = engine.sizes.structure(graph.structure(strides), captured)
     if found.may_open and is_plain():
         has_code = found.has_code
-        found.open_up(engine, lambda engine: lambda graph, strides: engine.cut(graph, strides, target))
-        if found.open is not None and not has_code:  # further code is left to the policy
-            engine.compile_all(found.open.route.programs, 0.0, graph)
+        made = found.open_up(engine, lambda engine: lambda graph, strides: engine.cut(graph, strides, target))
+        if made is not None and not has_code:  # further code is left to the policy
+            engine.compile_all(made.route.programs, 0.0, graph)
     if found.plan is None or not is_plain() or found.is_due(asked=True):
         return prepare(found, wait)
     instructions = {node.out: node.instr for node in graph.nodes}

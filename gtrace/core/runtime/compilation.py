@@ -94,7 +94,9 @@ def compilation(program: Program) -> Compilation:
     shapes = [program.shape, *(e.shape for e in examples)]
     columns = list(zip(*(shape.scalars for shape in shapes), strict=True))
     OPEN_SIZES.used()
-    constants = tuple(column[0] if len(set(column)) == 1 else None for column in columns)
+    constants = tuple(
+        column[0] if len(set(column)) == 1 and k not in family.varying else None for k, column in enumerate(columns)
+    )
     lifted = [k for k, x in enumerate(constants) if x is None]
     graph = lift_scalars(program.graph, [[k] for k in lifted])
     key = program.key

@@ -28,8 +28,7 @@ from gtrace.core.base.events import Ran, bus
 from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
-from gtrace.core.ir.graph import Graph, RecordedGraph
-from gtrace.core.passes.subgraph_calls import has_calls
+from gtrace.core.ir.graph import DeferredSubgraph, Graph, RecordedGraph, subgraphs
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.lifted_scalars import Scalars
 from gtrace.core.runtime.open_calls import Engine, OpenCalls, aside, may_run_twice
@@ -55,8 +54,15 @@ SHARE = 16
 
 The policy sees prepared programs only, so it learns of the structure by them."""
 
-EARLIER_SHARE = 4
-"""The same for all sizes at once, if earlier processes have left code: some may be for the structure."""
+LONG_SHARE = 8
+"""The same for the first sizes of long programs, which few calls may follow."""
+
+OPENING, EARLIER_OPENING = 32, 8
+"""All sizes are prepared at once after calls of so many times the cost of one; after fewer, if earlier processes have
+left code: some may be for the structure."""
+
+MOST_FORMS = 4
+"""Programs that the recordings of a structure become at some sizes, and not at others."""
 
 PAYS = 2
 """Each size is prepared if a call takes so many times as long as that: compiled code saves half of it, about."""
@@ -97,7 +103,8 @@ class Structure:
         mean: seconds of such a call, those of late most.
         examples: recordings of different sizes, of which an open route is made.
         tries, next_try: how often that was tried in vain, and what `prepared` is at the next try.
-        open: runs recordings by code for open sizes; None: there is no such route.
+        spent: seconds of all calls that ran as recorded.
+        open: what runs recordings by code for open sizes: one for each of the forms that they get at some sizes.
     """
 
     plan: OpenRecording | None
@@ -111,7 +118,8 @@ class Structure:
     examples: list[Example] = attrs.field(factory=list)
     tries: int = 0
     next_try: int = 0
-    open: OpenCalls | None = None
+    spent: float = 0.0
+    open: list[OpenCalls] = attrs.field(factory=list)
 
     @classmethod
     def of(cls, program: RecordedGraph) -> Structure:
@@ -119,8 +127,8 @@ class Structure:
         graph = program.graph
         avals = [*graph.avals, *[node.instr.aval for node in graph.nodes]]
         here = all(a.__class__ is Bundle or a.sharding is None for a in avals)
-        count = len(graph.nodes)
-        return cls(OpenRecording.of(program) if here else None, count, _is_long(graph), PREPARING * count)
+        count = _operations(graph)
+        return cls(OpenRecording.of(program) if here else None, count, _is_long(graph, count), PREPARING * count)
 
     def is_due(self, asked: bool = False) -> bool:
         """Whether a size that is new is to be prepared: at first, now and then, and where that pays in one call.
@@ -128,20 +136,21 @@ class Structure:
         Args:
             asked: whether the user has asked for a compiled program.
         """
-        if self.open is not None and self.open.stuck:
+        if any(calls.stuck for calls in self.open):
             return True
         if self.prepared < (ASKED if self.is_long else PREPARED) and (asked or not self.is_long):
             return True
-        share = 1 if self.prepared < PREPARED else SHARE
+        share = SHARE if self.prepared >= PREPARED else LONG_SHARE if self.is_long else 1
         return self.seconds > share * self.cost or self.seconds > PAYS * self.cost * max(self.calls, 1)
 
     @property
     def may_open(self) -> bool:
         """Whether it is time to make an open route: code may be there, or so much was spent that code may pay."""
-        if self.open is not None or len(self.examples) < EXAMPLES or self.prepared < self.next_try:
+        few = len(self.examples) < EXAMPLES or self.prepared < self.next_try
+        if few or len(self.open) == MOST_FORMS:
             return False
-        share = SHARE if artifacts.empty else min(SHARE, EARLIER_SHARE)
-        return self.has_code or self.seconds > share * self.cost
+        share = OPENING if artifacts.empty else min(OPENING, EARLIER_OPENING)
+        return self.has_code or self.spent > share * self.cost
 
     @property
     def has_code(self) -> bool:
@@ -150,7 +159,7 @@ class Structure:
 
     def learn(self, program: RecordedGraph, numbers: Sequence[Any], programs: tuple[Program, ...]) -> None:
         """Note a recording whose size is prepared."""
-        if self.plan is not None and self.open is None and OPEN_SIZES.on:
+        if self.plan is not None and OPEN_SIZES.on:
             made = Example(program, tuple(numbers), programs)
             others = [example for example in self.examples if example.integers != made.integers]
             self.examples = [*others[1 - MOST_EXAMPLES :], made]
@@ -163,11 +172,11 @@ class Structure:
         self.cost = thread_time() - start
         self.prepared += 1
         self.calls, self.seconds = 0, 0.0
-        if self.open is not None:
-            self.open.go_on()
+        for calls in self.open:
+            calls.go_on()
 
-    def open_up(self, engine: Engine, how: Callable[[Any], Prepare]) -> None:
-        """Make the open route.
+    def open_up(self, engine: Engine, how: Callable[[Any], Prepare]) -> OpenCalls | None:
+        """Make the open route of the sizes that were prepared last, and return it; None: there is none.
 
         Args:
             how: returns what prepares a recording with an engine.
@@ -177,10 +186,12 @@ class Structure:
         self.next_try = self.prepared + self.tries
         if all(may_run_twice(example.program.graph) for example in examples):
             route = open_route(examples, how(engine), how(aside(engine)))
-            self.open = None if route is None else OpenCalls(route, engine)
-        if self.open is not None:
-            OPEN_SIZES.used()
-            self.examples = []
+            if route is not None:
+                OPEN_SIZES.used()
+                self.examples, self.spent = [], 0.0
+                self.open.append(OpenCalls(route, engine))
+                return self.open[-1]
+        return None
 
     def run(
         self,
@@ -196,11 +207,12 @@ class Structure:
         Args:
             decode: returns it as a graph.
         """
-        if self.open is not None and self.open.stale:
-            self.open = None
-        if self.open is not None:
+        for calls in self.open.copy():
+            if calls.stale:
+                self.open.remove(calls)
+                continue
             run = functools.partial(self._run_as_it_is, instructions, scalars)
-            results = self.open.run(instructions, scalars, tensors, run, decode)
+            results = calls.run(instructions, scalars, tensors, run, decode)
             if results is not None:
                 return results
         start = thread_time()
@@ -208,6 +220,7 @@ class Structure:
         seconds = thread_time() - start  # whatever else the machine does
         self.calls += 1
         self.seconds += seconds
+        self.spent += seconds
         return results
 
     def _run_as_it_is(self, instructions: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[Any]:
@@ -297,10 +310,10 @@ class NewSizes:
         decode: Callable[[], RecordedGraph],
     ) -> list[Any]:
         """Run a recording without preparing it; see `Structure.run`."""
-        before = 0 if found.open is None else found.open.calls
+        before = sum(calls.calls for calls in found.open)
         results = found.run(instructions, scalars, tensors, decode)
         self.calls += 1
-        self.by_code += 0 if found.open is None else found.open.calls - before
+        self.by_code += max(sum(calls.calls for calls in found.open) - before, 0)
         return results
 
     def structure(self, name: Hashable, program: RecordedGraph) -> Structure:
@@ -325,12 +338,20 @@ def _recorded(engine: Any) -> Prepare:
     return prepare
 
 
-def _is_long(graph: Graph) -> bool:
+def _operations(graph: Graph) -> int:
+    """Return how many operations a program has, with those in the bodies of named calls."""
+    bodies = [sub for node in graph.nodes if node.op.lowered for sub in subgraphs(node.params)]
+    return len(graph.nodes) + sum(sub.operations for sub in bodies if isinstance(sub, DeferredSubgraph))
+
+
+def _is_long(graph: Graph, operations: int) -> bool:
     """Whether preparing a program takes longer than what it saves in one call. A loop may take any time."""
     nodes = graph.nodes
-    return (
-        len(nodes) >= LONG and not has_calls(graph) and additions(graph) <= min(MOST_ADDITIONS * len(nodes), MOST_WORK)
-    )
+    if operations < LONG or any(node.op.rules.body is not None and not node.op.lowered for node in nodes):
+        return False
+    if operations > 2 * len(nodes):  # named calls, which run by torch's kernels
+        return True
+    return additions(graph) <= min(MOST_ADDITIONS * len(nodes), MOST_WORK)
 
 
 def is_plain() -> bool:

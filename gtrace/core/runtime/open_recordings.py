@@ -7,7 +7,7 @@ instruction of the list has its types and attributes for the sizes of the call, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.ir.aval import Aval, layout
 from gtrace.core.ir.graph import Node, RecordedGraph, Scalar
+from gtrace.core.ir.named_kernels import Keeping, Taking, calls_with_derivatives
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.simplify import dce
 
@@ -39,6 +40,7 @@ class OpenRecording:
         numbers: of each number its slot, and the place and the operand where its type stands.
         outputs: the values to return.
         ordered: (place of a result, place of an input): the result gets the order of axes that the input has.
+        pairs: (place of a named call, place of its derivative): the first may keep what the second needs.
     """
 
     slots: tuple[int, ...]
@@ -46,6 +48,7 @@ class OpenRecording:
     numbers: tuple[tuple[int, int, int], ...]
     outputs: tuple[int, ...]
     ordered: tuple[tuple[int, int], ...]
+    pairs: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, program: RecordedGraph) -> OpenRecording:
@@ -70,7 +73,9 @@ class OpenRecording:
             steps.append((node.out, tuple(ins), numbered[node.out], tuple(dead)))
         outputs = tuple([numbered[value] for value in graph.outputs])
         ordered = carried_strides(graph, program.strides)
-        return cls(tuple(program.slots), tuple(steps), tuple(numbers), outputs, ordered)
+        return cls(
+            tuple(program.slots), tuple(steps), tuple(numbers), outputs, ordered, tuple(calls_with_derivatives(graph))
+        )
 
     def run(self, flat: Any, scalars: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run a recording of this structure.
@@ -87,10 +92,11 @@ class OpenRecording:
         constants = [_number(scalars[slot], flat[at], operand) for slot, at, operand in self.numbers]
         env: list[Any] = [*inputs, *[None] * len(self.steps), *constants]
         at = 0
+        own = self._paired(flat) if self.pairs else {}
         try:
             for at, ins, out, dead in watched(self.steps):
                 instr = flat[at]
-                function = instr.call or instruction_call(instr)
+                function = own.get(at) or instr.call or instruction_call(instr)
                 if len(ins) == 2:
                     a, b = ins
                     env[out] = function(env[a], env[b])
@@ -111,6 +117,16 @@ class OpenRecording:
                 if axes is not None:
                     results[place] = in_order(x, axes)
         return results
+
+    def _paired(self, flat: Any) -> dict[int, Callable[..., Any]]:
+        """Return functions of the named calls that keep something, and of their derivatives, by place."""
+        found: dict[int, Callable[..., Any]] = {}
+        for first, second in self.pairs:
+            forward, gradient = instruction_call(flat[first]), instruction_call(flat[second])
+            if isinstance(forward, Keeping) and isinstance(gradient, Taking):
+                held: list[Any] = []
+                found[first], found[second] = forward.keeping(held), gradient.taking(held)
+        return found
 
 
 _numbers: BoundedTable[Any, torch.Tensor | None] = BoundedTable(MAX_NUMBERS)

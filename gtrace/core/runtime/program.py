@@ -52,6 +52,7 @@ class Family:
         tried: `count` when relations were last looked for and not found.
         warned: whether the user was warned that further sizes are interpreted.
         known: how the integers of its members follow from the sizes of their inputs; None: that was not tried.
+        varying: the places of numbers that were seen to differ between sizes, though they need not do so in its members.
         many: whether it has so many sizes that none is compiled for its own sake.
         latest: the member for which the worker was asked last; see `is_busy`.
         asked: members that are to be compiled when it is not busy, the newest last: whether it is hot, and by which
@@ -71,6 +72,7 @@ class Family:
     tried: int = 0
     warned: bool = False
     known: tuple[Relation, ...] | None = None
+    varying: frozenset[int] = frozenset()
     many: bool = False
     latest: Program | None = None
     asked: dict[Program, tuple[bool, str]] = attrs.field(factory=dict)
@@ -104,9 +106,9 @@ class Family:
         """Note that it has many sizes; see `many`."""
         self.many = True
 
-    def learn(self, relations: tuple[Relation, ...] | None) -> None:
-        """Note how its integers follow from sizes; None: they follow no rule."""
-        self.known = relations
+    def learn(self, relations: tuple[Relation, ...] | None, varying: frozenset[int]) -> None:
+        """Note how its integers follow from sizes, or None if they follow no rule, and which numbers vary."""
+        self.known, self.varying = relations, varying
 
     @property
     def versions(self) -> int:

@@ -85,10 +85,11 @@ def _form(route: Route | Parts) -> Any:
     if isinstance(route, Route):
         return None if route.program is None else route.program.family.key, route.inputs, route.outputs
     calls = route.calls
-    if not isinstance(calls, CallSequence) or calls.strides or route.avals is not None:
-        raise NotOpenError("values between programs do not lie row by row, or programs are sharded")
+    if not isinstance(calls, CallSequence) or route.avals is not None:
+        raise NotOpenError("programs are sharded")
     steps = tuple([(step.ins, step.outs) for step in calls.steps])
-    return steps, calls.inputs, calls.outputs, tuple(map(_form, route.routes))
+    orders = tuple(sorted(calls.orders.items()))
+    return steps, calls.inputs, calls.outputs, orders, tuple(map(_form, route.routes))
 
 
 def _leaves(route: Route | Parts) -> list[Route]:
@@ -177,7 +178,7 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
     for chosen in _stand_ins([example.integers for example in examples], free, constants):
         with contextlib.suppress(*FAILURES):  # these do not belong together
             rows.append(row(chosen, None))
-    counts = collections.Counter(row.form for row in rows)
+    counts = collections.Counter(row.form for row in rows[: len(examples)])
     rows, limits = _limited(sorted(rows, key=lambda row: -counts[row.form]))
     alike = [example for example in examples if any(row.numbers is example.numbers for row in rows)]
     real = [prepared(e.program.graph, e.numbers, e.program.strides, prepare) for e in alike[-2:]]
@@ -187,8 +188,10 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
     taken = iter([_followed(leaves, rows) for leaves in columns])
     for leaves, leaf in zip(columns, _leaves(real[-1]), strict=True):
         if leaf.program is not None:
-            own = fit([one.program.shape.sizes for one in leaves if one.program], leaf.program.shape.dims)
-            leaf.program.family.learn(None if isinstance(own, int) else own)
+            met = [one.program.shape for one in leaves if one.program]
+            own = fit([shape.sizes for shape in met], leaf.program.shape.dims)
+            varying = [k for k, x in enumerate(zip(*[shape.scalars for shape in met], strict=True)) if len(set(x)) > 1]
+            leaf.program.family.learn(None if isinstance(own, int) else own, frozenset(varying))
     reading = Reading(
         tuple(last.program.slots),
         scalar_inputs(graph, last.program.scalar_slots, last.numbers, lifted, 1)[1].lifted,

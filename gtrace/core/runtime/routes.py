@@ -10,7 +10,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.schedule import CallSequence, Step
-from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.aval import Aval, contiguous_strides, layout
 from gtrace.core.ir.graph import Graph, Marks, RecordedGraph
 from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.core.passes.user_passes import Passes
@@ -161,7 +161,15 @@ def sequence(
         first = {value: place for place, value in reversed(list(enumerate(part.outputs)))}
         steps.append(Step(functools.partial(call, way), part.inputs, tuple(first.items())))
         routes.append(way)
-    return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs, predicted), tuple(routes))
+    kinds = graph.value_avals() if predicted else {}
+    orders = {value: _order(kinds[value].shape, own) for value, own in predicted.items()}
+    return Parts(CallSequence(tuple(steps), graph.inputs, graph.outputs, orders), tuple(routes))
+
+
+def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    found = layout(shape, strides)
+    assert found is not None, "predicted values are dense"
+    return found
 
 
 @attrs.frozen(eq=False)

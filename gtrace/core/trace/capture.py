@@ -67,6 +67,7 @@ def capture(
     repeated: bool = False,
     tokens: str = "refused",
     knows: bool = False,
+    runs: bool = False,
 ) -> Captured:
     """Run `function` on placeholders of `avals`, in its own trace.
 
@@ -77,12 +78,14 @@ def capture(
         tokens: what becomes of a function with effects, such as printing, and without outputs: it is "refused", or,
             with "if any", a token is its output; with "always" also that of a function without effects.
         knows: what follows from no placeholder has a value, unless the function around is traced without such.
+        runs: the program runs as it is recorded, and is no part of another one.
 
     Raises:
         ConcretizationError: the function reads the value of a placeholder.
     """
     outer, layout = thread.trace, thread.layout
     trace = Trace(capture=name)
+    trace.runs = runs
     # placeholders first: once the trace is current, a signal handler could record an input ahead of them
     trace.place = _place(avals, outer)
     trace.knows = knows and (outer.capture is None or outer.knows)

@@ -54,6 +54,7 @@ class Trace:
         tape: the (instr, operands, result) that a surrounding gradient has recorded; None outside gradients.
         limit: operations with this number or a higher one call `gtrace.core.trace.bind.on_recorded`.
         capture: the description of the function being captured; None for the pending program of a thread.
+        runs: the program runs as it is recorded, and is no part of another one.
         place: the GPU of the arguments of a captured function, where it makes new arrays; None: where the setting says.
         knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
         locations: the user's line of each operation, by its number; None where it is not needed.
@@ -80,6 +81,7 @@ class Trace:
         "tape",
         "limit",
         "capture",
+        "runs",
         "place",
         "knows",
         "closed",
@@ -102,6 +104,7 @@ class Trace:
         self.numbers: dict[int, int] = {}
         self.tape = tape
         self.capture = capture
+        self.runs = capture is None
         self.place: Any = None
         self.knows = False
         self.closed = False

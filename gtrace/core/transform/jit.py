@@ -357,7 +357,8 @@ class Jitted:
         if not self._number_keys and tree.number_keys(given.structure):
             self._number_keys = True
 
-        captured: Captured = capture(functools.partial(self._run, given), avals, self._called(), tokens="if any")
+        run = functools.partial(self._run, given)
+        captured: Captured = capture(run, avals, self._called(), tokens="if any", runs=True)
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)

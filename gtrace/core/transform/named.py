@@ -20,6 +20,7 @@ from gtrace.core.base.mechanisms import NAMED_CALLS
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import DeferredSubgraph, Graph, Node, Subgraph
 from gtrace.core.ir.interning import InternTable
+from gtrace.core.ir.named_kernels import GRADIENT
 from gtrace.core.ir.op import Op, define
 from gtrace.core.ir.subgraph import select
 from gtrace.core.trace.array import Array
@@ -29,9 +30,6 @@ from gtrace.core.trace.record import thread
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import captured_subgraph, floating, pullback, pushforward
-
-GRADIENT = "_gradient"
-"""What follows the name of a function in that of its derivative."""
 
 
 def _never(batched: tuple[bool, ...], settings: Any) -> bool:
@@ -48,6 +46,10 @@ def _unknown(avals: Avals, settings: Any) -> Any:
     return None
 
 
+def _one(settings: Any) -> int:
+    return 1
+
+
 @attrs.frozen(eq=False)
 class NamedFunction:
     """A function of Arrays whose calls are single operations.
@@ -61,6 +63,7 @@ class NamedFunction:
             settings of the derivative end with flags of the wanted cotangents.
         takes_batch: (flags of batched operands, settings) -> whether a batch in front leaves the function the same.
         gradient_takes_batch: the same for the derivative, whose settings end with flags of the wanted cotangents.
+        operations: settings -> how many operations of torch a call makes, or one of the derivative.
     """
 
     name: str
@@ -69,6 +72,7 @@ class NamedFunction:
     results: Callable[[Avals, Any], tuple[Aval, ...] | None] = _unknown
     kernel: Kernel = _unknown
     gradient_kernel: Kernel = _unknown
+    operations: Callable[[Any], int] = _one
 
     def __attrs_post_init__(self) -> None:
         _functions[self.name] = self
@@ -94,7 +98,8 @@ class NamedFunction:
 
         def made() -> DeferredSubgraph:
             retyped = functools.partial(self._body, function, settings)
-            return DeferredSubgraph(types, lambda: captured_subgraph(function, avals), retyped)
+            count = self.operations(settings)
+            return DeferredSubgraph(types, lambda: captured_subgraph(function, avals), retyped, count)
 
         return _bodies.intern(exact_key((self.name, settings, avals)), made)
 
@@ -150,7 +155,8 @@ def _derived(
     given_settings = (*settings, wanted)
     key = name + GRADIENT, given_settings, (*avals, body.out_avals[0])
     again = retyped if getattr(body, "retyped", None) is not None else None
-    made = _bodies.intern(exact_key(key), lambda: DeferredSubgraph(types, make, again))
+    count = _functions[name].operations(given_settings)
+    made = _bodies.intern(exact_key(key), lambda: DeferredSubgraph(types, make, again, count))
     return name + GRADIENT, given_settings, made
 
 

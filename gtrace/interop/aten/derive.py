@@ -277,6 +277,12 @@ class Derived:
         """The approximate bytes of its program."""
         return SMALL + PER_OPERATION * len(self.graph.nodes)
 
+    @property
+    def returned(self) -> tuple[int | None, ...]:
+        """Of each result the place of the input that it is; None: it is computed."""
+        places = {value: k for k, value in enumerate(self.graph.inputs)}
+        return tuple([places.get(value) for value in self.graph.outputs])
+
     def equals(self, other: Derived | None) -> bool:
         """Whether another function records the same operations with the same constants."""
         if other is None or self.graph != other.graph:

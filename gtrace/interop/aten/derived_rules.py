@@ -31,8 +31,7 @@ from gtrace.interop.aten.derive import (
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.open_sizes import Opened
 from gtrace.interop.aten.overloads import caller, find_overload, new_caller, of_torch
-from gtrace.interop.aten.traced_calls import Traced
-from gtrace.interop.aten.translate import OtherSizesError
+from gtrace.interop.aten.traced_calls import OtherSizesError, Traced
 from gtrace.interop.aten.versions import Kind, kinds
 
 MAX_RULES = 4096

@@ -19,6 +19,10 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.interop.aten.custom_functions import CustomCall
 
 
+class OtherSizesError(Exception):
+    """A call gives other sizes than the trace has assumed."""
+
+
 @attrs.frozen(eq=False)
 class Type:
     """The type of a traced tensor. Sizes may be `Open`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from gtrace.interop.aten.overloads import (
     places,
     template,
 )
-from gtrace.interop.aten.traced_calls import BY_MEMORY, Step, Traced, Type
+from gtrace.interop.aten.traced_calls import BY_MEMORY, OtherSizesError, Step, Traced, Type
 from gtrace.interop.aten.types_by_trial import is_tried
 
 
@@ -123,18 +123,16 @@ Draw = Callable[[str, Aval, list[Any]], Any]
 """(overload, type of the result, arguments) -> the result of a random operator, or None if it is unsupported."""
 
 
-class OtherSizesError(Exception):
-    """A call gives other sizes than the trace has assumed."""
-
-
 def record_calls(
-    traced: Traced, inputs: Sequence[Array], draw: Draw | None = None, numbers: Sequence[Any] | None = None
-) -> list[Array]:
+    traced: Traced, inputs: Sequence[Array], draw: Draw | None = None, numbers: Sequence[Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> list[Array]:  # fmt: skip
     """Record traced calls on `inputs`; return their outputs, none of which may be missing.
 
     Args:
         draw: records random operators; without it they raise.
         numbers: the open numbers of the trace, if it has open sizes.
+        constants: what stands for the constants of the trace; None: these themselves.
 
     Raises:
         OtherSizesError: the trace does not hold for these sizes.
@@ -182,7 +180,7 @@ def record_calls(
         elif step.kind == "input":
             values[step] = next(rest)
         else:
-            values[step] = lift("torch", traced.constants[step.target])
+            values[step] = lift("torch", (constants or traced.constants)[step.target])
     return [_output(read(value)) for value in traced.outputs]
 
 
