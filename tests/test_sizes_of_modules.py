@@ -6,12 +6,14 @@ import math
 import pickle
 import threading
 
+import attrs
 import pytest
 import torch
 
 import gtrace as gt
 from gtrace.core.base.bounded_tables import budget
-from gtrace.interop.aten import derive, open_sizes
+from gtrace.core.transform import named
+from gtrace.interop.aten import derive, open_sizes, single_calls
 from gtrace.interop.aten.open_sizes import Opened, Sizes
 from gtrace.interop.aten.traced_tensor import TracedTensor
 from gtrace.interop.aten.tracer import Tracer
@@ -91,8 +93,10 @@ FUNCTIONS = {
 SIZES = 5, 6, 8, 7, 4, 3, 9, 2, 1, 11, 8, 5
 
 
+@pytest.mark.parametrize("least", [1, single_calls.LEAST_CALLS])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_equal_torch_at_each_size(name):
+def test_functions_equal_torch_at_each_size(name, least, monkeypatch):
+    monkeypatch.setattr(single_calls, "LEAST_CALLS", least)
     function, operands = FUNCTIONS[name]
     lifted = gt.lift(function)
     slope = gt.grad(lambda x: (lifted(x) ** 2).sum())
@@ -160,6 +164,139 @@ def test_a_bound_trace_records_what_a_fresh_one_does(name, train):
     for n in (5, 6, 8, 7, 4, 9, 12):
         xs = [gt.array(x) for x in operands(n)]
         assert texts(lasting, xs) == texts(gt.from_module(module), xs)
+
+
+@pytest.fixture
+def singles(monkeypatch):
+    """Lists how calls of torch at new sizes run: alone, or once for the call and its gradient."""
+    found = []
+
+    def kernel(avals, settings, own=single_calls._NAMED.kernel):
+        run = own(avals, settings)
+        return lambda *tensors: found.append("alone") or run(*tensors)
+
+    def pair(self, own=single_calls._Gradient.pair):
+        found.append("both")
+        return own(self)
+
+    def gradient(self, *tensors, own=single_calls._Gradient.__call__):
+        found.append("gradient")
+        return own(self, *tensors)
+
+    monkeypatch.setitem(named._functions, "torch", single_calls._NAMED)  # put back at the end
+    attrs.evolve(single_calls._NAMED, kernel=kernel)
+    monkeypatch.setattr(single_calls._Gradient, "pair", pair)
+    monkeypatch.setattr(single_calls._Gradient, "__call__", gradient)
+    return found
+
+
+def grads_of(module, loss, *xs):
+    module.zero_grad()
+    loss(module(*xs)).backward()
+    return {name: x.grad for name, x in module.named_parameters()}
+
+
+@pytest.mark.filterwarnings("ignore::gtrace.errors.CompileWarning")  # of recurrent networks
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_equal_torch_at_ever_new_sizes(name, jitted, monkeypatch):
+    monkeypatch.setattr(single_calls, "LEAST_CALLS", 1)
+    make, operands = MODULES[name]
+    module = make().eval()
+    params, apply = gt.from_module(module)
+
+    def loss(p, *xs):
+        results = gt.tree.leaves(apply(p, *xs))
+        return sum((x.astype(gt.float64) ** 2).mean() for x in results)
+
+    both = gt.value_and_grad(loss)
+    both = gt.jit(both) if jitted else both
+    for n in (5, 6, 8, 7, 4, 9, 12, 3, 10):
+        xs = operands(n)
+        value, grads = both(params, *map(gt.array, xs))
+        expected = grads_of(module, lambda result: sum((x.double() ** 2).mean() for x in tensors_of(result)), *xs)
+        with torch.no_grad():
+            results = tensors_of(module(*xs))
+        assert float(value) == pytest.approx(float(sum((x.double() ** 2).mean() for x in results)), rel=1e-5)
+        for key, g in expected.items():
+            torch.testing.assert_close(grads[key].to_torch(), g, rtol=2e-4, atol=2e-5)
+
+
+def tensors_of(result):
+    return [x for x in gt.tree.leaves(result) if isinstance(x, torch.Tensor)]
+
+
+def test_a_call_at_a_new_size_is_one_operation_and_its_gradient_another(singles):
+    module = encoder().eval()
+    params, apply = gt.from_module(module)
+    both = gt.value_and_grad(lambda p, x: (apply(p, x) ** 2).mean())
+    for n in range(5, 12):
+        singles.clear()
+        (x,) = (torch.randn(2, n, 16),)
+        _, grads = both(params, gt.array(x))
+        gt.eval(grads)
+        expected = grads_of(module, lambda y: (y**2).mean(), x)
+        torch.testing.assert_close({k: g.to_torch() for k, g in grads.items()}, expected, rtol=1e-4, atol=1e-5)
+        if n > 8:
+            assert singles == ["both"], "nothing is computed twice"
+
+
+def test_a_call_keeps_nothing_for_a_gradient_that_nobody_takes(singles):
+    params, apply = gt.from_module(encoder().eval())
+    for n in range(5, 12):
+        singles.clear()
+        float(apply(params, gt.array(torch.randn(2, n, 16))).sum())
+    assert singles == ["alone"]
+
+
+def test_transformations_of_single_operations(monkeypatch):
+    """Second derivatives, forward derivatives and batches read the body."""
+    monkeypatch.setattr(single_calls, "LEAST_CALLS", 1)
+
+    def function(x):
+        return torch.tanh(x @ x.t() / x.shape[0]).sum(1)
+
+    lifted = gt.lift(function)
+    for n in (3, 4, 6, 5, 7, 9):
+        x = torch.randn(n, 4, dtype=torch.float64)
+        v, y = torch.randn_like(x), gt.array(x)
+
+        def total(x):
+            return (lifted(x) ** 2).sum()
+
+        hvp = gt.grad(lambda y, v=v: (gt.grad(total)(y) * gt.array(v)).sum())(y)
+        own = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad((function(own) ** 2).sum(), own, create_graph=True)
+        (expected,) = torch.autograd.grad((slope * v).sum(), own)
+        torch.testing.assert_close(hvp.to_torch(), expected)
+        pushed = gt.jvp(lifted, (y,), (gt.array(v),))[1]
+        inner = torch.tanh(x @ x.t() / n)
+        torch.testing.assert_close(pushed.to_torch(), ((1 - inner**2) * (v @ x.t() + x @ v.t()) / n).sum(1))
+        many = torch.stack([x, v, x + v])
+        expected = torch.stack([function(x) for x in many])
+        torch.testing.assert_close(gt.vmap(lifted)(gt.array(many)).to_torch(), expected)
+
+
+def test_several_results_have_gradients(monkeypatch):
+    monkeypatch.setattr(single_calls, "LEAST_CALLS", 1)
+
+    def function(x):
+        with torch.no_grad():
+            scale = x.abs().mean()
+        return x.sin() * scale, x.cos().cumsum(0), x.argmax(0), x
+
+    lifted = gt.lift(function)
+    for n in (3, 4, 6, 5, 7, 9):
+        x = torch.randn(n, 4, requires_grad=True)
+        first, second, third, fourth = function(x)
+        ((first**2).sum() + (second * first).sum() + (third * fourth[0]).sum()).backward()
+
+        def loss(x):
+            first, second, third, fourth = lifted(x)
+            return (first**2).sum() + (second * first).sum() + (third * fourth[0]).sum()
+
+        torch.testing.assert_close(gt.grad(loss)(gt.array(x.detach())).to_torch(), x.grad)
+        assert lifted(y := gt.array(x.detach()))[3].shape == y.shape
 
 
 def test_a_training_step_on_new_batches_is_not_traced(traces):

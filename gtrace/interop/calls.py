@@ -195,8 +195,8 @@ class Call:
         )
         structure, others = result
         made = OpenCall(traced, structure, list(map(opened.number, others)))
-        if any(x is not own for x, own in zip(call.leaves, self.leaves, strict=True)):  # an integer is open
-            return opened, made
+        if opened.guessed or any(x is not own for x, own in zip(call.leaves, self.leaves, strict=True)):
+            return opened, made  # an integer is open, or nobody knows whether the trace holds before it is recorded
         integers = [None if type(x) is Array else x for x in self.leaves if type(x) in (Array, int)]
         fixed = [None if k in places else n for k, n in enumerate(self.numbers())]
         version = Version(tuple(sorted(places)), tuple(fixed), opened.program(), traced)

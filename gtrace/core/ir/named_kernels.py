@@ -12,19 +12,11 @@ GRADIENT = "_gradient"
 
 
 @runtime_checkable
-class Keeping(Protocol):
-    """A kernel that can keep what its derivative needs, so that this does not compute it again."""
+class Paired(Protocol):
+    """A kernel of a derivative that can take from the call itself what that has computed."""
 
-    def keeping(self, held: list[Any]) -> Callable[..., Any]:
-        """Return the kernel that fills an empty list at each call."""
-
-
-@runtime_checkable
-class Taking(Protocol):
-    """A kernel of a derivative that takes what the kernel of the call has kept."""
-
-    def taking(self, held: list[Any]) -> Callable[..., Any]:
-        """Return the kernel that empties the list at each call."""
+    def pair(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Return kernels of the call, which keeps something, and of its derivative, which takes that, for one run."""
 
 
 def calls_with_derivatives(graph: Graph) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.ir.aval import Aval, layout
 from gtrace.core.ir.graph import Node, RecordedGraph, Scalar
-from gtrace.core.ir.named_kernels import Keeping, Taking, calls_with_derivatives
+from gtrace.core.ir.named_kernels import Paired, calls_with_derivatives
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.simplify import dce
 
@@ -122,10 +122,9 @@ class OpenRecording:
         """Return functions of the named calls that keep something, and of their derivatives, by place."""
         found: dict[int, Callable[..., Any]] = {}
         for first, second in self.pairs:
-            forward, gradient = instruction_call(flat[first]), instruction_call(flat[second])
-            if isinstance(forward, Keeping) and isinstance(gradient, Taking):
-                held: list[Any] = []
-                found[first], found[second] = forward.keeping(held), gradient.taking(held)
+            gradient = instruction_call(flat[second])
+            if isinstance(gradient, Paired):
+                found[first], found[second] = gradient.pair()
         return found
 
 

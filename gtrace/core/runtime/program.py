@@ -52,7 +52,7 @@ class Family:
         tried: `count` when relations were last looked for and not found.
         warned: whether the user was warned that further sizes are interpreted.
         known: how the integers of its members follow from the sizes of their inputs; None: that was not tried.
-        varying: the places of numbers that were seen to differ between sizes, though they need not do so in its members.
+        varying: the places of numbers that differ between sizes, though perhaps not between its members.
         many: whether it has so many sizes that none is compiled for its own sake.
         latest: the member for which the worker was asked last; see `is_busy`.
         asked: members that are to be compiled when it is not busy, the newest last: whether it is hot, and by which

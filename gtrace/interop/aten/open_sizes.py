@@ -321,9 +321,11 @@ class Opened:
         sizes: the open sizes.
         shapes: the shapes of the tensors among the arguments.
         places: the open numbers that the trace has used, in order.
+        guessed: whether sizes of some result were guessed, so that each call has to be looked at.
     """
 
     def __init__(self) -> None:
+        self.guessed = False
         self.sizes = Sizes()
         self.shapes: list[Sequence[Any]] = []
         self.places: list[Number] = []

@@ -15,7 +15,7 @@ import torch
 
 from gtrace.interop.aten.call_types import results_on_meta, type_by_rule
 from gtrace.interop.aten.elementwise_types import new
-from gtrace.interop.aten.open_sizes import current, is_open
+from gtrace.interop.aten.open_sizes import Opened, current, is_open
 from gtrace.interop.aten.overloads import fake_tensors, is_view
 
 Tensor = torch.Tensor
@@ -27,11 +27,12 @@ class UnknownSizesError(Exception):
     """No rule gives the sizes of a result."""
 
 
-def open_types(function: Any, args: Sequence[Any], kwargs: dict[str, Any], device: str) -> Any:
+def open_types(function: Any, args: Sequence[Any], kwargs: dict[str, Any], device: str, opened: Opened) -> Any:
     """Return the results of a call for tensors on ``meta``, some of whose sizes are open.
 
     Args:
         device: the type of the device on which the call will run.
+        opened: gets to know of a guess.
 
     Raises:
         UnknownSizesError: their sizes follow in an unknown way, and nothing would notice a wrong guess.
@@ -43,6 +44,8 @@ def open_types(function: Any, args: Sequence[Any], kwargs: dict[str, Any], devic
         return found
     if is_view(function) or name.partition(".")[0] in _OF_GIVEN_SIZES:
         raise UnknownSizesError(str(function))
+    of_one = len([x for x in args if isinstance(x, Tensor)]) == 1 and torch.Tag.pointwise in function.tags
+    opened.guessed |= not of_one  # that has the shape of its operand
     return _guessed(function, args, kwargs, device)
 
 

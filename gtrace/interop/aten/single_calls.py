@@ -23,6 +23,7 @@ from gtrace.core.ir.resizing import NotOpenError
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import followed, thread
 from gtrace.core.transform.named import NamedFunction
 from gtrace.interop.aten.custom_functions import CUSTOM
@@ -67,6 +68,7 @@ class SingleCall:
     run: Callable[[Tensors, Sequence[Value]], list[torch.Tensor]]
     _numbers: BoundedTable[tuple[Aval, ...], list[Value]] = attrs.field(factory=lambda: BoundedTable(MOST_NUMBERS))
     _apart: BoundedTable[tuple[Aval, ...], Derived] = attrs.field(factory=lambda: BoundedTable(MOST_NUMBERS))
+    _derived: BoundedTable[tuple[bool, ...], bool] = attrs.field(factory=lambda: BoundedTable(MOST_NUMBERS))
 
     @classmethod
     def of(
@@ -134,17 +136,34 @@ class SingleCall:
         return [next(results) if place is None else given[place] for place in self.returned]
 
     def _takes(self, arrays: Sequence[Array]) -> bool:
-        """Whether a call may be a single operation. torch gives the gradient of one result of floats."""
+        """Whether a call may be a single operation."""
         if not NAMED_CALLS.on or not thread.trace.runs or thread.layout is not None or config.current.eager:
             return False
         avals = [x.aval for x in arrays]
         if any(a.sharding is not None for a in avals):
             return False
-        if not any(followed(x) for x in arrays if x.aval.floating):
+        wanted = tuple([x.aval.floating and followed(x) for x in arrays])
+        if not any(wanted):
             return True
+        known = self._derived.get(wanted)
+        if known is None:
+            known = self._is_derived(avals, wanted)
+            self._derived.remember(wanted, known)
+        return known
+
+    def _is_derived(self, avals: Sequence[Aval], wanted: tuple[bool, ...]) -> bool:
+        """Whether torch's autograd derives a call: it has one result of floats, and each operator a derivative."""
         made = self.types(avals)
-        single = made[0].floating and not any(a.floating for a in made[1:])
-        return single and not any(a.complex for a in (*made, *avals))
+        if not made[0].floating or any(a.floating for a in made[1:]) or any(a.complex for a in (*made, *avals)):
+            return False
+        zeros = [torch.zeros(a.shape, dtype=a.dtype, device=a.device) for a in (*avals, made[0])]
+        constants = [whole(x, self.name) for x in self.constants]
+        gradient = _Gradient(self, self.numbers(avals), (*wanted, *[False] * len(constants)))
+        try:
+            gradient(*zeros[:-1], *constants, zeros[-1])
+        except (RuntimeError, IndexError, ValueError):  # also of values that zeros are not valid for
+            return False
+        return True
 
     def _record(self, operands: Sequence[Array]) -> Sequence[Array]:
         """Record the calls of aten one by one."""
@@ -174,63 +193,45 @@ def _results(avals: Sequence[Aval], settings: Any) -> tuple[Aval, ...]:
 
 
 @attrs.frozen(eq=False)
-class _Forward:
-    """Runs a call.
-
-    Attributes:
-        call: the function.
-        numbers: its open numbers.
-    """
-
-    call: SingleCall
-    numbers: Sequence[Value]
-
-    def __call__(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        return self.call.run(tensors, self.numbers)
-
-    def keeping(self, held: list[Any]) -> Callable[..., list[torch.Tensor]]:
-        """Return the same call, but that it keeps in `held` what its gradient needs."""
-
-        def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            held[:] = self.followed(tensors)
-            return [x.detach() for x in held[1]]
-
-        return run
-
-    def followed(self, tensors: Tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Return operands and results between which torch's autograd knows the way."""
-        leaves = [x.detach().requires_grad_() if x.is_floating_point() else x for x in tensors]
-        with torch.enable_grad():
-            return leaves, self.call.run(leaves, self.numbers)
-
-
-@attrs.frozen(eq=False)
 class _Gradient:
     """Runs the gradient of a call, by torch's autograd.
 
     Attributes:
-        forward: the call.
+        call: the function.
+        numbers: its open numbers.
         wanted: which operands need a cotangent.
     """
 
-    forward: _Forward
-    wanted: Sequence[bool]
+    call: SingleCall
+    numbers: Sequence[Value]
+    wanted: tuple[bool, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
-        return self._found(*self.forward.followed(tensors[:-1]), tensors[-1])
+        return self._pulled(*self._followed(tensors[:-1]), tensors[-1])
 
-    def taking(self, held: list[Any]) -> Callable[..., Sequence[torch.Tensor]]:
-        """Return the same gradient, of the call that has filled `held`."""
+    def pair(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """Return the call, which keeps what autograd needs, and the gradient, which takes that."""
+        held: list[Any] = []
 
-        def run(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        def forward(*tensors: torch.Tensor) -> list[torch.Tensor]:
+            held[:] = self._followed(tensors)
+            return [x.detach() for x in held[1]]
+
+        def gradient(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
             leaves, results = held
             held.clear()
-            return self._found(leaves, results, tensors[-1])
+            return self._pulled(leaves, results, tensors[-1])
 
-        return run
+        return forward, gradient
 
-    def _found(self, leaves: Tensors, results: Tensors, ct: torch.Tensor) -> Sequence[torch.Tensor]:
-        wanted = tuple([x for x, flag in zip(leaves, self.wanted, strict=True) if flag])
+    def _followed(self, tensors: Tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Return operands and results between which autograd knows the way."""
+        leaves = [x.detach().requires_grad_(flag) for x, flag in zip(tensors, self.wanted, strict=True)]
+        with torch.enable_grad():
+            return leaves, self.call.run(leaves, self.numbers)
+
+    def _pulled(self, leaves: Tensors, results: Tensors, ct: torch.Tensor) -> Sequence[torch.Tensor]:
+        wanted = tuple([x for x in leaves if x.requires_grad])
         if not results[0].requires_grad:
             return [torch.zeros_like(x) for x in wanted]
         # torch.autograd.grad imports sympy, which takes half a second
@@ -238,14 +239,15 @@ class _Gradient:
         return [torch.zeros_like(x) if g is None else g for x, g in zip(wanted, found, strict=True)]
 
 
-def _kernel(avals: Sequence[Aval], settings: Any) -> _Forward:
-    (call,) = settings
-    return _Forward(call, call.numbers(avals))
+def _kernel(avals: Sequence[Aval], settings: Any) -> Callable[..., list[torch.Tensor]]:
+    call: SingleCall = settings[0]
+    numbers = call.numbers(avals)
+    return lambda *tensors: call.run(tensors, numbers)
 
 
 def _gradient_kernel(avals: Sequence[Aval], settings: Any) -> _Gradient:
     call, wanted = settings
-    return _Gradient(_kernel(avals[:-1], (call,)), wanted)
+    return _Gradient(call, call.numbers(avals), wanted)
 
 
 def _operations(settings: Any) -> int:

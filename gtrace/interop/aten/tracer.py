@@ -313,7 +313,8 @@ class Tracer:
             ):
                 given, named = mapped(type_of, args), mapped(type_of, kwargs)
                 try:
-                    return mapped(unmarked, open_types(function, given, named, device_of(args, kwargs).type))
+                    device = device_of(args, kwargs).type
+                    return mapped(unmarked, open_types(function, given, named, device, self.opened))
                 except UnknownSizesError as error:
                     raise Untraceable(f"open sizes of {error}") from error
             with contextlib.suppress(NotImplementedError):
