@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import math
 
+import gtrace as gt
 from gtrace.core.backends.executable import Compiled, Executable, interpreted
 from gtrace.core.backends.fx import lower
+from gtrace.core.runtime import first_calls, policy
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 
 
@@ -54,3 +57,17 @@ class MadeUpCompiler:
     def open(self):
         """Requests for open sizes so far."""
         return sum(unit.relations is not None for names in self.requests for unit in names.values())
+
+
+@contextlib.contextmanager
+def made_up(patch):
+    """Return a block with such a compiler, whose code counts as fast, and to which every structure is worth it."""
+    made = MadeUpCompiler()
+    patch.setattr(artifacts, "request", made.request)
+    patch.setattr(policy, "judge", lambda pairs: 2.0)  # what is made up here is not fast
+    patch.setattr(policy.CostModel, "predict", lambda self, ops: 1e-5)
+    for name in ("SHARE", "LONG_SHARE", "OPENING"):
+        patch.setattr(first_calls, name, 0)
+    gt.eval(gt.ones(1) * 2)  # with what other modules have left pending
+    with gt.config(background=True, cache_size=0, native=False, jit_wait=0.0):
+        yield made

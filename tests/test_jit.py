@@ -23,6 +23,7 @@ from gtrace.core.backends.executable import Compiled, interpreted
 from gtrace.core.backends.fx import lower
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.interpreter.result_strides import carried_strides, with_strides
+from gtrace.core.base.dtypes import WIDE_UNSIGNED
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.worker.client import worker
 from gtrace.testing import assert_close
@@ -121,6 +122,8 @@ def test_programs_are_lowered_to_the_layouts_of_the_interpreter(data, graph):
     strides = [t.stride() for t in tensors]
     carried = carried_strides(graph, strides)
     assume(carried)
+    kinds = {getattr(a, "dtype", None) for a in graph.value_avals().values()}
+    assume(kinds.isdisjoint(WIDE_UNSIGNED))  # torch has few kernels for them, and its graph runs by these here
     lowered = lower(graph, strides).module(*tensors)
     interpreted = with_strides(interpreter(graph), graph, strides)(tensors)
     for results in (lowered, interpreted):

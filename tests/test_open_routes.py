@@ -16,14 +16,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_compiler import MadeUpCompiler
+from made_up_compiler import made_up
 
 import gtrace as gt
 from gtrace.core.base.errors import AuditWarning, CompileWarning
 from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.passes import attention
-from gtrace.core.runtime import first_calls, open_calls, policy
-from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime import first_calls, open_calls
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.open_calls import COMPARED
 
@@ -32,14 +31,7 @@ pytestmark = pytest.mark.inductor
 
 @pytest.fixture
 def compiler(monkeypatch):
-    made = MadeUpCompiler()
-    monkeypatch.setattr(artifacts, "request", made.request)
-    monkeypatch.setattr(policy, "judge", lambda pairs: 2.0)  # what is made up here is not fast
-    monkeypatch.setattr(policy.CostModel, "predict", lambda self, ops: 1e-5)
-    for name in ("SHARE", "LONG_SHARE", "OPENING"):
-        monkeypatch.setattr(first_calls, name, 0)
-    gt.eval(gt.ones(1) * 2)  # with what other modules have left pending
-    with gt.config(background=True, cache_size=0, native=False, jit_wait=0.0):
+    with made_up(monkeypatch) as made:
         yield made
 
 
@@ -374,12 +366,6 @@ def test_drawn_programs_at_drawn_sizes(compiler_of_all, names, jitted, seed):
 @pytest.fixture(scope="module")
 def compiler_of_all():
     with pytest.MonkeyPatch.context() as patch:
-        made = MadeUpCompiler()
-        patch.setattr(artifacts, "request", made.request)
-        patch.setattr(policy, "judge", lambda pairs: 2.0)
-        patch.setattr(policy.CostModel, "predict", lambda self, ops: 1e-5)
-        for name in ("SHARE", "LONG_SHARE", "OPENING"):
-            patch.setattr(first_calls, name, 0)
         patch.setattr(open_calls, "COMPARED", 0)
-        with gt.config(background=True, cache_size=0, native=False, jit_wait=0.0):
+        with made_up(patch) as made:
             yield made

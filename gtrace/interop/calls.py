@@ -138,7 +138,7 @@ class Call:
     def _opened(self, places: Collection[int]) -> tuple[Opened, Call]:
         """Return the call with open numbers at these places."""
         opened, leaves = Opened(), []
-        rest = iter([opened.sizes.open(n) if k in places else n for k, n in enumerate(self.numbers())])
+        rest = iter([opened.open(n) if k in places else n for k, n in enumerate(self.numbers())])
         for x in self.leaves:
             if type(x) is Array:
                 opened.shapes.append([next(rest) for _ in x.aval.shape])

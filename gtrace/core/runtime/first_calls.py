@@ -324,6 +324,18 @@ class NewSizes:
             self._structures.remember(name, found)
         return found
 
+    def known(self, name: Hashable) -> Structure | None:
+        """Return the structure of this name, if it was met."""
+        return self._structures.get(name)
+
+    def run_alone(self, calls: OpenCalls, dims: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[Any] | None:
+        """Run a program by code for open sizes, without a recording; see `OpenCalls.run_alone`."""
+        results = calls.run_alone(dims, tensors) if is_plain() else None
+        if results is not None:
+            self.calls += 1
+            self.by_code += 1
+        return results
+
     def numbers_before(self, key: Hashable) -> Scalars | None:
         """Return the numbers of the first call of a program whose second one is due, if that ran as recorded."""
         return self._numbers.pop(hash(key), None)

@@ -135,6 +135,34 @@ class OpenCalls:
         self._seconds += perf_counter() - start
         return results
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether some code was compared and has won its trial."""
+        won = [trial for trial in self._trials.values() if trial.faster and trial.compared >= COMPARED]
+        return bool(won) and not self._wrong and not self.stale
+
+    def run_alone(self, dims: Sequence[int], tensors: Tensors) -> list[torch.Tensor] | None:
+        """Run code for sizes that the route allows, of which there is no recording.
+
+        None: there has to be one, because no code was compared and has won its trial, or because a comparison is due.
+
+        Args:
+            dims: the sizes of the inputs.
+            tensors: the inputs.
+        """
+        share = config.current.audit
+        if self._wrong or self.stale or share == 1.0 or self._seconds * share > self._comparing:
+            return None
+        codes, run = self.route.bound(dims)
+        trial = self._trials.get(codes)
+        if run is None or trial is None or not trial.faster or trial.compared < COMPARED:
+            return None
+        start = perf_counter()
+        results = _called(run, self.route.reading.alone(dims, tensors))
+        self._seconds += perf_counter() - start
+        self.calls += 1
+        return results
+
     def _tried(
         self,
         trial: _Trial,

@@ -7,6 +7,7 @@ are known, and with them the code for open sizes that the program's family has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -34,11 +35,13 @@ class Number:
     Attributes:
         value: it is this one; None: it is not always the same.
         relation: the size that it is, or what follows from sizes; None: it is none.
+        kind: what it is of that; see `KINDS`.
         slot: that of an equal number.
     """
 
     value: Any = None
     relation: Relation | None = None
+    kind: str = "int"
     slot: int = 0
 
     def of(self, dims: Sequence[int], numbers: Sequence[Any] = ()) -> Any:
@@ -50,7 +53,13 @@ class Number:
         """
         if self.value is not None:
             return self.value
-        return numbers[self.slot] if self.relation is None else self.relation(dims)
+        return numbers[self.slot] if self.relation is None else KINDS[self.kind](self.relation(dims))
+
+
+KINDS: dict[str, Callable[[int], int | float]] = {
+    "int": lambda n: n, "float": float, "inverse": lambda n: 1.0 / n if n else math.nan
+}  # fmt: skip
+"""What numbers are of integers: a mean divides by the count of elements, or multiplies by its inverse."""
 
 
 @attrs.frozen(eq=False)
@@ -60,6 +69,7 @@ class Reading:
     Attributes:
         slots: of the tensors that are inputs.
         lifted: of the numbers that are further inputs, each with its type.
+        formulas: what each of these follows from; None: that is not known.
         sizes: of each size of an input what it follows from: itself, other sizes, or nothing.
         attributes: of each operation that has some: its place in the list; all of them, if none varies; a key of those
             that are no integers, if they are more than the structure says; and what the integers follow from.
@@ -70,6 +80,7 @@ class Reading:
 
     slots: tuple[int, ...]
     lifted: tuple[tuple[int, Aval], ...]
+    formulas: tuple[Number | None, ...]
     sizes: tuple[Relation, ...]
     attributes: tuple[tuple[int, Any, Any, tuple[Relation, ...]], ...]
     numbers: tuple[tuple[int, Number], ...]
@@ -85,18 +96,24 @@ class Reading:
             tensors: its inputs, by slot.
         """
         dims = [n for slot in self.slots for n in tensors[slot].shape]
+        return dims if self.allows(dims) and self.follows(dims, flat, numbers) else None
+
+    def allows(self, dims: Sequence[int]) -> bool:
+        """Whether sizes of the inputs are between those that were tried, and belong together as these do."""
         free = [dims[place] for place, _, _ in self.limits]
         if len(set(free)) < len(free) or not self.constants.isdisjoint(free):
-            return None
+            return False
         if not all(least <= dims[place] <= most for place, least, most in self.limits):
-            return None
-        if [relation(dims) for relation in self.sizes] != dims:
-            return None
+            return False
+        return all(relation(dims) == n for relation, n in zip(self.sizes, dims, strict=True))
+
+    def follows(self, dims: Sequence[int], flat: Any, numbers: Sequence[Any]) -> bool:
+        """Whether the integers and numbers of a recording follow from the sizes of its inputs; see `of`."""
         for slot, number in self.numbers:
             value = numbers[slot]
             expected = number.of(dims, numbers)
             if value is not expected and exact_key(value) != exact_key(expected):
-                return None
+                return False
         for at, same, rest, relations in self.attributes:
             own = flat[at].params
             if same is not None and same == own:
@@ -104,10 +121,25 @@ class Reading:
             found: list[int] = []
             masked = mask(given_attributes(own), found)
             if [relation(dims) for relation in relations] != found:
-                return None
+                return False
             if rest is not None and exact_key(masked) != rest:
-                return None
-        return dims
+                return False
+        return True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all numbers follow from the sizes of the inputs."""
+        return None not in self.formulas
+
+    def computes(self, dims: Sequence[int], numbers: Sequence[Any]) -> bool:
+        """Whether the numbers of a recording that are inputs are those that follow from the sizes."""
+        pairs = zip(self.lifted, self.formulas, strict=True)
+        return all(f is not None and exact_key(f.of(dims)) == exact_key(numbers[slot]) for (slot, _), f in pairs)
+
+    def alone(self, dims: Sequence[int], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what the programs take, for sizes from which all numbers follow."""
+        pairs = [(f.of(dims), a) for (_, a), f in zip(self.lifted, self.formulas, strict=True) if f is not None]
+        return [*tensors, *[number_tensor(value, a.dtype, a.device) for value, a in pairs]]
 
     def inputs(self, numbers: Sequence[Any], tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return what the programs take."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from gtrace.core.ir.graph import Graph, RecordedGraph
 from gtrace.core.ir.resizing import NotOpenError, given_attributes, integers_of, rebuilt, strides_like
 from gtrace.core.ir.skeleton import mask
 from gtrace.core.runtime.lifted_scalars import Scalars, scalar_inputs
-from gtrace.core.runtime.open_routes import Number, OpenParts, OpenProgram, OpenRoute, Reading
+from gtrace.core.runtime.open_routes import KINDS, Number, OpenParts, OpenProgram, OpenRoute, Reading
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route, Strides
 
@@ -74,10 +75,25 @@ def _number(column: Sequence[Any], dims: Sequence[Sequence[int]]) -> Number:
 def _known(column: Sequence[Any], dims: Sequence[Sequence[int]]) -> Number | None:
     if len(set(map(exact_key, column))) == 1:
         return Number(value=column[0])
-    if any(x.__class__ is not int for x in column):
+    return _computed(column, dims, "int")
+
+
+def _computed(column: Sequence[Any], dims: Sequence[Sequence[int]], kind: str) -> Number | None:
+    """Return what a number follows from that is of a kind; see `KINDS`."""
+    found = [_INTEGERS[kind](x) if x.__class__ in (int, float) else None for x in column]
+    integers = [n for n in found if n is not None]
+    if len(integers) < len(column) or list(map(exact_key, map(KINDS[kind], integers))) != list(map(exact_key, column)):
         return None
-    found = fit([(*row, n) for row, n in zip(dims, column, strict=True)], len(dims[0]))
-    return None if isinstance(found, int) else Number(relation=found[-1])
+    relations = fit([(*row, n) for row, n in zip(dims, integers, strict=True)], len(dims[0]))
+    return None if isinstance(relations, int) else Number(relation=relations[-1], kind=kind)
+
+
+_INTEGERS: dict[str, Callable[[Any], int | None]] = {
+    "int": lambda x: x if x.__class__ is int else None,
+    "float": lambda x: int(x) if math.isfinite(x) else None,
+    "inverse": lambda x: round(1.0 / x) if x and math.isfinite(1.0 / x) else None,
+}
+"""The integers that numbers may be made of; see `KINDS`."""
 
 
 def _form(route: Route | Parts) -> Any:
@@ -153,8 +169,9 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
     graph = last.program.graph
     count = sum(len(a.shape) for a in graph.avals)
     relations, free = _relations([example.integers for example in examples], count)
+    sizes = [example.integers[:count] for example in examples]
     constants = frozenset(r.offset for r in relations if not r.places)
-    numbers, lifted = _following(examples, [example.integers[:count] for example in examples])
+    numbers, lifted = _following(examples, sizes)
 
     def prepared(example: Graph, given: Scalars, strides: Strides, by: Prepare) -> Route | Parts:
         graph, inputs = scalar_inputs(example, last.program.scalar_slots, given, lifted, 1)
@@ -192,9 +209,12 @@ def _open_route(examples: Sequence[Example], prepare: Prepare, aside: Prepare) -
             own = fit([shape.sizes for shape in met], leaf.program.shape.dims)
             varying = [k for k, x in enumerate(zip(*[shape.scalars for shape in met], strict=True)) if len(set(x)) > 1]
             leaf.program.family.learn(None if isinstance(own, int) else own, frozenset(varying))
+    taken_numbers = scalar_inputs(graph, last.program.scalar_slots, last.numbers, lifted, 1)[1].lifted
+    formulas = [_formula([example.numbers[slot] for example in examples], sizes) for slot, _ in taken_numbers]
     reading = Reading(
         tuple(last.program.slots),
-        scalar_inputs(graph, last.program.scalar_slots, last.numbers, lifted, 1)[1].lifted,
+        taken_numbers,
+        tuple(formulas),
         relations[:count],
         _attributes(graph, relations[count:]),
         tuple(numbers.items()),
@@ -312,6 +332,12 @@ def _following(
         else:
             found[slot] = known
     return found, inputs
+
+
+def _formula(column: Sequence[Any], dims: Sequence[Sequence[int]]) -> Number | None:
+    """Return what a number that is an input follows from, if that is known."""
+    made = [_computed(column, dims, kind) for kind in KINDS]
+    return next((number for number in made if number is not None), None)
 
 
 def _stand_ins(integers: Sequence[Sequence[int]], free: Sequence[int], constants: frozenset[int]) -> list[list[int]]:

@@ -46,6 +46,7 @@ from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
 from gtrace.core.transform.jit_arguments import Arguments
 from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.core.transform.jit_stages import Lowered, Traced
+from gtrace.core.transform.open_jits import OpenFunctions
 
 __all__ = ["jit", "eval"]
 
@@ -132,6 +133,7 @@ class Jitted:
         self._known: BoundedTable[Hashable, _Known] = BoundedTable(
             MAX_CALLS, CALL, lambda known: known.call.route.stale
         )
+        self._open = OpenFunctions()
         self._last: _Known | None = None
         self._number_keys = False  # whether a dict with other keys than strings was passed
 
@@ -182,8 +184,17 @@ class Jitted:
             kinds = [layout(x) for x in leaves]
             call = self._calls.get((*key, *kinds))
             if call is None:
+                tensors = tensors_of(leaves)
+                opens = not (self._donate_argnums or self._donate_argnames or settings.debug_nans)
+                opened = self._open.run(key, leaves, tensors) if opens else None
+                if opened is not None:
+                    results, avals, structure = opened
+                    return structure.unflatten(list(map(wrap_as, with_own_memory(results, outside), avals)))
                 call = self._prepare(given, leaves)
                 self._calls.remember((*key, *kinds), call)
+                if opens:
+                    traced = self._trace(given, [x.aval for x in leaves])
+                    self._open.learn(key, leaves, tensors, traced, functools.partial(self._capture, given))
         for x in leaves:
             if is_followed(x):
                 check_thread(x)
@@ -350,6 +361,9 @@ class Jitted:
             outputs, structure = without_empty(*tree.flatten(self.__wrapped__(*positional, **keywords)))
         return [_output(x) for x in outputs], structure
 
+    def _capture(self, given: Arguments, avals: Sequence[Aval]) -> Captured:
+        return capture(functools.partial(self._run, given), avals, self._called(), tokens="if any", runs=True)
+
     def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
         found = self._traced.get((self._key(given), *avals))
         if found is not None:
@@ -357,8 +371,7 @@ class Jitted:
         if not self._number_keys and tree.number_keys(given.structure):
             self._number_keys = True
 
-        run = functools.partial(self._run, given)
-        captured: Captured = capture(run, avals, self._called(), tokens="if any", runs=True)
+        captured = self._capture(given, avals)
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)

@@ -143,7 +143,7 @@ def _bound(traced: Traced, avals: list[Aval], numbers: list[Any]) -> Derived | N
 def _opened(call: OperatorCall, make: Make, avals: list[Aval], numbers: list[int], places: Collection[int]) -> Any:
     """Trace a rule with open numbers at some places."""
     opened = Opened()
-    rest = iter([opened.sizes.open(n) if k in places else n for k, n in enumerate(numbers)])
+    rest = iter([opened.open(n) if k in places else n for k, n in enumerate(numbers)])
     function = call.opened(rest)
     opened.shapes += [[next(rest) for _ in a.shape] for a in avals]
     return opened, trace_rule(make(function), avals, opened)

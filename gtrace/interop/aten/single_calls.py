@@ -18,6 +18,7 @@ from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ExecutionError, message
 from gtrace.core.base.mechanisms import NAMED_CALLS
+from gtrace.core.base.open_numbers import Value
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.resizing import NotOpenError
 from gtrace.core.ops.operands import cast
@@ -28,7 +29,7 @@ from gtrace.core.trace.record import followed, thread
 from gtrace.core.transform.named import NamedFunction
 from gtrace.interop.aten.custom_functions import CUSTOM
 from gtrace.interop.aten.derive import Derived, recorded
-from gtrace.interop.aten.open_sizes import Open, Value
+from gtrace.interop.aten.open_sizes import Open
 from gtrace.interop.aten.overloads import ATTENTION
 from gtrace.interop.aten.traced_calls import BY_MEMORY, Step, Traced, Type
 from gtrace.interop.aten.translate import RECORDED, record_calls

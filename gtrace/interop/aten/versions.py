@@ -13,7 +13,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import attrs
 
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
-from gtrace.interop.aten.open_sizes import Opened, Value
+from gtrace.core.base.open_numbers import Value
+from gtrace.interop.aten.open_sizes import Opened
 
 T = TypeVar("T", bound="Weighed")
 
