@@ -68,6 +68,7 @@ def capture(
     tokens: str = "refused",
     knows: bool = False,
     runs: bool = False,
+    lines: bool = True,
 ) -> Captured:
     """Run `function` on placeholders of `avals`, in its own trace.
 
@@ -79,12 +80,13 @@ def capture(
             with "if any", a token is its output; with "always" also that of a function without effects.
         knows: what follows from no placeholder has a value, unless the function around is traced without such.
         runs: the program runs as it is recorded, and is no part of another one.
+        lines: whether the user's line of each operation is noted, which takes about as long as recording it.
 
     Raises:
         ConcretizationError: the function reads the value of a placeholder.
     """
     outer, layout = thread.trace, thread.layout
-    trace = Trace(capture=name)
+    trace = Trace(capture=name, lines=lines)
     trace.runs = runs
     # placeholders first: once the trace is current, a signal handler could record an input ahead of them
     trace.place = _place(avals, outer)
@@ -111,8 +113,8 @@ def capture(
         stretch = Stretch(renumber(program.graph), tuple(program.slots))
     else:
         scalars = tuple([(x.__class__, x) for x in trace.scalars])
-        lines = trace.locations or {}
-        stretch = _stretch(tuple(trace.flat), scalars, tuple(numbers), tuple(lines), tuple(lines.values()))
+        places = trace.locations or {}
+        stretch = _stretch(tuple(trace.flat), scalars, tuple(numbers), tuple(places), tuple(places.values()))
     leaves = trace.leaves
     constants = tuple([leaves[slot] for slot in stretch.slots[len(inputs) :]])
     leaves.clear()  # break the cycle: placeholders refer to their trace

@@ -96,7 +96,7 @@ class Trace:
         "__weakref__",
     )
 
-    def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None) -> None:
+    def __init__(self, tape: list[TapeEntry] | None = None, capture: str | None = None, lines: bool = True) -> None:
         self.flat: list[Any] = []
         self.refs: list[weakref.ref[ArrayBase]] = []
         self.leaves: list[Any] = []
@@ -114,7 +114,7 @@ class Trace:
         self.special: dict[int, Instr] = {}
         self.calls: list[tuple[str, int, int, tuple[int, ...], tuple[int, ...]]] | None = None
         self.effects: list[tuple[Any, bool]] = []
-        self.locations: dict[int, str] | None = None if capture is None else {}
+        self.locations: dict[int, str] | None = None if capture is None or not lines else {}
         self.set_limit()
 
     def set_limit(self) -> None:

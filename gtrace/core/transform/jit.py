@@ -193,7 +193,7 @@ class Jitted:
                 call = self._prepare(given, leaves)
                 self._calls.remember((*key, *kinds), call)
                 if opens:
-                    traced = self._trace(given, [x.aval for x in leaves])
+                    traced = self._trace(given, [x.aval for x in leaves], lines=False)
                     self._open.learn(key, leaves, tensors, traced, functools.partial(self._capture, given))
         for x in leaves:
             if is_followed(x):
@@ -240,7 +240,7 @@ class Jitted:
 
     def _prepare(self, given: Arguments, leaves: list[Array]) -> _Call:
         """Capture and compile the function for these kinds of arguments."""
-        traced = self._trace(given, [x.aval for x in leaves])
+        traced = self._trace(given, [x.aval for x in leaves], self._open.is_new(self._key(given), leaves))
         arrays = (*leaves, *traced.constants)
         evaluate(arrays, "jit")
         strides = [layout(x).strides for x in arrays]
@@ -256,8 +256,8 @@ class Jitted:
         route = captured_route(engine, traced.graph, strides, target, written, wait)
         structure = traced.out_structure
         single = not isinstance(structure, NoOutputs) and structure.is_leaf()
-        avals = route.avals or traced.graph.out_avals
-        return _Call(route, inputs[len(leaves) :], avals, structure, single, donated, written)
+        results = route.avals or traced.graph.out_avals
+        return _Call(route, inputs[len(leaves) :], results, structure, single, donated, written)
 
     def _donated(self, given: Arguments, graph: Graph) -> tuple[int, ...]:
         """Return the indices of the donated leaves: of each type, at most as many as results of that type."""
@@ -361,17 +361,17 @@ class Jitted:
             outputs, structure = without_empty(*tree.flatten(self.__wrapped__(*positional, **keywords)))
         return [_output(x) for x in outputs], structure
 
-    def _capture(self, given: Arguments, avals: Sequence[Aval]) -> Captured:
-        return capture(functools.partial(self._run, given), avals, self._called(), tokens="if any", runs=True)
+    def _capture(self, given: Arguments, avals: Sequence[Aval], lines: bool = False) -> Captured:
+        return capture(lambda xs: self._run(given, xs), avals, self._called(), tokens="if any", runs=True, lines=lines)
 
-    def _trace(self, given: Arguments, avals: Sequence[Aval]) -> Traced:
+    def _trace(self, given: Arguments, avals: Sequence[Aval], lines: bool = True) -> Traced:
         found = self._traced.get((self._key(given), *avals))
-        if found is not None:
+        if found is not None and (not lines or found.graph.has_lines or not found.graph.nodes):
             return found
         if not self._number_keys and tree.number_keys(given.structure):
             self._number_keys = True
 
-        captured = self._capture(given, avals)
+        captured = self._capture(given, avals, lines)
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
         self._traced.remember((self._key(given), *avals), traced)

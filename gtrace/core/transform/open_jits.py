@@ -38,6 +38,9 @@ MOST_TRIES = 3
 MOST_KINDS = 256
 """Kinds of calls of a function that are kept, which differ in more than sizes."""
 
+WITH_LINES = 4
+"""Sizes of a kind of call whose operations get their lines in the user's code."""
+
 REPEATED = 12
 """Calls of one size after which it is prepared by itself."""
 
@@ -97,7 +100,15 @@ class OpenFunctions:
     def __init__(self) -> None:
         self._found: BoundedTable[Hashable, OpenFunction] = BoundedTable(MOST_KINDS, SMALL)
         self._tries: BoundedTable[Hashable, int] = BoundedTable(MOST_KINDS, SMALL)
+        self._met: BoundedTable[Hashable, int] = BoundedTable(MOST_KINDS, SMALL)
         self._times: BoundedTable[int, int] = BoundedTable(4096, SMALL)  # by hashes of keys
+
+    def is_new(self, key: Hashable, leaves: Sequence[Array]) -> bool:
+        """Whether few sizes of a call were met: its operations get their lines, which those of others share."""
+        kind = (key, *map(_kind, leaves))
+        count = self._met.get(kind, 0)
+        self._met.remember(kind, count + 1)
+        return count < WITH_LINES
 
     def run(
         self, key: Hashable, leaves: Sequence[Array], tensors: Sequence[torch.Tensor]
