@@ -41,7 +41,7 @@ def _lstm(
     return record_layer("lstm", gates, (h, c), of_state, by_state, None, None, reverse)
 
 
-def _record_lstm(
+def lstm_layer(
     x: Array, h: Array, c: Array, of_input: Array, of_state: Array, by_input: Array | None, by_state: Array | None,
     reverse: bool,
 ) -> list[Array]:  # fmt: skip
@@ -58,7 +58,7 @@ def _record_lstm(
     return results[:3]
 
 
-RECORDED[LSTM_LAYER] = _record_lstm
+RECORDED[LSTM_LAYER] = lstm_layer
 
 
 @functools.lru_cache(maxsize=256)

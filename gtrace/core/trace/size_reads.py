@@ -89,10 +89,10 @@ def _reading(read: Callable[[Read], Read]) -> Iterator[None]:
         return found
 
     with _lock:
-        setattr(Array, "shape", property(own_shape))  # noqa: B010 - the type of Array states its own names
-        setattr(Array, "size", property(own_size))  # noqa: B010
-        setattr(Array, "__len__", own_length)  # noqa: B010
         try:
+            setattr(Array, "shape", property(own_shape))  # noqa: B010 - the type of Array states its own names
+            setattr(Array, "size", property(own_size))  # noqa: B010
+            setattr(Array, "__len__", own_length)  # noqa: B010
             yield
         finally:
             setattr(Array, "shape", shape)  # noqa: B010

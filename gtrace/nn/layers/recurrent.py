@@ -11,6 +11,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import result_dtype
 from gtrace.core.transform.control.scan import scan
+from gtrace.interop.lstm import lstm_layer
 from gtrace.interop.recurrent import gru_step, lstm_step
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, field, within
@@ -153,17 +154,21 @@ class _Recurrent(Module):
                 steps = dropout(steps, self.dropout, keys[k // directions])
             outputs = []
             for direction in range(directions):
-                cell = self.cells[k + direction]
-
-                def step(state: Any, given: Array, cell: Any = cell) -> tuple[Any, Array]:
-                    state = cell.step(given, state)
-                    return state, state[0] if isinstance(state, tuple) else state
-
-                state, out = scan(step, states[k + direction], cell.from_input(steps), reverse=direction == 1)
+                state, out = self._layer(self.cells[k + direction], steps, states[k + direction], direction == 1)
                 last.append(state)
                 outputs.append(out)
             steps = outputs[0] if directions == 1 else ops.concat(outputs, -1)
         return ops.moveaxis(steps, 0, -2), last
+
+    def _layer(self, cell: Any, x: Array, state: Any, reverse: bool) -> tuple[Any, Array]:
+        """Return the last state of a cell, and its outputs, for x of shape (length, ..., input_size)."""
+
+        def step(state: Any, given: Array) -> tuple[Any, Array]:
+            state = cell.step(given, state)
+            return state, state[0] if isinstance(state, tuple) else state
+
+        last, out = scan(step, state, cell.from_input(x), reverse=reverse)
+        return last, out
 
     def torch_name(self, path: tree.KeyPath) -> tuple[str, int]:
         """Return a name such as ``weight_ih_l0_reverse`` for the path ``.cells[1].weight_ih``."""
@@ -232,6 +237,16 @@ class LSTM(_Recurrent, init=False):
         h, c = (self._start(x, one) for one in state)
         out, last = self._run(x, [(h[k], c[k]) for k in range(len(self.cells))], key)
         return out, (ops.stack([s[0] for s in last]), ops.stack([s[1] for s in last]))
+
+    def _layer(self, cell: Any, x: Array, state: Any, reverse: bool) -> tuple[Any, Array]:
+        """See `_Recurrent._layer`. oneDNN runs a whole layer, as in torch, where it has a kernel."""
+        if type(cell) is not LSTMCell or (cell.bias_ih is None) != (cell.bias_hh is None):
+            return super()._layer(cell, x, state, reverse)
+        h, c = (one.reshape(-1, self.hidden_size) for one in state)
+        weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
+        out, *last = lstm_layer(x.reshape(x.shape[0], -1, x.shape[-1]), h, c, *weights, reverse)
+        h, c = (one.reshape(*x.shape[1:-1], self.hidden_size) for one in last)
+        return (h, c), out.reshape(*x.shape[:-1], self.hidden_size)
 
 
 class GRU(_Recurrent, init=False):
