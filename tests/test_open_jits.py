@@ -1,5 +1,6 @@
 """Jitted functions with open sizes are not called for new ones, and decide as a call would."""
 
+import concurrent.futures
 import math
 
 import numpy as np
@@ -13,7 +14,7 @@ import gtrace as gt
 from gtrace.core.base.open_numbers import Sizes
 from gtrace.core.runtime.engine import engine
 from gtrace.core.trace import size_reads
-from gtrace.core.trace.size_reads import OtherReadsError, Size, logged, noted
+from gtrace.core.trace.size_reads import Size, noted
 
 pytestmark = pytest.mark.inductor
 
@@ -254,22 +255,77 @@ def test_sizes_for_which_nothing_was_noted_give_the_same_decisions(names, n, m, 
         assert decided(other, another) == decided(n, m)
 
 
-def test_only_code_of_the_user_in_this_thread_is_seen():
+def test_only_code_outside_of_gtrace_is_seen():
     x = gt.ones((3, 4))
-    with logged() as log:
-        gt.eval(gt.concatenate([x, x]).reshape(2, -1))  # gtrace reads shapes too
-        assert log == []
+    with noted() as reads:
+        gt.concatenate([x, x]).reshape(2, -1)  # gtrace reads shapes too
+        assert reads.log == []
         assert (x.shape, x.size, len(x)) == ((3, 4), 12, 3)
-    assert log == [(3, 4), (12,), (3,)]
-    assert x.shape == (3, 4) and len(log) == 3
+    assert reads.log == [(3, 4), (12,), (3,)] and reads.leaks == []
+    assert x.shape == (3, 4) and len(reads.log) == 3
     sizes = Sizes()
     n = sizes.open(3)
-    with noted([(n, n.wrap_int(4))]):
+    with noted([(n, n.wrap_int(4))]) as reads:
         rows, columns = x.shape
         assert type(rows) is Size and isinstance(rows, int) and columns == 4 and type(columns) is int
-        with pytest.raises(OtherReadsError):
-            x.shape  # noqa: B018 - nothing more was read before
+        assert reads.leaks == []
+        assert x.shape == (3, 4)
+    assert reads.leaks == ["other reads"]
     assert size_reads.Array.shape.fget(x) == (3, 4)
+
+
+def in_a_thread(x):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: x.shape[0] % 19 == 0).result()
+
+
+def caught(x):
+    try:
+        x @ gt.ones((x.shape[1] + 1, 2))
+    except gt.ShapeError as error:
+        return "[95,5]" in str(error) or "[57,5]" in str(error)
+
+
+LEAKS = {
+    "nbytes": lambda x: x.nbytes // 20 % 19 == 0,
+    "aval": lambda x: x.aval.shape[0] % 19 == 0,
+    "make_graph": lambda x: "95" in str(gt.make_graph(lambda a: a * 2)(x)),
+    "eval_shape": lambda x: gt.eval_shape(lambda a: a * 2, x).shape[0] % 19 == 0,
+    "a struct": lambda x: gt.ShapeDtypeStruct(x.shape, x.dtype).shape[0] % 19 == 0,
+    "its class": lambda x: type(x.shape[0]) is int and x.shape[0] % 19 == 0,
+    "a thread": in_a_thread,
+    "torch": lambda x: torch.broadcast_shapes(x.shape, (1, 5))[0] % 19 == 0,
+    "torch's names": lambda x: x.numel() // 5 % 19 == 0,
+    "gtrace.numpy": lambda x: gt.numpy.shape(x)[0] % 19 == 0,
+    "an error": caught,
+    "a division": lambda x: 100 // (x.shape[0] - 9) > 3,
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_what_nothing_notes_keeps_the_function_called(compiler, name):
+    decide = LEAKS[name]
+
+    def function(x, y):
+        return chain(gt.concatenate([x, y]), 5 + len(name)).sum() * (2.0 if decide(x) else -1.0)
+
+    f = Counted(function)
+    f.open(compiler, pairs, sizes_of(len(name), 60, 20))
+    for n in (57, 76, 95, 114, 133, 19, 38, 60, 96):
+        f(*pairs(n, 44))
+    if name == "a division":
+        with pytest.raises(ZeroDivisionError):
+            f(*pairs(9, 44))
+
+
+def test_functions_that_are_jitted_inside_are_seen_too(compiler):
+    inner = gt.jit(lambda z: z.sum() * (2.0 if z.shape[0] % 19 == 0 else -1.0))
+    for k, outside in enumerate((gt.tanh, gt.cos, gt.exp)):
+        f = Counted(lambda x, y, k=k, outside=outside: outside(chain(x, 24 + k)).sum() + inner(y) + inner(x))
+        f.open(compiler, pairs, sizes_of(13, 60, 20))
+        for n in (57, 76, 95, 19, 38, 60, 96):
+            f(*pairs(n, 44))
+            f(*pairs(44, n))
 
 
 def test_a_jitted_step_equals_torch_at_ever_new_sizes(compiler):

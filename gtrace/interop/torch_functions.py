@@ -22,6 +22,7 @@ from gtrace.core.base.errors import (
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.record import thread
+from gtrace.core.trace.size_reads import note_leak
 from gtrace.interop.aten.derive import Draw
 from gtrace.interop.aten.trace_effects import observable
 from gtrace.interop.aten.versions import Kind, kinds
@@ -87,6 +88,7 @@ class CallTable:
             kept: returns the call if an earlier process traced it.
             keep: stores a new call for later processes.
         """
+        note_leak(call.name)  # its versions decide by sizes
         key = (*head, *call.kind())
         found = self._calls.get(key)
         if found is None:

@@ -263,7 +263,8 @@ def _written(operation: str, operands: Sequence[str]) -> str:
 
 def _compiled(name: str, count: int) -> Callable[..., Any]:
     names = [f"x{k}" for k in range(count)]
-    found: Callable[..., Any] = eval(f"lambda {', '.join(names)}: {_written(name, names)}", {"math": math})
+    text = f"lambda {', '.join(names)}: {_written(name, names)}"
+    found: Callable[..., Any] = eval(compile(text, __file__, "eval"), {"math": math})
     return found
 
 

@@ -1,21 +1,27 @@
 """Sizes that a traced function reads: what it reads at some sizes, and what it makes of them.
 
-Python code decides by sizes. So a trace holds for other sizes only if the code would decide the same there. `logged`
-notes what a function reads, for several sizes: so it is known how that follows from the sizes of the arguments. `noted`
-gives the function integers that know this. Arithmetic with them is written down, and so is each comparison, as a
-condition on the sizes. Code of gtrace itself reads plain integers; what it makes of them is tried instead.
+Python code decides by sizes. So a trace holds for other sizes only if the code would decide the same there. What a
+function reads is noted for several sizes: so it is known how that follows from the sizes of the arguments. Then it gets
+integers that know this. Arithmetic with them is written down, and so is each comparison, as a condition on the sizes.
+Code of gtrace itself reads plain integers; what it makes of them is tried instead. If it returns anything but Arrays to
+other code, or if that code runs other instructions than with plain integers, the trace says nothing of other sizes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import operator
+import os
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from gtrace.core.base.errors import is_users
+import torch
+
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import GtraceError
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.open_numbers import Number
 from gtrace.core.trace.array import Array
@@ -23,81 +29,165 @@ from gtrace.core.trace.array import Array
 Read = tuple[int, ...]
 """The integers that a function has read at once."""
 
+MOST_STEPS = 500_000
+"""Steps of Python code outside of gtrace that are followed, at most."""
+
 _lock = new_lock()
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
 
 
-@contextlib.contextmanager
-def logged() -> Iterator[list[Read]]:
-    """Return a block, and a list of what code of the user reads of Arrays in it, in this thread."""
-    log: list[Read] = []
-
-    def read(sizes: Read) -> Read:
-        log.append(sizes)
-        return sizes
-
-    with _reading(read):
-        yield log
+def _is_outside(name: str) -> bool:
+    """Whether a code file belongs to the user, or to any library but gtrace."""
+    return not (name.startswith(_PACKAGE) or (name.startswith("<attrs generated") and " gtrace." in name))
 
 
-@contextlib.contextmanager
-def noted(made: Sequence[Sequence[Number]]) -> Iterator[None]:
-    """Return a block in which code of the user reads integers that note what is made of them, in this thread.
+class Reads:
+    """What code outside of gtrace gets to know of sizes while a function is traced, in this thread.
 
-    Args:
-        made: these, in the order in which they are read.
-
-    Raises (inside):
-        OtherReadsError: something else is read.
+    Attributes:
+        log: what it has read, in order.
+        steps: the instructions that it has run: (code, place).
+        leaks: where it got to know of a size in a way that nothing notes. Such a trace says nothing of other sizes.
     """
-    rest = iter(made)
 
-    def read(sizes: Read) -> Read:
-        given = next(rest, ())
+    def __init__(self, made: Sequence[Sequence[Number]] | None = None) -> None:
+        self.log: list[Read] = []
+        self.steps: list[tuple[types.CodeType, int]] = []
+        self.leaks: list[str] = []
+        self._made = None if made is None else iter(made)
+        self._owner = threading.get_ident()
+
+    def read(self, sizes: Read) -> Any:
+        """Return what is read in place of these sizes."""
+        self.log.append(sizes)
+        if self._made is None:
+            return sizes
+        given = next(self._made, ())
         if tuple([x.value for x in given]) != sizes:
-            raise OtherReadsError(f"{sizes}")
+            self.leaks.append("other reads")
+            return sizes
         return tuple([_size(x) for x in given])
 
-    with _reading(read):
-        yield
+    def sees(self, x: Array) -> bool:
+        """Whether the caller of the property that asks is outside of gtrace."""
+        if not _is_outside(sys._getframe(2).f_code.co_filename):
+            return False
+        if threading.get_ident() == self._owner:
+            return True
+        if x._buf is None and x._trace.capture is not None:
+            self.leaks.append("another thread")
+        return False
+
+    def on_return(self, frame: types.FrameType, event: str, value: Any) -> None:
+        """Look at what code of gtrace returns to code outside: Arrays, and what holds nothing else."""
+        if event == "return" and not _is_outside(frame.f_code.co_filename) and frame.f_code not in _HARMLESS:
+            caller = frame.f_back
+            outside = caller is not None and _is_outside(caller.f_code.co_filename)
+            if outside and frame.f_code.co_filename != __file__ and not _is_harmless(value):
+                self.leaks.append(frame.f_code.co_qualname)
+
+    def on_call(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        """Follow the instructions of code outside."""
+        if not _is_outside(frame.f_code.co_filename):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self.on_step
+
+    def on_step(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        """Note an instruction, or an error of gtrace, whose text has sizes."""
+        if event == "opcode":
+            self.steps.append((frame.f_code, frame.f_lasti))
+            if len(self.steps) > MOST_STEPS:
+                self.leaks.append("too many steps")
+                sys.settrace(None)
+        elif event == "exception" and isinstance(value[1], GtraceError):
+            self.leaks.append("an error")
+        return self.on_step
 
 
-class OtherReadsError(Exception):
-    """A function has read other sizes than before."""
+def _is_harmless(value: Any) -> bool:
+    kind = type(value)
+    if kind in (tuple, list):
+        return all(map(_is_harmless, value))
+    if kind is dict:
+        return all(map(_is_harmless, value.values()))
+    return value is None or kind in (Array, Size, DType, torch.dtype, torch.device) or callable(value)
+
+
+_HARMLESS = {vars(Array)[name].fget.__code__ for name in ("ndim", "dtype", "device", "itemsize")}
+"""Functions whose results do not depend on sizes."""
+
+_reading: Reads | None = None
+
+
+def is_read() -> bool:
+    """Whether sizes that code outside of gtrace reads are noted in this thread: nothing may come from a cache."""
+    return _reading is not None and _reading._owner == threading.get_ident()
+
+
+def note_leak(what: str) -> None:
+    """Note that code outside may get to know of a size, if reads are noted in this thread."""
+    if _reading is not None and is_read():
+        _reading.leaks.append(what)
 
 
 @contextlib.contextmanager
-def _reading(read: Callable[[Read], Read]) -> Iterator[None]:
-    """Let `read` see the sizes that code of the user reads. One thread at a time may be in this context."""
-    owner = threading.get_ident()
+def noted(made: Sequence[Sequence[Number]] | None = None) -> Iterator[Reads]:
+    """Return a block, and what code outside of gtrace reads of sizes in it, in this thread.
+
+    One thread at a time may be in this context. A debugger that is at work is a leak.
+
+    Args:
+        made: what it reads instead, in this order: integers that note what is made of them.
+    """
+    global _reading
+    reads = Reads(made)
     shape, size, length = (vars(Array)[name] for name in ("shape", "size", "__len__"))
+    slot = next(vars(cls)["aval"] for cls in Array.__mro__ if "aval" in vars(cls))
 
-    def is_read() -> bool:
-        return threading.get_ident() == owner and is_users(sys._getframe(2).f_code.co_filename)
-
-    def own_shape(x: Array) -> Read:
+    def own_shape(x: Array) -> Any:
         found: Read = x.aval.shape
-        return read(found) if is_read() else found
+        return reads.read(found) if reads.sees(x) else found
 
-    def own_size(x: Array) -> int:
+    def own_size(x: Array) -> Any:
         found = x.aval.size
-        return read((found,))[0] if is_read() else found
+        return reads.read((found,))[0] if reads.sees(x) else found
 
     def own_length(x: Array) -> int:
         found: int = length(x)
-        if is_read():
-            _look(read((found,))[0])
+        if reads.sees(x):
+            _look(reads.read((found,))[0])
         return found
 
+    def own_aval(x: Array) -> Any:
+        if reads.sees(x):
+            reads.leaks.append("aval")
+        return slot.__get__(x)
+
+    own = {
+        "shape": property(own_shape), "size": property(own_size), "__len__": own_length,
+        "aval": property(own_aval, slot.__set__),
+    }  # fmt: skip
     with _lock:
+        if sys.gettrace() is not None or sys.getprofile() is not None:
+            reads.leaks.append("a debugger")
+            yield reads
+            return
         try:
-            setattr(Array, "shape", property(own_shape))  # noqa: B010 - the type of Array states its own names
-            setattr(Array, "size", property(own_size))  # noqa: B010
-            setattr(Array, "__len__", own_length)  # noqa: B010
-            yield
+            for name, value in own.items():
+                setattr(Array, name, value)
+            _reading = reads
+            sys.settrace(reads.on_call)
+            sys.setprofile(reads.on_return)
+            yield reads
         finally:
-            setattr(Array, "shape", shape)  # noqa: B010
-            setattr(Array, "size", size)  # noqa: B010
-            setattr(Array, "__len__", length)  # noqa: B010
+            sys.setprofile(None)
+            sys.settrace(None)
+            _reading = None
+            for name, value in (("shape", shape), ("size", size), ("__len__", length)):
+                setattr(Array, name, value)
+            if "aval" in vars(Array):
+                delattr(Array, "aval")
 
 
 class Size:
@@ -134,7 +224,7 @@ def _look(x: Any) -> None:
 
 def _from_outside() -> bool:
     """Whether the caller of the method that asks is code of the user."""
-    return is_users(sys._getframe(2).f_code.co_filename)
+    return _is_outside(sys._getframe(2).f_code.co_filename)
 
 
 def _pair(x: Size, other: Any) -> tuple[Number, Number]:

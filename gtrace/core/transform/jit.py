@@ -41,6 +41,7 @@ from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
 from gtrace.core.trace.record import followers, thread
+from gtrace.core.trace.size_reads import is_read
 from gtrace.core.transform.arguments import name_of, without_empty
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
 from gtrace.core.transform.jit_arguments import Arguments
@@ -168,12 +169,10 @@ class Jitted:
         given = self._take_apart(args, kwargs)
         leaves: Sequence[Any] = given.leaves
         outside: Sequence[torch.Tensor] = ()
-        settings = config.current
-        key = self._key(given)
+        settings, key = config.current, self._key(given)
         noted = noted_kinds(leaves)
         call = None if noted is None else self._calls.get((*key, *noted))
         if call is None:
-            # tensors and NumPy arrays need no copy for a run that happens now
             leaves = _on_one_gpu(given.leaves, self._lift(given, share=True))
             pairs = zip(leaves, given.leaves, strict=True)
             outside = [materialize(x, "jit") for x, leaf in pairs if isinstance(leaf, _SHARED)]
@@ -365,8 +364,8 @@ class Jitted:
         return capture(lambda xs: self._run(given, xs), avals, self._called(), tokens="if any", runs=True, lines=lines)
 
     def _trace(self, given: Arguments, avals: Sequence[Aval], lines: bool = True) -> Traced:
-        found = self._traced.get((self._key(given), *avals))
-        if found is not None and (not lines or found.graph.has_lines or not found.graph.nodes):
+        found, kept = self._traced.get((self._key(given), *avals)), not is_read()
+        if kept and found is not None and (not lines or found.graph.has_lines or not found.graph.nodes):
             return found
         if not self._number_keys and tree.number_keys(given.structure):
             self._number_keys = True
@@ -374,7 +373,8 @@ class Jitted:
         captured = self._capture(given, avals, lines)
         structure = NoOutputs(captured.result) if captured.token else captured.result
         traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
-        self._traced.remember((self._key(given), *avals), traced)
+        if kept:
+            self._traced.remember((self._key(given), *avals), traced)
         return traced
 
 

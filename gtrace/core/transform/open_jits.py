@@ -30,7 +30,7 @@ from gtrace.core.runtime.open_routes import Reading
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured
 from gtrace.core.trace.force import materialize
-from gtrace.core.trace.size_reads import logged, noted
+from gtrace.core.trace.size_reads import noted
 
 MOST_TRIES = 3
 """How often it is tried to leave the sizes of a kind of call open, at most."""
@@ -245,13 +245,13 @@ def _reads(
     avals = [aval(tuple([next(rest) for _ in a.shape]), a.dtype, a.device, a.weak) for a in captured.graph.avals]
     if tuple(avals[count:]) != captured.graph.avals[count:]:
         return None
-    with logged() as log:
+    with noted() as reads:
         found = _captured(capture, avals[:count])
-    if found is None or not _is_alike(found, captured):
+    if found is None or reads.leaks or not _is_alike(found, captured):
         return None
     instructions: dict[int, Instr] = {node.out: node.instr for node in found.graph.nodes}
     numbers = [x.value for node in found.graph.nodes for x in node.ins if x.__class__ is Scalar]
-    return log if reading.follows(dims, instructions, numbers) and reading.computes(dims, numbers) else None
+    return reads.log if reading.follows(dims, instructions, numbers) and reading.computes(dims, numbers) else None
 
 
 def _captured(capture: Capture, avals: Sequence[Aval]) -> Captured | None:
@@ -295,11 +295,22 @@ def _decisions(
     rest = iter(relations)
     made = [[_number(next(rest), free) for _ in read] for read in reads]
     count = len(graph.avals) - len(captured.constants)
-    with noted(made):
+    with noted() as plain:
+        _captured(capture, graph.avals[:count])
+    with noted(made) as seen:
         found = _captured(capture, graph.avals[:count])
-    decides = sizes.program([])  # before the programs are compared, which looks at integers too
+    program = sizes.program([])  # before the programs are compared, which looks at integers too
+    if seen.leaks or seen.steps != plain.steps or len(seen.log) != len(made):
+        return None
     if found is None or not _is_alike(found, captured) or found.graph != graph:
         return None
+
+    def decides(*sizes: int) -> list[Any] | None:
+        try:
+            return program(*sizes)
+        except ArithmeticError:
+            return None
+
     return decides if decides(*own) is not None else None
 
 
