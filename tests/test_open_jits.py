@@ -318,6 +318,18 @@ def test_what_nothing_notes_keeps_the_function_called(compiler, name):
             f(*pairs(9, 44))
 
 
+def test_what_a_function_keeps_of_sizes_is_plain(compiler):
+    kept = {}
+
+    def function(x, y):
+        kept["rows"], kept["sum"] = x.shape[0], x.shape[0] + y.shape[0]
+        return chain(x, 29).sum() + y.sum() * 2
+
+    f = Counted(function)
+    assert f.open(compiler, pairs, sizes_of(14))
+    assert all(type(n) is int for n in kept.values())
+
+
 def test_functions_that_are_jitted_inside_are_seen_too(compiler):
     inner = gt.jit(lambda z: z.sum() * (2.0 if z.shape[0] % 19 == 0 else -1.0))
     for k, outside in enumerate((gt.tanh, gt.cos, gt.exp)):

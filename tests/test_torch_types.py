@@ -14,7 +14,7 @@ from torch import Tensor
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.op import REGISTRY
 from gtrace.interop.aten.call_types import WRITTEN, call_type
-from gtrace.interop.aten.open_sizes import Sizes, current
+from gtrace.interop.aten.open_sizes import Opened, current
 from gtrace.interop.aten.open_types import _COMPUTED, _VIEWS, UnknownSizesError, open_types
 
 aten = torch.ops.aten
@@ -296,7 +296,7 @@ def of_open_sizes() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
 def test_types_of_open_sizes_are_those_of_the_kernels() -> None:
     tried = set()
     for call, args, kwargs in of_open_sizes():
-        sizes = Sizes()
+        sizes = Opened()
 
         def opened(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -311,7 +311,7 @@ def test_types_of_open_sizes_are_those_of_the_kernels() -> None:
 
         try:
             results = listed(call(*args, **kwargs))
-            found = open_types(call, opened(args), kwargs, "cpu")
+            found = open_types(call, opened(args), kwargs, "cpu", sizes)
         except (RuntimeError, UnknownSizesError):  # the kernel refuses these operands, or no rule is sure
             continue
         tried.add(str(call).removeprefix("aten."))

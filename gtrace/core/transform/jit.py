@@ -183,8 +183,8 @@ class Jitted:
             kinds = [layout(x) for x in leaves]
             call = self._calls.get((*key, *kinds))
             if call is None:
-                tensors = tensors_of(leaves)
                 opens = not (self._donate_argnums or self._donate_argnames or settings.debug_nans)
+                tensors = tensors_of(leaves) if opens else []  # nobody else may hold what is given away
                 opened = self._open.run(key, leaves, tensors) if opens else None
                 if opened is not None:
                     results, avals, structure = opened
