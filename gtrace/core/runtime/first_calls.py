@@ -35,7 +35,7 @@ from gtrace.core.runtime.open_calls import Engine, OpenCalls, aside, may_run_twi
 from gtrace.core.runtime.open_recordings import OpenRecording
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
-from gtrace.core.runtime.route_finder import EXAMPLES, MOST_EXAMPLES, Example, Prepare, open_route
+from gtrace.core.runtime.route_finder import EXAMPLES, Example, Prepare, open_route
 from gtrace.core.runtime.routes import New, Parts, RecordedTrace, Route, Strides
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
@@ -162,7 +162,7 @@ class Structure:
         if self.plan is not None and OPEN_SIZES.on:
             made = Example(program, tuple(numbers), programs)
             others = [example for example in self.examples if example.integers != made.integers]
-            self.examples = [*others[1 - MOST_EXAMPLES :], made]
+            self.examples = [*others[1 - EXAMPLES :], made]
 
     @contextlib.contextmanager
     def preparing(self) -> Iterator[None]:

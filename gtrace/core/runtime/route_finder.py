@@ -33,8 +33,8 @@ from gtrace.core.runtime.open_routes import KINDS, Number, OpenParts, OpenProgra
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route, Strides
 
-EXAMPLES, MOST_EXAMPLES = 3, 4
-"""Recordings that relations are fitted to, at least and at most: through two points a rule of some kind leads."""
+EXAMPLES = 4
+"""Recordings that relations are fitted to: through two points a rule of some kind leads, and through three often."""
 
 MOST_SIZES = 12
 """Sizes that vary by themselves, at most."""
