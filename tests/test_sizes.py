@@ -337,7 +337,7 @@ programs = st.builds(
 schedules = st.lists(st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES)), min_size=3, max_size=8)
 
 
-def run(program, schedule, wrap=lambda function: function, calls=1, lifted=False):
+def check_run(program, schedule, wrap=lambda function: function, calls=1, lifted=False):
     """Call a program at each size of a schedule, and compare each call."""
     function, known = wrap(program.lifted() if lifted else program.ours), {}
     for sizes in schedule:
@@ -351,13 +351,13 @@ def run(program, schedule, wrap=lambda function: function, calls=1, lifted=False
 
 @given(programs, schedules)
 def test_undecorated_as_users_run_it(program, schedule):
-    run(program, schedule)
+    check_run(program, schedule)
 
 
 @given(programs, schedules)
 def test_undecorated_and_never_compiled(program, schedule):
     with gt.config(auto_compile=False):
-        run(program, schedule)
+        check_run(program, schedule)
 
 
 @pytest.mark.slow
@@ -367,7 +367,7 @@ def test_undecorated_and_never_compiled(program, schedule):
 def test_functions_of_torch(wrap):
     @given(programs.filter(lambda program: "gradient inside" not in program.steps), schedules)
     def check(program, schedule):
-        run(program, schedule, wrap, lifted=True)
+        check_run(program, schedule, wrap, lifted=True)
 
     check()
 
@@ -388,7 +388,7 @@ def test_compiled_with_open_sizes(symbols, monkeypatch, way):
     @given(programs, schedules)
     def check(program, schedule):
         with gt.config(**changed):
-            run(program, schedule, wrap, calls)
+            check_run(program, schedule, wrap, calls)
 
     check()
     assert symbols, "sizes were left open"
@@ -414,7 +414,7 @@ SCHEDULE = ((6, 4), (8, 4), (WIDTH, WIDTH), (12, 7), (1, 5), (7, 7), (2, 1), (6,
 def test_compiled_in_earnest(program, way):
     changed, wrap, calls = WAYS[way]
     with gt.config(**changed):
-        run(program, SCHEDULE, wrap, calls)
+        check_run(program, SCHEDULE, wrap, calls)
 
 
 def run_in_process(number: int) -> None:
