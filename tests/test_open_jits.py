@@ -94,7 +94,14 @@ def pairs(n, m):
     return drawn(n, 5), drawn(m, 5)
 
 
-CASES = {"shapes of results": shapes_of_results, "means": means}
+def updates(x, y):
+    """Updates in place of writes, and random numbers."""
+    key = gt.random.split(gt.random.key(0), 2)[1]
+    z = chain(x, 5).at[0].set(2.0).at[-1].add(y[0])
+    return z * gt.random.uniform(key, z.shape), y.at[:, 1].multiply(3.0)
+
+
+CASES = {"shapes of results": shapes_of_results, "means": means, "updates": updates}
 
 
 @pytest.mark.parametrize("name", CASES)

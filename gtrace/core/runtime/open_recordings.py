@@ -7,7 +7,8 @@ instruction of the list has its types and attributes for the sizes of the call, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -92,11 +93,12 @@ class OpenRecording:
         constants = [_number(scalars[slot], flat[at], operand) for slot, at, operand in self.numbers]
         env: list[Any] = [*inputs, *[None] * len(self.steps), *constants]
         at = 0
-        own = self._paired(flat) if self.pairs else {}
+        if self.pairs:
+            flat = self._paired(flat)
         try:
             for at, ins, out, dead in watched(self.steps):
                 instr = flat[at]
-                function = own.get(at) or instr.call or instruction_call(instr)
+                function = instr.call or instruction_call(instr)
                 if len(ins) == 2:
                     a, b = ins
                     env[out] = function(env[a], env[b])
@@ -118,13 +120,15 @@ class OpenRecording:
                     results[place] = in_order(x, axes)
         return results
 
-    def _paired(self, flat: Any) -> dict[int, Callable[..., Any]]:
-        """Return functions of the named calls that keep something, and of their derivatives, by place."""
-        found: dict[int, Callable[..., Any]] = {}
-        for first, second in self.pairs:
-            gradient = instruction_call(flat[second])
+    def _paired(self, flat: Any) -> dict[int, Instr]:
+        """Return the instructions, of which calls keep what their derivatives take, for one run."""
+        found: dict[int, Instr] = {at: flat[at] for at, *_ in self.steps}
+        for pair in self.pairs:
+            gradient = instruction_call(flat[pair[1]])
             if isinstance(gradient, Paired):
-                found[first], found[second] = gradient.pair()
+                for at, kernel in zip(pair, gradient.pair(), strict=True):
+                    found[at] = copy.copy(flat[at])
+                    object.__setattr__(found[at], "call", kernel)
         return found
 
 

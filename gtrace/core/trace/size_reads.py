@@ -10,6 +10,7 @@ other code, or if that code runs other instructions than with plain integers, th
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import os
 import sys
@@ -111,7 +112,13 @@ def _is_harmless(value: Any) -> bool:
         return all(map(_is_harmless, value))
     if kind is dict:
         return all(map(_is_harmless, value.values()))
-    return value is None or kind in (Array, Size, DType, torch.dtype, torch.device) or callable(value)
+    if value is None or kind in (Size, DType, torch.dtype, torch.device) or kind.__module__ in _HELPERS:
+        return True
+    return isinstance(value, (Array, types.FunctionType, types.MethodType, functools.partial, type))
+
+
+_HELPERS = ("gtrace.core.ops.indexed_updates", "gtrace.core.ops.key_arrays")
+"""Where ``x.at[index]`` and keys come from: objects that hold Arrays."""
 
 
 _HARMLESS = {vars(Array)[name].fget.__code__ for name in ("ndim", "dtype", "device", "itemsize")}

@@ -27,6 +27,7 @@ from gtrace.core.passes.user_passes import registered
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.open_calls import OpenCalls
 from gtrace.core.runtime.open_routes import Reading
+from gtrace.core.runtime.route_finder import MIDDLE_SIZES, POWERS, SMALL_SIZES
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured
 from gtrace.core.trace.force import materialize
@@ -44,11 +45,8 @@ WITH_LINES = 4
 REPEATED = 12
 """Calls of one size after which it is prepared by itself."""
 
-ROWS = ((3, 5, 7, 11, 13, 17), (61, 67, 71, 73, 79, 83), (4, 8, 16, 32, 64, 128), (96, 48, 24, 12, 6, 18))
-"""Sizes that stand in for those of a call, the smallest for its smallest. Others are multiples of its own."""
-
 LARGER = 4
-"""The largest of them, in terms of the largest of a call: the function may make arrays of these sizes by itself."""
+"""The largest size that stands in, in terms of the largest of a call: the function may make arrays by itself."""
 
 Capture = Callable[[Sequence[Aval]], Captured]
 """Calls the function with placeholders."""
@@ -224,7 +222,7 @@ def _opened(calls: OpenCalls, dims: Sequence[int], count: int, captured: Any, ca
 def _stand_ins(own: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Iterate over sizes in place of those of a call."""
     order = sorted(range(len(own)), key=lambda k: own[k])
-    for row in ROWS:
+    for row in (SMALL_SIZES, MIDDLE_SIZES, POWERS):
         free = [0] * len(own)
         for n, k in zip(row, order, strict=False):
             free[k] = n

@@ -62,6 +62,7 @@ class Opened:
         self.shapes: list[Sequence[Any]] = []
         self.places: list[Number] = []
         self._known: dict[str, Open] = {}
+        self._program: Callable[..., list[Value] | None] | None = None
 
     def open(self, value: int) -> torch.SymInt:
         """Return an additional open size, with its value in the current call."""
@@ -81,8 +82,13 @@ class Opened:
         return found
 
     def program(self) -> Callable[..., list[Value] | None]:
-        """Return a function of the open sizes that gives the numbers of the trace, or None if it does not hold."""
-        return self.sizes.program(self.places)
+        """Return a function of the open sizes that gives the numbers of the trace, or None if it does not hold.
+
+        It is made once, when the trace has ended.
+        """
+        if self._program is None:
+            self._program = self.sizes.program(self.places)
+        return self._program
 
 
 @contextlib.contextmanager
