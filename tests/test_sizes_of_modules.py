@@ -61,6 +61,11 @@ def written(x):
     return out
 
 
+def reflections(x):
+    n = x.shape[0]
+    return torch.linalg.householder_product(torch.eye(n) + x @ x.t() / (10 * n), x.mean(1) / 4)
+
+
 FUNCTIONS = {
     "a mask from sizes": (causal, batches),
     "reshape": (reshaped, batches),
@@ -78,6 +83,8 @@ FUNCTIONS = {
     "repeat": (lambda x: x.repeat(2, 1) + x.repeat_interleave(2, 0), rows),
     "diagonal": (lambda x: (x @ x.t()).diagonal(), rows),
     "sizes that are no rule's": (lambda x: x.cumsum(0).sort(0)[0].logcumsumexp(1), rows),
+    "running products": (lambda x: x.cumprod(0) + torch.cumprod(x, 1), rows),
+    "a derivative with operations for each place": (reflections, rows),
     "fft": (lambda x: torch.fft.rfft(x, dim=0).abs(), rows),
     "where": (lambda x: torch.where(torch.arange(x.shape[0])[:, None] > 2, x, x / x.shape[0]), rows),
     "attention": (

@@ -374,9 +374,8 @@ def _permuted(x: Array, axes: Sequence[int]) -> Array:
     return cast(x, x.aval.dtype) if axes == tuple(range(x.ndim)) else _record_op("permute", x, params=(axes,))
 
 
-@_rule("permute.default")
-def _permute(a: Aval, x: Array, dims: Sequence[int]) -> Array:
-    return _permuted(x, dims)
+_rule("permute.default")(lambda a, x, dims: _permuted(x, dims))
+_rule("t.default")(lambda a, x: _permuted(x, range(x.ndim)[::-1]))
 
 
 @_rule("transpose.int")
@@ -385,11 +384,6 @@ def _transpose(a: Aval, x: Array, one: int, other: int) -> Array:
     if axes:
         axes[one], axes[other] = axes[other], axes[one]
     return _permuted(x, axes)
-
-
-@_rule("t.default")
-def _t(a: Aval, x: Array) -> Array:
-    return _permuted(x, range(x.ndim)[::-1])
 
 
 @_rule("slice.Tensor")
@@ -435,14 +429,22 @@ _rule("sum.default", "sum.dim_IntList")(_reduction("sum", floating=False))
 _rule("mean.default", "mean.dim")(_reduction("mean", floating=True))
 
 
-@_rule("_softmax.default")
-def _softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | None:
-    return None if half_to_float or not x.ndim else _record_op("softmax", cast(x, a.dtype), params=(dim % x.ndim,))
+@_rule("cumprod.default")
+def _cumprod(a: Aval, x: Array, dim: int, *, dtype: Any = None) -> Array | None:
+    # torch's derivative of a traced product has operations for each of its elements
+    fits = x.aval.dtype is a.dtype and a.floating and x.ndim
+    return _record_op("cumprod", cast(x, a.dtype), params=(dim % x.ndim,)) if fits else None
 
 
-@_rule("_log_softmax.default")
-def _log_softmax(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | None:
-    return None if half_to_float or not x.ndim else _record_op("log_softmax", cast(x, a.dtype), params=(dim % x.ndim,))
+def _softmax(name: str) -> Callable[..., Array | None]:
+    def rule(a: Aval, x: Array, dim: int, half_to_float: bool) -> Array | None:
+        return None if half_to_float or not x.ndim else _record_op(name, cast(x, a.dtype), params=(dim % x.ndim,))
+
+    return rule
+
+
+_rule("_softmax.default")(_softmax("softmax"))
+_rule("_log_softmax.default")(_softmax("log_softmax"))
 
 
 @_rule("clone.default", "alias.default", "lift_fresh_copy.default", "contiguous.default", "lift_fresh.default",
