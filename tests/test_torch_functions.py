@@ -60,6 +60,8 @@ FUNCTIONS = {
     "slogdet": (lambda x: torch.linalg.slogdet(x).logabsdet, positive_definite(3)),
     "matrix_exp": (torch.matrix_exp, normal(3, 3)),
     "cumprod": (lambda x: torch.cumprod(x, 1), normal(3, 4)),
+    "cumprod with zeros": (lambda x: torch.cumprod(torch.where(x > 1, 0.0, x), -1), normal(3, 4)),
+    "cumprod in float64": (lambda x: torch.cumprod(x, 1, dtype=torch.float64).float(), normal(3, 4)),
     "logcumsumexp": (lambda x: torch.logcumsumexp(x, 0), normal(5)),
     "lgamma": (lambda x: torch.lgamma(x.abs() + 0.5), normal(6)),
     "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), normal(3, 4)),

@@ -366,6 +366,11 @@ _FAILURES = (GtraceError, IndexError, ValueError, TypeError, RuntimeError, Arith
 """What functions raise for integers that do not belong together."""
 
 
+def _outline(graph: Graph) -> tuple[Any, ...]:
+    """Return what is the same in programs that differ in integers and numbers alone."""
+    return graph.inputs, len(graph.nodes), graph.outputs
+
+
 def _tried(
     record: Record, chosen: Sequence[tuple[int, ...]], numbers: Sequence[Sequence[Any]], conditions: Conditions
 ) -> OpenProgram | None:
@@ -380,11 +385,8 @@ def _tried(
             return None
         graphs.append(renumber(made[0]))
         results.append(made[1])
-        first, last = graphs[0], graphs[-1]
-        # at once: the program of a loop over places is very long at the large sizes, which come last
-        if made[1] != results[0] or (last.inputs, len(last.nodes), last.outputs) != (
-            first.inputs, len(first.nodes), first.outputs
-        ):  # fmt: skip
+        # at once: a rule that has operations for each element has very many at the large sizes, which come last
+        if made[1] != results[0] or _outline(graphs[-1]) != _outline(graphs[0]):
             return None
     steps = []
     for nodes in zip(*[graph.nodes for graph in graphs], strict=True):

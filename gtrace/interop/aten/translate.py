@@ -431,9 +431,8 @@ _rule("mean.default", "mean.dim")(_reduction("mean", floating=True))
 
 @_rule("cumprod.default")
 def _cumprod(a: Aval, x: Array, dim: int, *, dtype: Any = None) -> Array | None:
-    # torch's derivative of a traced product has operations for each of its elements
-    fits = x.aval.dtype is a.dtype and a.floating and x.ndim
-    return _record_op("cumprod", cast(x, a.dtype), params=(dim % x.ndim,)) if fits else None
+    # torch's derivative of a traced product has operations for each of its elements. Integers have none.
+    return _record_op("cumprod", cast(x, a.dtype), params=(dim % x.ndim,)) if a.floating and x.ndim else None
 
 
 def _softmax(name: str) -> Callable[..., Array | None]:
