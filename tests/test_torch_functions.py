@@ -31,6 +31,9 @@ def normal(*shape):
     return torch.from_numpy(rng.normal(size=shape))
 
 
+WITH_ZEROS = torch.tensor([[1.5, -0.5, 2.0, 0.25], [0.5, 0.0, -2.0, 3.0], [0.0, 1.25, 0.0, -1.5]], dtype=torch.float64)
+
+
 def positive_definite(n):
     x = normal(n, n)
     return x @ x.T + n * torch.eye(n, dtype=torch.float64)
@@ -60,8 +63,8 @@ FUNCTIONS = {
     "slogdet": (lambda x: torch.linalg.slogdet(x).logabsdet, positive_definite(3)),
     "matrix_exp": (torch.matrix_exp, normal(3, 3)),
     "cumprod": (lambda x: torch.cumprod(x, 1), normal(3, 4)),
-    "cumprod with zeros": (lambda x: torch.cumprod(torch.where(x > 1, 0.0, x), -1), normal(3, 4)),
-    "cumprod in float64": (lambda x: torch.cumprod(x, 1, dtype=torch.float64).float(), normal(3, 4)),
+    "cumprod with zeros": (lambda x: torch.cumprod(x, -1), WITH_ZEROS),
+    "cumprod in float32": (lambda x: torch.cumprod(x, 1, dtype=torch.float32), WITH_ZEROS),
     "logcumsumexp": (lambda x: torch.logcumsumexp(x, 0), normal(5)),
     "lgamma": (lambda x: torch.lgamma(x.abs() + 0.5), normal(6)),
     "renorm": (lambda x: torch.renorm(x, 2, 0, 1.0), normal(3, 4)),
