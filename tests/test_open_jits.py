@@ -1,6 +1,7 @@
 """Jitted functions with open sizes are not called for new ones, and decide as a call would."""
 
 import concurrent.futures
+import gc
 import math
 
 import numpy as np
@@ -66,8 +67,10 @@ class Counted:
 
 
 def sizes_of(seed, count=80, least=10, most=90):
+    """Return pairs of sizes, each once: a call of sizes that were met would not call the function in any case."""
     rng = np.random.default_rng(seed)
-    return [distinct(rng, 2, least, most) for _ in range(count)]
+    drawn = dict.fromkeys(tuple(distinct(rng, 2, least, most)) for _ in range(2 * count))
+    return list(drawn)[:count]
 
 
 def chain(x, length):
@@ -233,6 +236,25 @@ def test_sizes_that_repeat_get_programs_of_their_own(compiler):
     for _ in range(20):
         f.check(*pairs(55, 77))
     assert f.calls == before + 1
+
+
+def test_what_runs_in_a_garbage_collection_is_no_step_of_the_function(compiler):
+    f = Counted(lambda x, y: chain(x, 23).sum(0) - y.sum(0))
+    collections, before = [], gc.get_threshold()
+
+    def collected(phase, info):  # as hypothesis has one
+        collections.append(phase)
+        for _ in range(len(collections) % 7):
+            pass
+
+    gc.callbacks.append(collected)
+    gc.set_threshold(20)  # several in each trace
+    try:
+        assert f.open(compiler, pairs, sizes_of(11))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(collected)
+    assert collections
 
 
 OPERATIONS = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import operator
 import os
 import sys
@@ -142,7 +143,8 @@ def note_leak(what: str) -> None:
 def noted(made: Sequence[Sequence[Number]] | None = None) -> Iterator[Reads]:
     """Return a block, and what code outside of gtrace reads of sizes in it, in this thread.
 
-    One thread at a time may be in this context. A debugger that is at work is a leak.
+    One thread at a time may be in this context. A debugger that is at work is a leak. Garbage is not collected: what
+    that calls, such as callbacks of weak references, would be taken for steps of the function.
 
     Args:
         made: what it reads instead, in this order: integers that note what is made of them.
@@ -180,6 +182,8 @@ def noted(made: Sequence[Sequence[Number]] | None = None) -> Iterator[Reads]:
             reads.leaks.append("a debugger")
             yield reads
             return
+        collects = gc.isenabled()
+        gc.disable()
         try:
             for name, value in own.items():
                 setattr(Array, name, value)
@@ -190,6 +194,8 @@ def noted(made: Sequence[Sequence[Number]] | None = None) -> Iterator[Reads]:
         finally:
             sys.setprofile(None)
             sys.settrace(None)
+            if collects:
+                gc.enable()
             _reading = None
             for name, value in (("shape", shape), ("size", size), ("__len__", length)):
                 setattr(Array, name, value)
