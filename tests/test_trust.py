@@ -168,14 +168,14 @@ def test_native_code_that_writes_beyond_its_results(monkeypatch, place, counts):
 
 def test_a_fork_in_the_middle_of_a_comparison(monkeypatch):
     """The child compares by itself, and the parent goes on."""
-    run, children = comparisons.disagreement, []
+    run, children = comparisons.visit, []
 
     def forking(*args):
-        monkeypatch.setattr(comparisons, "disagreement", run)
+        monkeypatch.setattr(comparisons, "visit", run)
         children.append(os.fork())
         return run(*args)
 
-    monkeypatch.setattr(comparisons, "disagreement", forking)
+    monkeypatch.setattr(comparisons, "visit", forking)
     x, y = arrays(seed=1)
     code = 1
     try:
@@ -561,16 +561,16 @@ def test_a_callback_beside_a_lie_runs_once(monkeypatch):
 
 def test_an_interrupt_in_a_comparison_leaves_the_form_on_trial(monkeypatch):
     lie_when_interpreted(monkeypatch)
-    run = comparisons.disagreement
+    run = comparisons.visit
 
     def interrupted(*args):
-        monkeypatch.setattr(comparisons, "disagreement", run)
+        monkeypatch.setattr(comparisons, "visit", run)
         raise KeyboardInterrupt
 
     def function(x):
         return gt.sin(x) * 1.0625 - gt.cosh(x)
 
-    monkeypatch.setattr(comparisons, "disagreement", interrupted)
+    monkeypatch.setattr(comparisons, "visit", interrupted)
     x = arrays()[0]
     y = function(x)
     with pytest.raises(KeyboardInterrupt):

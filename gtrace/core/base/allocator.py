@@ -12,6 +12,7 @@ import functools
 import math
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -40,6 +41,23 @@ def free_memory(device: torch.device) -> float:
     if limit.exists() and (most := limit.read_text().strip()) != "max":
         free = min(free, float(most) - float(used.read_text()))
     return free
+
+
+def return_freed_memory() -> None:
+    """Give the memory that the C library keeps back to the system, if it is glibc's."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    if sys.platform != "linux":
+        return None
+    try:
+        return ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):  # another C library
+        return None
 
 
 @functools.cache

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import attrs
 import torch
 
-from gtrace.core.backends.interpreter.reference import in_float64, with_noise
+from gtrace.core.backends.interpreter.interpreter import Around
+from gtrace.core.backends.interpreter.reference import noise, visit, wide
 from gtrace.core.base.rounding import is_inexact
+from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.graph import Graph, Node
 
 ULPS = 4
@@ -35,6 +38,9 @@ SPAN = 8
 """Binary exponents within which few elements are compared together; of dtypes with more than 16 digits all but so many.
 """
 
+_AS_THEY_ARE = frozenset({torch.float32, torch.float64})
+"""The dtypes in which differences are computed that are only told, not judged."""
+
 RUNS = (4, 12, 32)
 """How often the reference runs with noise, in all, before each look at the results."""
 
@@ -48,11 +54,6 @@ def disagreement(
 ) -> str:
     """Return in what a form's results differ from the reference's, in words; empty if they agree.
 
-    1. Elements agree that differ by a few units in the last place.
-    2. Otherwise the reference runs in float64. The form agrees if its errors are no larger than the reference's own.
-       Elements of one magnitude are compared, so that large ones do not hide what small ones lost.
-    3. Otherwise the reference runs with noise some times. What that does not change must be equal.
-
     Args:
         graph: the program.
         expected: what its reference returns for the inputs.
@@ -65,33 +66,123 @@ def disagreement(
     >>> disagreement(graph, [x], [2 * x], [2 * x + 0.5])  # doctest: +ELLIPSIS
     'result 0 of mul...: 2 of 2 elements, by up to 0.5 where it is 2'
     """
-    for k, (a, b) in enumerate(zip(expected, got, strict=True)):
-        if a.shape != b.shape or a.dtype is not b.dtype:
-            return f"result {k} is {b.dtype}{list(b.shape)}, not {a.dtype}{list(a.shape)}"
-    far = {k: _far(a, b) for k, (a, b) in enumerate(zip(expected, got, strict=True))}
-    open_ = [k for k, places in far.items() if len(places)]
-    if not open_:
-        return ""
-    exact = in_float64(graph)(inputs)
-    open_ = [k for k in open_ if not _is_as_exact(expected[k], got[k], exact[k], far[k], worse)]
-    if not open_:
-        return ""
-    spread = [_distance(exact[k].to(expected[k].dtype), expected[k]) for k in open_]
-    ran = 0
-    for runs in RUNS:
-        for seed in range(ran, runs):
-            results = with_noise(graph, seed)(inputs)
-            for j, k in enumerate(open_):
-                spread[j] = torch.maximum(spread[j], _distance(results[k], expected[k]))
-        ran = runs
-        wrong = [(k, _beyond(expected[k], got[k], spread[j] * (worse / WORSE))) for j, k in enumerate(open_)]
-        if not any(mask.any() for _, mask in wrong):
-            return ""
-    made = {node.out: (place, node) for place, node in enumerate(graph.nodes)}
-    order = {k: made[value][0] if value in made else -1 for k, value in enumerate(graph.outputs)}
-    first, mask = min(((k, mask) for k, mask in wrong if mask.any()), key=lambda pair: order[pair[0]])
-    _, node = made.get(graph.outputs[first], (0, None))
-    return _described(_name(first, node), expected[first], got[first], mask)
+    spill = Spill(math.inf)
+    made = Comparison(graph, got, spill, worse)
+    for k, (x, _) in enumerate(zip(expected, got, strict=True)):
+        made.look(k, x)
+    return made.problem([spill.keep(x) for x in inputs])
+
+
+@attrs.frozen
+class _Doubt:
+    """A result that is not the reference's to a few units in the last place.
+
+    Attributes:
+        expected: the reference's.
+        far: the places of the elements that differ by more.
+    """
+
+    expected: Kept
+    far: torch.Tensor
+
+
+class Comparison:
+    """Compares the results of a form with the reference's as these arrive.
+
+    1. Elements agree that differ by a few units in the last place.
+    2. Of results in which others differ, the reference runs in float64. The form agrees if its errors are no larger
+       than the reference's own. Elements of one magnitude are compared, so that large ones do not hide what small ones
+       lost.
+    3. Of results that differ by more, the reference runs with noise some times. What that does not change must be
+       equal.
+
+    Only what is in doubt is kept, and each run computes only what is still in doubt.
+
+    Args:
+        graph: the program.
+        got: the results of the form.
+        spill: keeps the reference's results, and what its runs compute.
+        worse: how many times the reference's error the form's may be.
+    """
+
+    def __init__(self, graph: Graph, got: Sequence[torch.Tensor], spill: Spill, worse: float = WORSE) -> None:
+        self._graph, self._got, self._spill, self._worse = graph, got, spill, worse
+        self._problem = ""
+        self._doubts: dict[int, _Doubt] = {}
+        self._apart = 0.0
+
+    @property
+    def apart(self) -> str:
+        """How far apart the results are, in words."""
+        if not self._apart:
+            return "results were equal"
+        return f"results were up to {self._apart:.2g} of their largest element apart"
+
+    def look(self, k: int, expected: torch.Tensor) -> None:
+        """Compare a result with the reference's, which has just been computed."""
+        got = self._got[k]
+        if expected.shape != got.shape or expected.dtype is not got.dtype:
+            wrong = f"result {k} is {got.dtype}{list(got.shape)}, not {expected.dtype}{list(expected.shape)}"
+            self._problem = self._problem or wrong
+            return
+        if torch.equal(expected, got):
+            return
+        self._apart = max(self._apart, _apart(expected, got))
+        far = _far(expected, got)
+        if len(far):
+            self._doubts[k] = _Doubt(self._spill.keep(expected), far)
+
+    def problem(self, inputs: Sequence[Kept]) -> str:
+        """Return what is wrong with the results, in words; empty if they agree. All of them were looked at."""
+        if self._problem or not self._doubts:
+            return self._problem
+        exact: dict[int, Kept] = {}
+
+        def look(k: int, x: torch.Tensor) -> None:
+            doubt, x = self._doubts[k], _widened(x)
+            if _is_as_exact(doubt.expected.get(), self._got[k], x, doubt.far, self._worse):
+                self._spill.drop(self._doubts.pop(k).expected)
+            else:
+                exact[k] = self._spill.keep(x)
+
+        self._run(inputs, look, wide)
+        return self._beside_noise(inputs, exact) if self._doubts else ""
+
+    def _run(self, inputs: Sequence[Kept], look: Callable[[int, torch.Tensor], None], around: Around) -> None:
+        """Have the reference compute the results that are in doubt."""
+        places = list(self._doubts)
+        graph = attrs.evolve(self._graph, outputs=tuple([self._graph.outputs[k] for k in places]))
+        visit(graph, inputs, lambda j, x: look(places[j], x), self._spill, around)
+
+    def _beside_noise(self, inputs: Sequence[Kept], exact: Mapping[int, Kept]) -> str:
+        """Return which results differ by more than what noise changes, in words; empty if none does.
+
+        Args:
+            exact: those in float64.
+        """
+        expected = {k: doubt.expected.get() for k, doubt in self._doubts.items()}
+        spread = {k: _distance(exact[k].get().to(x.dtype), x) for k, x in expected.items()}
+
+        def look(k: int, x: torch.Tensor) -> None:
+            spread[k] = torch.maximum(spread[k], _distance(x, expected[k]))
+
+        ran = 0
+        wrong: dict[int, torch.Tensor] = {}
+        for runs in RUNS:
+            for seed in range(ran, runs):
+                self._run(inputs, look, noise(self._graph, seed))
+            ran = runs
+            factor = self._worse / WORSE
+            wrong = {k: _beyond(x, self._got[k], spread[k] * factor) for k, x in expected.items()}
+            for k in [k for k, mask in wrong.items() if not mask.any()]:
+                self._spill.drop(self._doubts.pop(k).expected)
+                del expected[k], spread[k]
+            if not self._doubts:
+                return ""
+        made = {node.out: (place, node) for place, node in enumerate(self._graph.nodes)}
+        first = min(expected, key=lambda k: made.get(self._graph.outputs[k], (-1, None))[0])
+        _, node = made.get(self._graph.outputs[first], (0, None))
+        return _described(_name(first, node), expected[first], self._got[first], wrong[first])
 
 
 def _name(k: int, node: Node | None) -> str:
@@ -109,23 +200,22 @@ def _described(name: str, expected: torch.Tensor, got: torch.Tensor, wrong: torc
     return f"{text}, by up to {float(off[worst]):.3g} where it is {expected.flatten()[worst].item():.3g}"
 
 
-def apart(expected: Sequence[torch.Tensor], got: Sequence[torch.Tensor]) -> str:
-    """Return how far apart results are that agree, in words.
-
-    >>> apart([torch.tensor([1.0, 2.0])], [torch.tensor([1.0, 2.5])])
-    'results were up to 0.25 of their largest element apart'
-    """
-    most = 0.0
-    for a, b in zip(expected, got, strict=True):
-        if not torch.equal(a, b):
-            blocks = [(_float64(x), _float64(y)) for x, y in _blocks(a, b)]
-            off, size = max(_largest(x - y) for x, y in blocks), max(_largest(x) for x, _ in blocks)
-            most = max(most, off / max(size, torch.finfo().tiny))
-    return f"results were up to {most:.2g} of their largest element apart" if most else "results were equal"
+def _apart(expected: torch.Tensor, got: torch.Tensor) -> float:
+    """Return how far apart results are, at most, as a fraction of the largest element."""
+    off = size = 0.0
+    for a, b in _blocks(expected, got):
+        if a.dtype not in _AS_THEY_ARE:
+            a, b = _float64(a), _float64(b)
+        off, size = max(off, _largest(a - b)), max(size, _largest(a))
+    return off / max(size, torch.finfo().tiny)
 
 
 def _float64(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.complex128 if x.is_complex() else torch.float64)
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    return _float64(x) if is_inexact(x.dtype) else x
 
 
 def _distance(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

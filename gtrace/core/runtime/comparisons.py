@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
@@ -13,12 +14,11 @@ import torch
 
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
-from gtrace.core.backends.interpreter.reference import peak_bytes, reference
+from gtrace.core.backends.interpreter.reference import reference, visit
 from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.backends.native.library import watched
-from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
@@ -26,26 +26,27 @@ from gtrace.core.base.events import Compared, bus
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
-from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import stable_hash
 from gtrace.core.passes.subgraph_calls import communicates, has_effects, has_loops
 from gtrace.core.runtime import reports
-from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, apart, disagreement
+from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, Comparison, disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.instruments import INTERPRETED
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Strides
-from gtrace.core.runtime.trials import Call, Trials, as_text
-
-LARGE = 1 << 28
-"""Bytes of values that a reference may need before anybody looks how much memory is free."""
+from gtrace.core.runtime.taken_inputs import Taken, fits, taken
+from gtrace.core.runtime.trials import Call, Trials, as_text, expected_seconds
 
 PATIENCE, TIMES, LOOP_TIMES = 1.0, 10.0, 1.0
 """Seconds that the reference may take, or so many times the call, without loops and with them. A native loop runs up to
 a thousand times as fast as an interpreted one: waiting longer would seldom help."""
+
+COMPARING, AT_ONCE = 6, 0.02
+"""Calls of a recording that run as recorded before one is compared, if a call is expected to take more than so many
+seconds. A comparison takes as long as about so many calls: the recording may not be called that often."""
 
 FIRST_LOOK = 8
 """Calls of a recording after a comparison until somebody looks whether the next one is due."""
@@ -76,43 +77,6 @@ class Counts:
     compared: int = 0
     disagreed: int = 0
     not_compared: int = 0
-
-
-@attrs.frozen(eq=False)
-class Taken:
-    """The inputs of a call that is compared.
-
-    Attributes:
-        given: the inputs; None for those that it may write over.
-        copies: of all of them, made before the call.
-    """
-
-    given: tuple[torch.Tensor | None, ...]
-    copies: list[torch.Tensor]
-
-    def overwritten(self) -> str:
-        """Restore the inputs that the call should not have written over; returns the first, in words."""
-        problem = ""
-        for k, (x, copy) in enumerate(zip(self.given, self.copies, strict=True)):
-            if x is None or torch.equal(x, copy):
-                continue
-            if not bool(((x == copy) | ((x != x) & (copy != copy))).all()):  # NaN are equal here
-                # of places that share memory the first
-                one = tuple(slice(1) if step == 0 else slice(None) for step in x.stride())
-                x[one].copy_(copy[one])
-                problem = problem or f"input {k} was written over"
-        return problem
-
-
-def taken(tensors: Tensors, donated: Collection[int]) -> Taken:
-    """Return the inputs of a call that is about to be made.
-
-    Args:
-        donated: the places of those that it may write over.
-    """
-    given = tuple(None if k in donated else x for k, x in enumerate(tensors))
-    watched.strayed = False
-    return Taken(given, [x.clone() for x in tensors])
 
 
 class _Local(threading.local):
@@ -164,7 +128,7 @@ class Comparisons:
             self._judging.agree(program, executable, math.inf, self.skip(program.signature.exact, reason))
             return None
         try:
-            return taken(tensors, program.key.donated)
+            return taken(program.graph, tensors, program.key.donated)
         except torch.OutOfMemoryError:
             reason = self.skip(program.signature.exact, _NO_COPIES)
             self._judging.agree(program, executable, math.inf, reason)
@@ -178,6 +142,12 @@ class Comparisons:
         Args:
             took: the seconds of the call.
         """
+        with contextlib.closing(inputs.spill):
+            return self._end(program, executable, inputs, results, took)
+
+    def _end(
+        self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
+    ) -> list[torch.Tensor]:
         name = program.signature.exact
         got, problem, seconds, found = self._compared(name, program.graph, program.reference, inputs, results, took)
         if not problem:
@@ -191,7 +161,7 @@ class Comparisons:
             run = ALONE if own else f"lambda f: gt.jit(f, wait=True, backend={key.backend!r}, mode={key.mode!r})"
             lines = [f"the form: {executable.origin}", f"inputs that it may write over: {key.donated}"]
             form = [] if own or artifacts.store is None else reports.code(artifacts.store, names)
-            warn(what, problem, reports.write(what, problem, program.graph, inputs.copies, run, [*lines, *form]))
+            warn(what, problem, reports.write(what, problem, program.graph, inputs.copied(), run, [*lines, *form]))
         return got
 
     def recalled(self, program: Program) -> Program:
@@ -228,21 +198,20 @@ class Comparisons:
                 raise TimeoutError
             return True
 
+        made = Comparison(graph, got, inputs.spill, worse)
         try:
             with called_between(go_on):
-                expected = reference(inputs.copies)
-            problem = (
-                inputs.overwritten()
-                or (STRAYED if strayed else "")
-                or disagreement(graph, inputs.copies, expected, got, worse)
-            )
+                visit(graph, inputs.copies, made.look, inputs.spill)
+            problem = inputs.overwritten() or (STRAYED if strayed else "") or made.problem(inputs.copies)
+            if problem:
+                got = reference(inputs.copied())
         except (*REFUSALS, ExecutionError) as error:
             return got, "", perf_counter() - start, self.skip(name, f"the reference did not run: {error}")
         except TimeoutError:
             return got, "", math.inf, self.skip(name, "its reference takes too long")
         seconds = perf_counter() - start
         self.count(name, seconds, problem)
-        return (expected if problem else got), problem, seconds, problem or apart(expected, got)
+        return got, problem, seconds, problem or made.apart
 
     def count(self, name: str, seconds: float, problem: str) -> None:
         """Count a comparison of a program of this name, and what it found to be wrong."""
@@ -311,10 +280,14 @@ class Comparisons:
         if profiler_enabled():
             return whole.form(tensors)
         try:
-            inputs = taken(tensors, whole.donated)
+            inputs = taken(whole.graph, tensors, whole.donated)
         except torch.OutOfMemoryError:
             self.skip(whole.name, _NO_COPIES)
             return whole.form(tensors)
+        with contextlib.closing(inputs.spill):
+            return self._compare_whole(whole, tensors, inputs)
+
+    def _compare_whole(self, whole: Whole, tensors: Tensors, inputs: Taken) -> list[torch.Tensor]:
         outer, self._local.ran, self._local.separate = self._local.ran, [], False
         before, start = whole.compile_seconds + self._local.withdrawn, perf_counter()
         try:
@@ -340,14 +313,14 @@ class Comparisons:
             return got
         # a form of one program may be wrong: now each is compared by itself
         self._judging.doubt(whole.programs)
-        pairs = zip(inputs.given, inputs.copies, strict=True)
-        results = whole.form([copy.clone() if x is None else x for x, copy in pairs])
-        if disagreement(whole.graph, inputs.copies, got, results, KERNELS_WORSE):
+        copies = inputs.copied()
+        results = whole.form([y.clone() if x is None else x for x, y in zip(inputs.given, copies, strict=True)])
+        if disagreement(whole.graph, copies, got, results, KERNELS_WORSE):
             whole.disagree()
             artifacts.keep_wrong(whole.as_text(), problem)
             what = f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one"
             form = [line for program in whole.programs for line in ("it became:", print_graph(program.graph))]
-            warn(what, problem, reports.write(what, problem, whole.graph, inputs.copies, ALONE, form))
+            warn(what, problem, reports.write(what, problem, whole.graph, copies, ALONE, form))
         return got
 
 
@@ -367,6 +340,7 @@ class Whole:
         audited: seconds of the programs when it was compared.
         audit_seconds: that a comparison takes.
         wrong: whether the programs gave other results.
+        early: calls that are still to run as recorded before one is compared.
     """
 
     form: TensorFunction
@@ -380,6 +354,14 @@ class Whole:
     audited: float = 0.0
     audit_seconds: float = 0.0
     wrong: bool = False
+    early: int = attrs.field(init=False)
+
+    @early.default
+    def _calls_before(self) -> int:
+        # a loop may take any time; what writes over its inputs takes less memory than the recording
+        if self.donated or has_loops(self.graph) or expected_seconds(self.graph) <= AT_ONCE:
+            return 0
+        return COMPARING
 
     @property
     def key(self) -> Hashable:
@@ -415,6 +397,7 @@ class Whole:
     def agree(self, seconds: float) -> None:
         """Note that it agreed, and that a comparison takes so many seconds."""
         self.calls = self.left = FIRST_LOOK
+        self.early = 0
         self.audited, self.audit_seconds = self.seconds, seconds
 
     def _audit_due(self) -> bool:
@@ -436,7 +419,12 @@ class Whole:
                 return self._as_recorded(tensors)
         if self.wrong:
             return self._as_recorded(tensors)
-        if config.current.audit == 1.0 or (self.left <= 0 and self._audit_due()):
+        if config.current.audit == 1.0:
+            return self.compare(self, tensors)
+        if self.early:
+            self.early -= 1
+            return self._as_recorded(tensors)
+        if self.left <= 0 and self._audit_due():
             return self.compare(self, tensors)
         self.left -= 1
         return self.form(tensors)
@@ -475,9 +463,8 @@ def obstacle(graph: Graph) -> str:
         return "other processes would notice a second run"
     if has_effects(graph):
         return "Python functions would notice a second run"
-    needed = peak_bytes(graph)
-    if needed > LARGE and needed > free_memory(place_of(graph.avals)):
-        return "there is no memory for its reference"
+    if not fits(graph):
+        return "there is no memory for the largest of its operations in float64"
     return ""
 
 

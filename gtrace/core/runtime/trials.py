@@ -31,13 +31,13 @@ def new_trial(program: Program) -> Trial:
         return Trial(expected=program.ledger.expected)
     earlier = artifacts.earlier(program.signature)
     calls = earlier.interpreted_calls
-    return Trial(expected=earlier.interpreted_seconds / calls if calls else _interpreted_seconds(program.graph))
+    return Trial(expected=earlier.interpreted_seconds / calls if calls else expected_seconds(program.graph))
 
 
-def _interpreted_seconds(graph: Graph) -> float:
+def expected_seconds(graph: Graph) -> float:
     """Return what an interpreted call may take, roughly; of a small program not much more than it does.
 
-    A program stays on trial until this time, twenty times, is a tenth of its time.
+    A program that was never interpreted stays on trial until this time, twenty times, is a tenth of its time.
     """
     if has_calls(graph):
         return policies.UNKNOWN_SECONDS

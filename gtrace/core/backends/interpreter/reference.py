@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from gtrace.core.backends.interpreter.interpreter import Around, TensorFunction, bound_body, refuse_at
+from gtrace.core.backends.interpreter.interpreter import Around, Owned, TensorFunction, bound_body, refuse_at
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.rounding import is_inexact
+from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph, subgraphs
 from gtrace.core.ir.op import Instr
@@ -40,7 +41,8 @@ _NAMES = {str(kind).removeprefix("torch."): str(wide).removeprefix("torch.") for
 def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
     """Return a function that runs a graph as it stands.
 
-    Nothing is fused, reordered, specialized or written over. A value is freed after its last use.
+    Nothing is fused, reordered, specialized or written over. A value is freed after its last use, and so
+    are inputs that are given away (`Owned`).
 
     Args:
         around: takes a node and the function that computes it, and returns the function to call instead. It sees the
@@ -50,17 +52,12 @@ def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
         ExecutionError: torch refused an operation because of the values.
     """
     graph = dce(graph)
-    kept = set(graph.outputs)
-    last = {value: k for k, node in enumerate(graph.nodes) for value in node.values() if value not in kept}
-    steps = []
-    for k, node in enumerate(graph.nodes):
-        operands = [x if isinstance(x, int) else _number(node, x) for x in node.ins]
-        dead = [value for value in dict.fromkeys(node.values()) if last.get(value) == k]
-        function = _function(node, around)
-        steps.append((node, function if around is None else around(node, function), operands, dead))
+    steps = _steps(graph, around, set(graph.outputs))
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         env: dict[int, Any] = dict(zip(graph.inputs, tensors, strict=True))
+        if isinstance(tensors, Owned):
+            tensors.clear()
         for node, function, operands, dead in watched(steps):
             try:
                 env[node.out] = function(*[env[x] if x.__class__ is int else x for x in operands])
@@ -72,6 +69,73 @@ def reference(graph: Graph, around: Around | None = None) -> TensorFunction:
         return [env[value] for value in graph.outputs]
 
     return run
+
+
+def visit(
+    graph: Graph,
+    inputs: Sequence[Kept],
+    arrived: Callable[[int, torch.Tensor], None],
+    spill: Spill,
+    around: Around | None = None,
+) -> None:
+    """Run a graph as it stands, and hand over each result when it is there. Nothing is kept after its last use.
+
+    Args:
+        inputs: they are still there afterwards.
+        arrived: takes the place of a result, and the result.
+        spill: keeps the values between their operations.
+        around: see `reference`.
+
+    Raises:
+        ExecutionError: torch refused an operation because of the values.
+    """
+    graph = dce(graph)
+    places: dict[int, list[int]] = {}
+    for k, value in enumerate(graph.outputs):
+        places.setdefault(value, []).append(k)
+    env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    given = set(graph.inputs)
+    for value in given & places.keys():
+        for k in places[value]:
+            arrived(k, env[value].get())
+    last = {value for node in graph.nodes for value in node.values()}
+    for node, function, operands, dead in watched(_steps(graph, around, set())):
+        try:
+            made = function(*[_value(env[x]) if x.__class__ is int else x for x in operands])
+        except (RuntimeError, IndexError) as error:
+            env.clear()
+            refuse_at(node, error)
+        for k in places.get(node.out, ()):
+            arrived(k, made)
+        if node.out in last:
+            env[node.out] = spill.keep(made) if isinstance(made, torch.Tensor) else made
+        del made
+        for value in dead:
+            kept = env.pop(value)
+            if kept.__class__ is Kept and value not in given:
+                spill.drop(kept)
+
+
+def _value(x: Any) -> Any:
+    return x.get() if x.__class__ is Kept else x
+
+
+def _steps(
+    graph: Graph, around: Around | None, kept: Collection[int]
+) -> list[tuple[Node, Callable[..., Any], list[Any], list[int]]]:
+    """Return the steps of a run: the operation, its function, its operands, and what is not used any more.
+
+    Args:
+        kept: the values that are still there after the last step.
+    """
+    last = {value: k for k, node in enumerate(graph.nodes) for value in node.values() if value not in kept}
+    steps = []
+    for k, node in enumerate(graph.nodes):
+        operands = [x if isinstance(x, int) else _number(node, x) for x in node.ins]
+        dead = [value for value in dict.fromkeys(node.values()) if last.get(value) == k]
+        function = _function(node, around)
+        steps.append((node, function if around is None else around(node, function), operands, dead))
+    return steps
 
 
 def _kept_reference(sub: Subgraph) -> TensorFunction:
@@ -109,27 +173,26 @@ def _function(node: Node, around: Around | None, **changed: Any) -> Callable[...
     return functools.partial(function, **attributes) if attributes else function
 
 
-def peak_bytes(graph: Graph) -> int:
-    """Return how many bytes the reference takes for inputs, copies of these and results, about."""
+def working_bytes(graph: Graph) -> tuple[int, int]:
+    """Return how many bytes a run takes, about, with its inputs and results; and how many its largest operation."""
     kinds = graph.value_avals()
     last = {value: k for k, node in enumerate(graph.nodes) for value in node.values()}
     last |= dict.fromkeys(graph.outputs, len(graph.nodes))
-    live = peak = 2 * sum(a.nbytes for a in graph.avals)
+    live = peak = sum(a.nbytes for a in graph.avals)
+    largest = 0
     for k, node in enumerate(graph.nodes):
+        used = {*node.values(), node.out}
+        largest = max(largest, sum(kinds[value].nbytes for value in used))
         live += kinds[node.out].nbytes
         peak = max(peak, live)
-        live -= sum(kinds[value].nbytes for value in {*node.values(), node.out} if last.get(value, k) == k)
-    return peak
+        live -= sum(kinds[value].nbytes for value in used if last.get(value, k) == k)
+    return peak, largest
 
 
 def in_float64(graph: Graph) -> TensorFunction:
-    """Return a function that runs a graph with each float in float64, and each complex number in complex128.
-
-    An operation that cannot do that runs in its own dtype, and its results are converted. What the program rounds to a
-    shorter dtype is rounded.
-    """
-    run = reference(graph, _wide)
-    return lambda tensors: run([_widened(x) for x in tensors])
+    """Return a function that runs a graph with each float in float64, and each complex number in complex128."""
+    run = reference(graph, wide)
+    return lambda tensors: [_widened(x) for x in run(tensors)]
 
 
 def _narrows(node: Node) -> bool:
@@ -157,10 +220,12 @@ def _rounded_to(dtype: torch.dtype, x: Any) -> Any:
     return torch.tensor(x, dtype=dtype).item() if isinstance(x, float) else x
 
 
-def _wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function of a node in float64; see `Around`.
+def wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a node in float64, or complex128; see `Around`.
 
-    Some of torch's operators round their numbers to the dtype of the elements, and others do not. The results tell.
+    An operation that cannot do that runs in its own dtype, and its results are converted. What the program rounds to a
+    shorter dtype is rounded. Some of torch's operators round their numbers to the dtype of the elements, and others do
+    not. The results tell.
     """
     if _narrows(node):
         return lambda x: _widened(function(x))
@@ -206,7 +271,12 @@ def _widely(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_noise(graph: Graph, seed: int) -> TensorFunction:
-    """Return a function that runs a graph with each rounded value moved up or down by some roundings, at random.
+    """Return a function that runs a graph with noise; see `noise`."""
+    return reference(graph, noise(graph, seed))
+
+
+def noise(graph: Graph, seed: int) -> Around:
+    """Return what moves each rounded value of a graph up or down by some roundings, at random; see `Around`.
 
     Values that an operation computes exactly, and not by chance, stay as they are. Of sums over many terms the terms
     are moved as well, and the more, the more terms there are.
@@ -215,7 +285,6 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         seed: another one gives other moves. With an odd one, all elements of an array move in the same direction.
     """
     generator = torch.Generator().manual_seed(seed)
-    graph = dce(graph)
     deviations = set(map(id, _deviations(graph)))
 
     def moved(x: torch.Tensor, rounded: torch.Tensor | bool, roundings: float | torch.Tensor) -> torch.Tensor:
@@ -236,7 +305,7 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         moves = op.moves and (kinds[0].dtype is node.instr.ins[0].dtype or _narrows(node))
         if op.rules.body is not None or moves or op.projection or not any(is_inexact(a.dtype) for a in kinds):
             return function
-        wide, elementwise = _wide(node, function), _is_elementwise(node)
+        exactly, elementwise = wide(node, function), _is_elementwise(node)
         deviation = id(node) in deviations
         terms = 1 if op.elementwise else _terms(node)
         roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else max(1.0, math.sqrt(terms) / 8))
@@ -247,7 +316,7 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
         def call(*operands: Any) -> Any:
             out = function(*operands)
             several = not isinstance(out, torch.Tensor)
-            results, exact = (list(out), list(wide(*operands))) if several else ([out], [wide(*operands)])
+            results, exact = (list(out), list(exactly(*operands))) if several else ([out], [exactly(*operands)])
             if deviation:
                 cancels = 4 * out.abs() < functools.reduce(torch.maximum, [x.abs() for x in operands])
                 other = moved(out, _is_rounded(out, exact[0], operands), roundings)
@@ -281,7 +350,7 @@ def with_noise(graph: Graph, seed: int) -> TensorFunction:
 
         return call
 
-    return reference(graph, around)
+    return around
 
 
 def _exponents(node: Node, x: torch.Tensor) -> torch.Tensor:

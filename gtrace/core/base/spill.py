@@ -1,0 +1,179 @@
+"""Tensors of which only so many bytes stay in memory; the others lie in a file until they are used."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import weakref
+from collections import OrderedDict
+
+import attrs
+import torch
+
+from gtrace.core.base.allocator import return_freed_memory
+from gtrace.core.base.devices import CPU
+
+SMALL_TENSOR = 1 << 16
+"""Bytes of a tensor that always stays in memory, at most."""
+
+RETURNED = 0.5
+"""Freed memory goes back to the system each time that so much of the limit was freed."""
+
+
+@attrs.frozen
+class _Like:
+    """What a tensor in the file is."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class _File:
+    """A file without a name, which is gone when nobody refers to it."""
+
+    def __init__(self) -> None:
+        self.number, name = tempfile.mkstemp(prefix="gtrace-")
+        os.unlink(name)
+        weakref.finalize(self, os.close, self.number)
+
+
+class Kept:
+    """A tensor of a `Spill`."""
+
+    __slots__ = ("_at", "_bytes", "_file", "_like", "_spill", "_tensor")
+
+    def __init__(self, spill: Spill, tensor: torch.Tensor) -> None:
+        self._spill, self._bytes = spill, tensor.nbytes
+        self._tensor: torch.Tensor | None = tensor
+        self._like: _Like | None = None
+        self._file: _File | None = None
+        self._at: int | None = None  # its place there
+
+    def get(self) -> torch.Tensor:
+        """Return the tensor, which stays in memory for as long as the caller has it."""
+        found = self._tensor
+        return self._spill.read(self) if found is None else found
+
+
+class Spill:
+    """Tensors, of which those that were kept or read last stay in memory.
+
+    Args:
+        limit: bytes that stay there.
+        returns: whether freed memory goes back to the system, so that the process is no larger for it.
+
+    >>> spill = Spill(limit=1 << 20)
+    >>> kept = [spill.keep(torch.full((1 << 17,), float(k))) for k in range(4)]
+    >>> spill.held <= 1 << 20, [float(x.get()[0]) for x in kept]
+    (True, [0.0, 1.0, 2.0, 3.0])
+    """
+
+    def __init__(self, limit: float, returns: bool = False) -> None:
+        self.limit = limit
+        self.held = 0
+        self._returns = returns and limit < math.inf
+        self._inside: OrderedDict[Kept, None] = OrderedDict()
+        self._file: _File | None = None
+        self._end = 0
+        self._freed = 0.0
+        self._free: dict[int, list[int]] = {}  # places in the file that are free again, by size
+        _open.add(self)
+
+    def begin_file(self) -> None:
+        """Write to a new file from now on: a forked process has the present one too."""
+        self._file, self._end, self._free = None, 0, {}
+
+    def keep(self, tensor: torch.Tensor) -> Kept:
+        """Keep a tensor; nobody may write over it from now on."""
+        made = Kept(self, tensor)
+        if made._bytes > SMALL_TENSOR and self.limit < math.inf and tensor.layout is torch.strided:
+            self._enter(made)
+        return made
+
+    def drop(self, kept: Kept) -> None:
+        """Forget a tensor."""
+        if kept in self._inside:
+            del self._inside[kept]
+            self.held -= kept._bytes
+            self._count_freed(kept._bytes)
+        kept._tensor = kept._like = None
+        if kept._at is not None and kept._file is self._file:
+            self._free.setdefault(kept._bytes, []).append(kept._at)
+        kept._at = kept._file = None
+
+    def read(self, kept: Kept) -> torch.Tensor:
+        """Return a tensor that lies in the file."""
+        assert kept._at is not None and kept._like is not None and kept._file is not None
+        like = kept._like
+        made = torch.empty(kept._bytes, dtype=torch.uint8)
+        left, at = memoryview(made.numpy().data), kept._at
+        while len(left):
+            count = os.preadv(kept._file.number, [left], at)
+            if not count:
+                raise OSError("[comparison] expected a temporary file as it was written, got a shorter one.")
+            left, at = left[count:], at + count
+        found = made.view(like.dtype).to(like.device).as_strided(like.shape, like.strides)
+        kept._tensor = found
+        self._enter(kept)
+        return found
+
+    def _enter(self, kept: Kept) -> None:
+        self._inside[kept] = None
+        self.held += kept._bytes
+        while self.held > self.limit and len(self._inside) > 1:
+            oldest = next(iter(self._inside))
+            del self._inside[oldest]
+            self.held -= oldest._bytes
+            self._write(oldest)
+            self._count_freed(oldest._bytes)
+
+    def _write(self, kept: Kept) -> None:
+        x = kept._tensor
+        assert x is not None
+        if kept._at is None:
+            x = x.resolve_conj().resolve_neg()
+            if torch.empty_like(x, device="meta").stride() != x.stride():  # there are gaps, or places in common
+                x = x.contiguous()
+            kept._like = _Like(x.shape, x.stride(), x.dtype, x.device)
+            places = self._free.get(kept._bytes)
+            kept._at = places.pop() if places else self._end
+            if kept._at == self._end:
+                self._end += kept._bytes
+            flat = x.as_strided((x.numel(),), (1,)).to(CPU)
+            if self._file is None:
+                self._file = _File()
+            kept._file = self._file
+            left, at = memoryview(flat.view(torch.uint8).numpy().data), kept._at
+            while len(left):
+                count = os.pwrite(self._file.number, left, at)
+                left, at = left[count:], at + count
+        kept._tensor = None
+
+    def _count_freed(self, count: int) -> None:
+        self._freed += count
+        if self._returns and self._freed > RETURNED * self.limit:
+            self._freed = 0.0
+            return_freed_memory()
+
+    def close(self) -> None:
+        """Forget all tensors, and the file."""
+        self._inside.clear()
+        self.held = 0
+        self.begin_file()
+        if self._returns:
+            return_freed_memory()
+
+
+_open: weakref.WeakSet[Spill] = weakref.WeakSet()
+
+
+def _forking() -> None:
+    for spill in list(_open):
+        spill.begin_file()
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(before=_forking)
