@@ -154,7 +154,8 @@ class Trials:
                 artifacts.set_verdict(self.names(program), None)
         elif not faster:
             self._abandon(program, Verdict(VerdictKind.DEMOTED, reason))
-            program.leave_to_inductor()
+            if program.forms.symbolic is None:
+                program.leave_to_inductor(lost=True)
         bus.emit(Judged(program.signature.exact, before, after, not faster))
 
     def review(self, program: Program) -> None:
@@ -180,7 +181,7 @@ class Trials:
         if symbolic is not None:
             if symbolic in family.symbolic:
                 family.symbolic.remove(symbolic)
-            family.closed = f"for open sizes it was {verdict}"
+            family.close(verdict)
         artifacts.set_verdict(self.names(program), verdict)
 
     def agree(self, program: Program, executable: Executable, seconds: float, found: str) -> None:
