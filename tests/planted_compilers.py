@@ -1,7 +1,8 @@
-"""Compilers of each kind that a test plants: at once done, with code that is slow or fast. Run as one of several processes.
+"""Compilers of each kind that a test plants, which are done at once and make slow code, or fast one.
 
-Their code is a file with the request, which later processes load from the store as they load real code. Slow code sleeps.
-Fast code has computed its results before. The script takes one JSON argument, and prints what it has seen as JSON.
+Their code is a file with the request. Later processes load it from the store as they load real code. Slow code sleeps.
+Fast code returns what it computed before. As a script, this is one of several processes that share a store: it takes
+cases as JSON, and prints what it saw of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import gtrace as gt
 from gtrace.core.backends import toolchain as toolchains
 from gtrace.core.backends.executable import Executable, interpreted
 from gtrace.core.backends.fx import lower
-from gtrace.core.runtime import policy
+from gtrace.core.runtime import first_calls, policy
 from gtrace.core.runtime.cache import artifact_cache
 from gtrace.core.runtime.cache.manifest import Manifest
 from gtrace.core.runtime.worker import client
@@ -28,6 +29,8 @@ from gtrace.core.runtime.worker.lane import Outcome
 SLEEP = 0.002
 LAST = 20
 """Calls of a case that are looked at, when all trials should be over."""
+
+SHARE, OPENING = first_calls.SHARE, first_calls.OPENING
 
 OPERATIONS = gt.sin, gt.cos, gt.tanh, gt.sinh, gt.arctan
 
@@ -57,9 +60,11 @@ class Planted:
 
     def compile(self, request, folder):
         self.compiled.append(kind_of(request))
-        given = {"name": "-", "program": "-", "structural": "-", "device": request.device, "toolchain": {}, "created": 0.0}
+        names = dict.fromkeys(("name", "program", "structural"), "-")
         path = Path(folder) / f"made{'.loop' if request.native else '.so'}"
-        path.write_text(Manifest.of_request(request, **given).to_json())
+        path.write_text(
+            Manifest.of_request(request, **names, device=request.device, toolchain={}, created=0.0).to_json()
+        )
         guards = () if request.relations is None else lowered(request).guards()
         return path, guards
 
@@ -99,20 +104,26 @@ def function(number, extra):
 
 
 def run(planted, case):
-    """Make the calls of a case in its mode; return what was compiled, and what ran and was known at the end."""
-    planted.slow, planted.compiled = case["slow"], []
+    """Make the calls of a case; return the kinds that were compiled, that ran, and that still ran at the end.
+
+    A case has a mode and a number, sizes, and how often each is called. `cost` is what Inductor seems to take. `open`
+    says that a route for open sizes is looked for early.
+    """
+    planted.slow, planted.compiled, planted.ran = case["slow"], [], collections.Counter()
     policy.CostModel.predict = lambda self, ops: case.get("cost", 1e-4)
+    first_calls.SHARE, first_calls.OPENING = (0, 0) if case.get("open") else (SHARE, OPENING)
     made = function(case["number"], case.get("extra", 0))
     called = {"undecorated": made, "jit": gt.jit(made), "wait": gt.jit(made, wait=True)}[case["mode"]]
     xs = [gt.from_torch(torch.linspace(0.0, 1.0, size)) for size in case["sizes"]]
+    calls = [x for x in xs for _ in range(case["calls"])]
     with gt.config(native=case.get("native", True)):
-        for x in xs:
-            for k in range(case["calls"]):
-                if k == case["calls"] - LAST:
-                    client.worker.wait(10.0)
-                    planted.ran.clear()
-                gt.eval(called(x))
-    return {"compiled": planted.compiled, "ran": sorted(planted.ran)}
+        for k, x in enumerate(calls):
+            if k == len(calls) - LAST:
+                before = planted.ran.copy()
+            gt.eval(called(x))
+            if client.worker.pending:
+                client.worker.wait(10.0)
+    return {"compiled": planted.compiled, "ran": sorted(planted.ran), "still": sorted(planted.ran - before)}
 
 
 if __name__ == "__main__":
