@@ -39,7 +39,7 @@ class Tiers(Protocol):
 
     def join(self, program: Program) -> bool: ...
 
-    def find(self, program: Program, refusals: bool) -> bool: ...
+    def find(self, program: Program) -> bool: ...
 
     def ask(self, program: Program, hot: bool) -> None: ...
 
@@ -67,18 +67,19 @@ def compile_asked(tiers: Tiers, programs: Sequence[Program], wait: float, graph:
     versions = {program.family: program.family.versions for program in programs}
     for program in programs:
         if not settings.background or not tiers.ahead_of_time(program):
-            here.append(program)
+            if may_ask(program):
+                here.append(program)
         elif not program.forms.is_open or tiers.join(program):
             continue
         elif not to_the_end and program.family.is_busy:
             tiers.ask(program, hot=False)
-        elif to_the_end and is_native(program, wait):
-            here.append(program)
         else:
             program.ledger.look()
-            if tiers.find(program, refusals=not settings.compile):
+            if tiers.find(program):
                 continue
-            if to_the_end or is_early(program, versions[program.family]):
+            if to_the_end and is_native(program, wait):
+                here.append(program)
+            elif may_ask(program) if to_the_end else is_early(program, versions[program.family]):
                 (short if is_native(program, wait) else missing).append(program)
     sizes = [program.ops for program in missing]
     alone = not to_the_end or worker.pending > 0
@@ -124,6 +125,14 @@ def is_native(program: Program, wait: float) -> bool:
     return program.natively and program.native_seconds <= wait
 
 
+def may_ask(program: Program) -> bool:
+    """Whether a caller may have a program compiled before it is hot.
+
+    After one of its compiled forms was slower, Inductor has to be worth it first, by the rule for undecorated code.
+    """
+    return program.natively or not program.lost
+
+
 def is_early(program: Program, versions: int) -> bool:
     """Whether a jitted function has a program compiled before that has become hot.
 
@@ -133,6 +142,8 @@ def is_early(program: Program, versions: int) -> bool:
         versions: compiled ones of the structure.
     """
     family = program.family
+    if not may_ask(program):
+        return False
     if versions < OWN_SIZES or program.dims in family.exact:
         return True
     if versions >= EARLY or not OPEN_SIZES.on or family.closed or family.is_tried:

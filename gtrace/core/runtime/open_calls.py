@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
@@ -129,7 +130,7 @@ class OpenCalls:
         share = config.current.audit
         audit = share == 1.0 or self._seconds * share > self._comparing
         if trial.faster is None or trial.compared < COMPARED or audit:
-            return self._tried(trial, run, given, tensors, recorded, decode, audit)
+            return self._tried(trial, codes, run, given, tensors, recorded, decode, audit)
         start = perf_counter()
         results = _called(run, given)
         self._seconds += perf_counter() - start
@@ -166,6 +167,7 @@ class OpenCalls:
     def _tried(
         self,
         trial: _Trial,
+        codes: tuple[SymbolicProgram, ...],
         run: Run,
         given: list[torch.Tensor],
         tensors: Tensors,
@@ -190,8 +192,7 @@ class OpenCalls:
             trial.pairs.append((end - between, between - start if code_first else seconds))
             speedup = policies.judge(trial.pairs)
             if speedup is not None:
-                trial.faster = speedup >= 1.0
-                trial.pairs.clear()
+                self._judge(trial, speedup, codes)
         if expected is None:
             return got
         trial.compared += 1
@@ -199,6 +200,17 @@ class OpenCalls:
         self._wrong = self._differ(decode().graph, given[: len(slots)], expected, got)
         self._seconds, self._comparing = 0.0, perf_counter() - start
         return expected if self._wrong else got
+
+    def _judge(self, trial: _Trial, speedup: float, codes: tuple[SymbolicProgram, ...]) -> None:
+        """End a trial. Code that was slower is not used for sizes that are prepared either, nor in later processes."""
+        trial.faster = speedup >= 1.0
+        if not trial.faster:
+            before = statistics.median(recorded for recorded, _ in trial.pairs)
+            reason = f"compiled {before / speedup * 1e3:.2f} ms, as recorded {before * 1e3:.2f} ms"
+            for program in self.route.programs:
+                for symbolic in codes:
+                    self.engine.tiering.judging.lose(program, symbolic, reason)
+        trial.pairs.clear()
 
     def _differ(self, graph: Graph, given: Tensors, expected: Tensors, got: Tensors) -> bool:
         """Whether code gave other results than the recording; warn of it. Its programs are compared anew then."""

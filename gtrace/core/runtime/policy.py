@@ -23,6 +23,9 @@ WORKER_START_SECONDS = 2.0
 LOOP_SECONDS, NATIVE_OP_SECONDS = 0.3, 0.0013
 """Expected compile time of what is compiled as a whole by the C++ compiler alone, and that of each operation in it."""
 
+AFTER_LOSS = 0.25
+"""Of an interpreted call, the fraction that Inductor should save, at most, once another compiled form was slower."""
+
 TRIAL = 20
 """Compiled calls, and as many interpreted ones between them, that are timed before a program is judged."""
 

@@ -23,8 +23,9 @@ from gtrace.core.base.config import config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
+from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.forms import Code, Event, Forms, State, Trial
-from gtrace.core.runtime.policy import native_seconds
+from gtrace.core.runtime.policy import AFTER_LOSS, native_seconds
 from gtrace.core.runtime.program_ledger import Ledger
 
 MAX_EXAMPLES = 8
@@ -42,6 +43,7 @@ class Family:
     Attributes:
         key: the structure, the layouts, the backend and the mode.
         closed: why nothing is compiled for open sizes; empty: it may be.
+        lost: whether that is because code for open sizes was slower, or wrong.
         whole: whether that is because it is compiled as a whole: parts of it may have open sizes.
         members: the latest of each combination of input sizes.
         symbolic: programs for open sizes.
@@ -61,6 +63,7 @@ class Family:
 
     key: Hashable
     closed: str = ""
+    lost: bool = False
     whole: bool = False
     members: list[Program] = attrs.field(factory=list)
     symbolic: list[SymbolicProgram] = attrs.field(factory=list)
@@ -101,6 +104,11 @@ class Family:
         """Note an interpreted call of a size that was never prepared."""
         self.calls += 1
         self.seconds += seconds
+
+    def close(self, verdict: Verdict) -> None:
+        """Compile nothing for open sizes from now on."""
+        self.closed = f"for open sizes it was {verdict}"
+        self.lost = verdict.kind is not VerdictKind.FAILED
 
     def meet_many(self) -> None:
         """Note that it has many sizes; see `many`."""
@@ -186,6 +194,7 @@ class Program:
         forms: what runs it.
         left_out: operators of torch that are interpreted, because the compiler has no code for them.
         alone: whether the C++ compiler alone compiles it, if it is short.
+        native_lost: whether the code of the C++ compiler alone was slower, or wrong.
         forgotten: whether the engine has forgotten it: who runs it has kept it, and others make it anew.
     """
 
@@ -198,6 +207,7 @@ class Program:
     forms: Forms
     left_out: frozenset[str] = frozenset()
     alone: bool = attrs.field(factory=lambda: config.current.native)
+    native_lost: bool = False
     forgotten: bool = False
     _plan: Plan | None = None
 
@@ -341,14 +351,15 @@ class Program:
         self.left_out |= operators
         self._plan = None
 
-    def leave_to_inductor(self) -> bool:
+    def leave_to_inductor(self, lost: bool) -> bool:
         """Have Inductor compile a short program, once it is hot again; returns whether it is one.
 
-        It has no native code after all, or that was slower than interpreting it.
+        Args:
+            lost: whether its native code was slower, or wrong; it may have none after all.
         """
         if not self.alone or not self.short:
             return False
-        self.alone, self._plan = False, None
+        self.alone, self._plan, self.native_lost = False, None, lost
         self.forms.change(Event.LEFT_TO_INDUCTOR)
         return True
 
@@ -356,7 +367,13 @@ class Program:
     def won(self) -> float:
         """The fraction of an interpreted call that compiling is expected to save."""
         share = self.ledger.library_share
-        return 1.0 if share is None else (1.0 - share) * self._beside_libraries
+        won = 1.0 if share is None else (1.0 - share) * self._beside_libraries
+        return min(won, AFTER_LOSS) if self.lost and not self.natively else won
+
+    @property
+    def lost(self) -> bool:
+        """Whether a compiled form was slower or wrong, its own or the family's: little is expected of Inductor then."""
+        return self.native_lost or self.family.lost
 
     @functools.cached_property
     def _beside_libraries(self) -> float:

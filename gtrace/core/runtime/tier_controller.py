@@ -19,7 +19,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.config import Config, config
-from gtrace.core.base.errors import CompileError, CompileWarning, UnsupportedTorchError, user_location, warn_at
+from gtrace.core.base.errors import CompileError, CompileWarning, user_location, warn_at
 from gtrace.core.base.events import (
     CompileFailed,
     CompileFinished,
@@ -36,7 +36,8 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.asked import compile_asked, is_early
-from gtrace.core.runtime.cache.artifact_cache import Refusal, artifacts
+from gtrace.core.runtime.cache.artifact_cache import RefusedError, artifacts
+from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.compile_warnings import CompileWarnings, concerns_every_program
 from gtrace.core.runtime.decisions import WAIT, Action, Decision, decide
@@ -137,7 +138,7 @@ class TierController:
             return not self.join(program)
         elif action is Action.LOOK:
             ledger.look()
-            if self.join(program) or self.find(program, refusals=True):
+            if self.join(program) or self.find(program):
                 return False
             ledger.learn_earlier(artifacts.earlier(program.signature).interpreted_seconds)
             self._learn_earlier()
@@ -196,12 +197,8 @@ class TierController:
         found = {request: self._made[request] for request in requests if request in self._made}
         return Code(way.in_part(found)) if requests and len(found) == len(requests) else None
 
-    def find(self, program: Program, refusals: bool) -> bool:
-        """Run a program by what an earlier process compiled; returns whether its tier is settled.
-
-        Args:
-            refusals: whether the tier is settled too if an earlier process failed to compile it, or found it slower.
-        """
+    def find(self, program: Program) -> bool:
+        """Run a program by what an earlier process compiled, or obey its verdict; returns whether that settles it."""
         if artifacts.empty or not self.ahead_of_time(program):
             return False
         start = perf_counter()
@@ -210,8 +207,13 @@ class TierController:
         try:
             symbolic = None if family.closed else artifacts.find_symbolic(family.name, program.shape)
             executable = None if symbolic is None else symbolic.executable_for(program.shape)
+            verdict = None if family.closed or symbolic is not None else artifacts.open_verdict(family.name)
+            if verdict is not None:
+                family.close(verdict)
             found = None if executable is not None else artifacts.find(exact.names())
-        except UnsupportedTorchError as error:
+        except CompileError as error:
+            if self._leave_out(program, error):
+                return self.find(program)
             self._fail(program, error, user_location())
             return True
         with self.lock:
@@ -222,13 +224,6 @@ class TierController:
                 family.symbolic.append(symbolic)
                 code = Code(executable, symbolic)
                 family.trials[symbolic] = new_trial(program)
-            elif isinstance(found, Refusal):
-                slow = found.tier == "demoted"
-                if program.leave_to_inductor() if slow else self._leave_out(program, CompileError(found.reason)):
-                    return self.find(program, refusals)
-                if refusals:
-                    program.forms.change(Event.REFUSED if slow else Event.FAILED, reason=found.reason)
-                return refusals
             elif found is None:
                 return False
             else:
@@ -312,7 +307,7 @@ class TierController:
         with self.lock:
             if not program.forms.is_open or self.join(program):
                 return
-        if self.find(program, refusals=False) or self._refuse(program, user_location()):
+        if self.find(program) or self._refuse(program, user_location()):
             return
         way = compilation(program)
         self._announce(program, background=False)
@@ -438,10 +433,14 @@ class TierController:
         """Have the operators interpreted that a compiler's error names; returns whether something is left to compile.
 
         The same holds for programs that are made from now on. A short program that has no native code after all is left
-        to Inductor.
+        to Inductor, and so is one whose native code was slower.
         """
         with self.lock:
-            if isinstance(error, UnsupportedLoopError) and program.leave_to_inductor():
+            if not program.forms.is_open:
+                return False  # another thread has found out about it
+            if isinstance(error, RefusedError) and error.kind is not VerdictKind.FAILED:
+                return program.leave_to_inductor(lost=True)
+            if isinstance(error, UnsupportedLoopError) and program.leave_to_inductor(lost=False):
                 return True
             named = named_operators(str(error)) & program.operators - program.left_out
             if not named:
@@ -485,6 +484,10 @@ class TierController:
         bus.emit(CompileFailed(program.signature.exact, f"for open sizes: {error}", text))
 
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
+        if isinstance(error, RefusedError):
+            failed = error.kind is VerdictKind.FAILED
+            self._end(program, Event.FAILED if failed else Event.REFUSED, str(error))
+            return
         own = not concerns_every_program(error)
         news = self._end(program, Event.FAILED if own else Event.KEPT, str(error))
         bus.emit(CompileFailed(program.signature.exact, str(error), "".join(traceback.format_exception(error))))

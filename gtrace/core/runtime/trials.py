@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from gtrace.core.backends.executable import Executable
+from gtrace.core.backends.symbolic import SymbolicProgram
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Judged, bus
 from gtrace.core.ir.aval import place_of
@@ -73,6 +74,12 @@ def as_text(program: Program) -> str:
     """Return the interpreted form of a program in words, equal in each process."""
     key = program.key
     return f"program {key.signature} {key.strides} {key.donated}"
+
+
+def _names(program: Program, symbolic: SymbolicProgram | None) -> list[str]:
+    if symbolic is None:
+        return list(for_own_sizes(program).names())
+    return artifacts.symbolic_names(program.family.name, symbolic.relations, symbolic.constants)
 
 
 class Trials:
@@ -153,8 +160,9 @@ class Trials:
             if faster:
                 artifacts.set_verdict(self.names(program), None)
         elif not faster:
-            self._abandon(program, Verdict(VerdictKind.DEMOTED, reason))
-            program.leave_to_inductor()
+            self._abandon(program, program.forms.symbolic, Verdict(VerdictKind.DEMOTED, reason))
+            if program.forms.symbolic is None:
+                program.leave_to_inductor(lost=True)
         bus.emit(Judged(program.signature.exact, before, after, not faster))
 
     def review(self, program: Program) -> None:
@@ -167,21 +175,31 @@ class Trials:
             if program.forms.review_due:
                 program.forms.change(Event.REVIEWED, trial=Trial([program.forms]))
 
+    def lose(self, program: Program, symbolic: SymbolicProgram, reason: str) -> None:
+        """End the trial of code for open sizes that was slower than the recordings of which `program` is a part.
+
+        Code that has won its trial at some size is kept for the programs that run it.
+        """
+        with self._lock:
+            trial = program.family.trials.pop(symbolic, None)
+            if trial is None:
+                return
+            for forms in trial.forms:
+                forms.change(Event.SLOWER, reason=reason)
+            self._abandon(program, symbolic, Verdict(VerdictKind.DEMOTED, reason))
+
     def names(self, program: Program) -> list[str]:
         """Return the names of a program's compiled code on disk."""
-        symbolic = program.forms.symbolic
-        if symbolic is None:
-            return list(for_own_sizes(program).names())
-        return artifacts.symbolic_names(program.family.name, symbolic.relations, symbolic.constants)
+        return _names(program, program.forms.symbolic)
 
-    def _abandon(self, program: Program, verdict: Verdict) -> None:
+    def _abandon(self, program: Program, symbolic: SymbolicProgram | None, verdict: Verdict) -> None:
         """Do not run a program's compiled code again, in this process unless it is reviewed, nor in later ones."""
-        family, symbolic = program.family, program.forms.symbolic
+        family = program.family
         if symbolic is not None:
             if symbolic in family.symbolic:
                 family.symbolic.remove(symbolic)
-            family.closed = f"for open sizes it was {verdict}"
-        artifacts.set_verdict(self.names(program), verdict)
+            family.close(verdict)
+        artifacts.set_verdict(_names(program, symbolic), verdict)
 
     def agree(self, program: Program, executable: Executable, seconds: float, found: str) -> None:
         """Note that a form agreed with the reference, or cannot be compared.
@@ -227,5 +245,5 @@ class Trials:
                 shares = symbolic is not None and other.forms.symbolic is symbolic
                 if (other is program or shares) and other.forms.may(Event.DISAGREED):
                     other.forms.change(Event.DISAGREED, reason=reason)
-            self._abandon(program, Verdict(VerdictKind.QUARANTINED, reason))
+            self._abandon(program, symbolic, Verdict(VerdictKind.QUARANTINED, reason))
             return True

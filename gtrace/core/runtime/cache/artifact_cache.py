@@ -34,16 +34,17 @@ from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.lane import Outcome, always
 
 
-@attrs.frozen
-class Refusal:
-    """Why nothing is to be compiled: an earlier process tried.
+class RefusedError(CompileError):
+    """Code is neither to be used nor to be made again: an earlier process tried.
 
     Attributes:
-        tier: "failed" or "demoted".
+        kind: what it found.
     """
 
-    tier: str
-    reason: str
+    def __init__(self, manifest: Manifest, verdict: Verdict) -> None:
+        again = f"`gtrace cache retry {short(manifest.program)}` tries again"
+        super().__init__(f"{verdict.kind.meaning} in an earlier run: {verdict.reason}; {again}")
+        self.kind = verdict.kind
 
 
 Names = Mapping[str, CompileRequest]
@@ -82,19 +83,21 @@ class ArtifactCache:
         """Whether the store is empty. Then skip lookups: their names take 2 ms to make."""
         return self.store is None or self.store.empty()
 
-    def find(self, names: Names) -> Results | Refusal | None:
+    def find(self, names: Names) -> Results | None:
         """Return the compiled form of every request; None unless all are there.
 
         Raises:
+            RefusedError: one is not to be used.
             UnsupportedTorchError: this torch cannot load them.
         """
-        found: dict[CompileRequest, Compiled] = {}
-        for name, request in names.items():
-            compiled = self._load(name, "cache")
-            if not isinstance(compiled, Compiled):
-                return compiled
-            found[request] = compiled
-        return found or None  # no requests: the bodies of its loops are too short to compile
+        found = self._found(names)
+        # no requests: the bodies of its loops are too short to compile
+        return found if found and len(found) == len(names) else None
+
+    def _found(self, names: Names) -> dict[CompileRequest, Compiled]:
+        """Return the compiled forms that there are; for the errors see `find`."""
+        loaded = {request: self._load(name) for name, request in names.items()}
+        return {request: compiled for request, compiled in loaded.items() if compiled is not None}
 
     def find_symbolic(self, family: str, shape: Sizes) -> SymbolicProgram | None:
         """Return a program for open sizes that can run `shape`, from an earlier process.
@@ -112,10 +115,15 @@ class ArtifactCache:
                 continue
             if not SymbolicProgram.matches(manifest.relations, manifest.constants, manifest.guards, shape):
                 continue
-            compiled = self._load(manifest.name, "cache")
-            if isinstance(compiled, Compiled):
+            compiled = self._load(manifest.name)
+            if compiled is not None:
                 return SymbolicProgram(compiled, manifest.relations, manifest.constants)
         return None
+
+    def open_verdict(self, family: str) -> Verdict | None:
+        """Return why an earlier process gave up compiling a family for open sizes; None: none did."""
+        kept = () if self.store is None else self.store.family(family)
+        return next((manifest.verdict for manifest in kept if manifest.verdict is not None), None)
 
     def earlier(self, signature: Signature) -> LedgerEntry:
         """Return what earlier processes measured of a program; an empty entry if none did."""
@@ -130,22 +138,25 @@ class ArtifactCache:
             self._earlier = {} if self.store is None else self.store.ledger()
         return self._earlier
 
-    def _load(self, name: str, origin: str) -> Compiled | Refusal | None:
+    def _load(self, name: str) -> Compiled | None:
+        """Return a compiled form, if it is there. Whoever runs or makes code comes by here, so verdicts hold for all.
+
+        Raises:
+            RefusedError: it is not to be used.
+            UnsupportedTorchError: this torch cannot load it.
+        """
         if self.store is None:
             return None
         manifest = self.store.find(name)
         if manifest is None:
             return None
         if manifest.verdict is not None:
-            kind, reason = manifest.verdict.kind, manifest.verdict.reason
-            tier = "failed" if kind is VerdictKind.FAILED else "demoted"
-            again = f"`gtrace cache retry {short(manifest.program)}` tries again"
-            return Refusal(tier, f"{kind.meaning} in an earlier run: {reason}; {again}")
+            raise RefusedError(manifest, manifest.verdict)
         path = self.store.code(manifest)
         if path is None:
             return None
         try:
-            return Compiled(load(path, manifest.device, origin), manifest.guards)
+            return Compiled(load(path, manifest.device, "cache"), manifest.guards)
         except CacheError as error:
             self.store.refuse(name, error)
             return None
@@ -158,10 +169,10 @@ class ArtifactCache:
         """Compile a request in this thread, unless it is in the store; see `request` for the arguments.
 
         Raises:
-            CompileError: it could not be compiled.
+            CompileError: it could not be compiled, or is not to be.
         """
-        known = self._load(name, "cache")
-        if isinstance(known, Compiled):
+        known = self._load(name)
+        if known is not None:
             return known
         start = time.perf_counter()
         with contextlib.ExitStack() as files:
@@ -198,17 +209,14 @@ class ArtifactCache:
                 more is compiled, and neither `done` nor `part` is called.
         """
         timeout = config.current.compile_timeout  # that of the thread that asks
-        found: dict[CompileRequest, Compiled] = {}
+        try:
+            found = self._found(names)
+        except CompileError as error:
+            done(error, 0.0)
+            return
         missing: dict[bool, list[tuple[str, CompileRequest]]] = {True: [], False: []}
         for name, request in names.items():
-            try:
-                known = self._load(name, "cache")
-            except UnsupportedTorchError as error:
-                done(error, 0.0)
-                return
-            if isinstance(known, Compiled):
-                found[request] = known
-            else:
+            if request not in found:
                 missing[request.native].append((name, request))
         # long loops gain the most
         missing[True].sort(key=lambda named: (not has_calls(named[1].graph), -count_operations(named[1].graph)))
