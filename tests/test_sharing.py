@@ -38,6 +38,7 @@ class Machine:
 
     def __init__(self, slowdown, long=1):
         self.long = long
+        self.starves = False
         self.now = 0.0
         self.paused = False
         self.slowdown = slowdown
