@@ -1,4 +1,4 @@
-"""Compilers as process groups: each is stopped and ended as a whole, and outlives this process for some seconds at most."""
+"""Compilers as process groups: stopped and ended as a whole, they outlive this process for a time at most."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ kill -s KILL -- "-$1"
 [ -z "$2" ] && exit
 rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }
 """
-"""Waits for the end of its input, and then for the group, which may have some seconds. A group that removes the folder has
-ended. Processes that were just killed may still write files, so removal is tried twice."""
+"""Waits for the end of its input, and then for the group, which may have some seconds. A group that removes the folder
+has ended. Processes that were just killed may still write files, so removal is tried twice."""
 
 GRACE_SECONDS = 2
 """How much longer than it is told a group may take to end by itself."""

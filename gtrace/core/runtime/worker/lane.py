@@ -38,6 +38,7 @@ STARVES_SECONDS, STARVES_STOPPED = 5.0, 0.9
 STOP_SECONDS = 1.0
 """How long the end of the program waits for the thread to remove the files of its compile. It takes milliseconds."""
 
+
 @attrs.frozen
 class Outcome:
     """What became of a request.

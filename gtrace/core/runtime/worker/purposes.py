@@ -1,4 +1,4 @@
-"""What requests are for: what the store keeps beside their code, so that the worker can keep it without this process."""
+"""What requests are for: what the store keeps beside their code, so that the worker can put it there by itself."""
 
 from __future__ import annotations
 

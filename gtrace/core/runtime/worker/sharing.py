@@ -33,9 +33,13 @@ AT_ONCE = 3.0
 MOST_CREDIT = 2.0
 """The most seconds that it may lose this way, however long it ran without the worker."""
 
-LEAST_OTHERS, OTHERS_SECONDS = 1.5, 0.5
+LEAST_OTHERS, OTHERS_SECONDS = 1.5, 0.25
 """How many times as long as usual calls take beside a pausing worker before that is put down to other programs, and the
 seconds of calls after which an older measurement has half of its weight."""
+
+MEASURE_SECONDS, MEASURE_SHARE = 1.0, 0.1
+"""While others slow the program down, the worker pauses after so many seconds of calls, for this part of them. Calls
+are measured without it then. Otherwise nobody would notice that the others have ended."""
 
 DEBT_LIMIT = 0.5
 """The most seconds of debt beyond these that count. One call that something else held up must not stop the worker for
@@ -97,6 +101,8 @@ class Sharing:
         self.in_debt = False
         self.credit = 0.0
         self._others = 1.0
+        self._unmeasured = 0.0  # seconds of calls beside the worker since it was measured what others take
+        self._measuring = False
         self._credited = time.perf_counter()
 
     def slowdown(self, library_share: float = 0.0, alone: bool = False) -> float:
@@ -168,12 +174,11 @@ class Sharing:
         debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 or self._starved() else share) * seconds
         self.debt = min(max(debt, 0.0), most + DEBT_LIMIT)
         self.in_debt = self.debt > most or (self.in_debt and self.debt > 0)
-        if self.in_debt:
+        if self.in_debt or self._measuring:
             worker.pause()
         else:
             worker.resume()
         return results, not alone
-
 
     @property
     def others(self) -> float:
@@ -189,6 +194,9 @@ class Sharing:
         measured = seconds / usual
         if alone or measured < self._others:
             self._others += (1 - 0.5 ** (seconds / OTHERS_SECONDS)) * (measured - self._others)
+        self._unmeasured = max(self._unmeasured - seconds / MEASURE_SHARE, 0.0) if alone else self._unmeasured + seconds
+        due = self._unmeasured > (0 if self._measuring else MEASURE_SECONDS)
+        self._measuring = due and self.others > 1 and config.current.compile_share < 1
 
 
 class _Bound:
