@@ -1,4 +1,4 @@
-"""A compile that is under way when its program ends: the worker finishes it for the next process, and leaves nothing."""
+"""A compile that is under way when its program ends: the worker finishes it for the next one, and leaves nothing."""
 
 from __future__ import annotations
 

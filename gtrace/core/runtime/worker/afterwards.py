@@ -36,7 +36,7 @@ MARK, LATE = "finishing", "late.json"
 """Files in the folder of a compile: who finishes it since when, and what else was requested."""
 
 MOST_LATE = 16
-"""Requests that a program leaves to the worker at its end, beside the one in progress. Each takes about 1 ms to write."""
+"""Requests that a program leaves to the worker at its end, beside the one in progress. Each takes 1 ms to write."""
 
 POLL_SECONDS = 0.2
 """How often a process looks whether what it waits for is there."""
@@ -46,7 +46,7 @@ POLL_SECONDS = 0.2
 
 
 def terms(request: CompileRequest) -> dict[str, Any] | None:
-    """Return what the worker must know to keep the code of a request by itself; None if it must end with this process."""
+    """Return what the worker must know to keep the code of a request by itself; None: it must not."""
     purpose, seconds = purpose_of(request), config.current.compile_after
     if purpose is None or not seconds:
         return None
