@@ -58,6 +58,7 @@ def pytest_configure(config):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # for the processes that tests start: never the user's own programs on disk
     os.environ["GT_BACKGROUND"] = "0"
+    os.environ["GT_COMPILE_AFTER"] = "0"  # no test leaves a process behind
     os.environ["GT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), f"gtrace-tests-{os.getpid()}")
     # what calls exported code compiles faster; its own code is as users have it
     os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"
@@ -166,7 +167,7 @@ def default_settings(request):
     background = request.config.getoption("--background")
     kept = os.environ["GT_CACHE_DIR"] if background else None
     # a worker that gives way to programs would take long on a machine that runs other tests beside
-    changed = {"compile_share": 1.0, "jit_wait": math.inf, "verify_passes": True}
+    changed = {"compile_share": 1.0, "compile_after": 0.0, "jit_wait": math.inf, "verify_passes": True}
     by_inductor, by_native = (request.node.get_closest_marker(name) is not None for name in ("inductor", "native"))
     changed["native"] = (NATIVE or by_native) and not by_inductor
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))

@@ -49,7 +49,7 @@ def gtrace(cache, *args, **settings):
                 except SystemExit as error:
                     code = error.code
         return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     threads = str(torch.get_num_threads())  # code is compiled for a number of threads
     env |= {
         "GT_CACHE_DIR": str(cache),

@@ -42,7 +42,7 @@ PROGRAM = """
 
 
 def run(code, folder, process=launch.from_scratch):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     env |= {"GT_CACHE_DIR": str(folder), "GT_AUTO_COMPILE": "0", "PYTHONPATH": str(Path(gt.__file__).parents[1])}
     command = [sys.executable, "-c", textwrap.dedent(code)]
     with process():

@@ -24,7 +24,7 @@ STEPS = 250
 def train(folder, script: str, *args: str, **settings: str) -> tuple[np.ndarray, str]:
     """Run an example in a process of its own; returns its losses and what it printed."""
     losses = folder / f"{script}-{'-'.join([*args, *settings, *settings.values()])}.json"
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GT_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     env |= {"OMP_NUM_THREADS": "1", "GT_COMPILE_SHARE": "1", "GT_CACHE_DIR": str(folder / "programs"), **settings}
     command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / script), "--losses", str(losses), *args]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)

@@ -85,7 +85,7 @@ POSIX_ALONE = """
 
 
 def run(code, tmp_path, **variables):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     environment |= {"GT_CACHE_DIR": str(tmp_path / "programs"), "TMPDIR": str(tmp_path), **variables}
     return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path)
 

@@ -38,6 +38,7 @@ class Machine:
 
     def __init__(self, slowdown, long=1):
         self.long = long
+        self.starves = False
         self.now = 0.0
         self.paused = False
         self.slowdown = slowdown
@@ -266,7 +267,7 @@ def state(pid):
 
 
 def start(tmp_path, end):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     env |= {"GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_BACKGROUND": "1", "GT_NATIVE": "0"}
     script = textwrap.dedent(PAUSED).format(end=end)
     process = subprocess.Popen([sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True)
@@ -475,7 +476,8 @@ def run(tmp_path):
             assert worker.wait(300)
         print(json.dumps({p.signature: [p.interpreted_seconds, p.tier] for p in gt.stats() if len(p.ops) > 3}))
     """
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_CACHE_DIR": str(tmp_path)}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env |= {"GT_COMPILE_AFTER": "0", "GT_CACHE_DIR": str(tmp_path)}
 
     def run(*args):
         command = [sys.executable, "-c", textwrap.dedent(script), *map(str, args)]

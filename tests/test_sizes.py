@@ -433,6 +433,7 @@ def test_a_second_process_with_the_same_store(tmp_path):
     roots = [Path(gt.__file__).parents[1], Path(__file__).parent]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {
         "GT_BACKGROUND": "1", "GT_CACHE_DIR": str(tmp_path), "GT_HOTPATH_THRESHOLD": "2", "GT_COMPILE_SHARE": "1",
+        "GT_COMPILE_AFTER": "0",
         "PYTHONPATH": os.pathsep.join(map(str, roots)),
     }  # fmt: skip
     for number in (0, 2):

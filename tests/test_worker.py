@@ -56,7 +56,7 @@ SINE = "graph(%0: f32[4]) {\n  %1: f32[4] = sin(%0)\n  return %1\n}"
 
 def python(code, cache, *args, **settings):
     """Run a script with a store of its own; returns the process."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GT_")} | {"GT_COMPILE_AFTER": "0"}
     env |= {"GT_CACHE_DIR": str(cache), "GT_COMPILE_SHARE": "1", "GT_NATIVE": "0", "OMP_NUM_THREADS": "1", **settings}
     command = [sys.executable, "-W", "error::UserWarning", "-c", textwrap.dedent(code), *map(str, args)]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -175,7 +175,7 @@ def store() -> Figure:
     f.frame(550, 30, 200, 205, "second run")
     first = f.box(30, 50, 160, "your program\ninterprets, records", "blue")
     swap = f.box(30, 165, 160, "your program\nruns compiled", "green")
-    worker = f.box(275, 50, 210, "worker process\nlow priority, pauses for you", "amber")
+    worker = f.box(275, 50, 210, "worker process\npauses for you", "amber")
     disk = f.box(275, 165, 210, "store on disk\ncode, manifest, measurements", "amber")
     second = f.box(570, 50, 160, "your program\nrecords the same", "blue")
     loaded = f.box(570, 165, 160, "your program\nruns compiled at once", "green")

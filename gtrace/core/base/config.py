@@ -138,6 +138,8 @@ class Config:
             new from then on (GT_NATIVE).
         cache_dir: folder of the cache on disk; None: the user's cache folder (GT_CACHE_DIR).
         cache_size: limit of that folder in bytes; 0 keeps nothing (GT_CACHE_SIZE, which takes units: 500MB, 2GiB).
+        compile_after: seconds that the worker may go on when this process has ended, to finish what it compiles; 0: it
+            ends at once (GT_COMPILE_AFTER).
         compile_timeout: seconds after which a compiler is ended. Its program stays interpreted (GT_COMPILE_TIMEOUT).
         compile_share: the fraction of its time that a program may lose to the worker. Above it the worker pauses
             (GT_COMPILE_SHARE).
@@ -188,6 +190,7 @@ class Config:
     cache_dir: str | None = _setting(None, "GT_CACHE_DIR", _path, (str, type(None)))
     cache_size: int = _setting(2 * 2**30, "GT_CACHE_SIZE", _bytes, (int, str))
     compile_timeout: int = _setting(600, "GT_COMPILE_TIMEOUT", _integer(1), (int,))
+    compile_after: float = _setting(60.0, "GT_COMPILE_AFTER", _seconds, (int, float))
     compile_share: float = _setting(0.1, "GT_COMPILE_SHARE", _fraction, (int, float))
     jit_wait: float = _setting(2.0, "GT_JIT_WAIT", _seconds, (int, float))
     audit: float = _setting(0.01, "GT_AUDIT", _fraction, (int, float))

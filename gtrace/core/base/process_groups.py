@@ -1,8 +1,9 @@
-"""Compilers as process groups: each group is stopped and ended as a whole, and none outlives this process."""
+"""Compilers as process groups: stopped and ended as a whole, they outlive this process for a time at most."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -13,11 +14,22 @@ from pathlib import Path
 _GUARD = """
 trap '' HUP INT QUIT TERM
 read -r _ && exit
+left=$3
+[ "$left" -gt 0 ] && kill -s CONT -- "-$1"
+[ "$left" -gt 0 ] && [ -z "$2" ] && exit
+while [ "$left" -gt 0 ] && [ -d "$2" ] && kill -s 0 -- "-$1"; do sleep 1; left=$((left - 1)); done
 kill -s KILL -- "-$1"
 [ -z "$2" ] && exit
 rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }
 """
-"""Waits for the end of its input. Processes that were just killed may still write files, so removal is tried twice."""
+"""Waits for the end of its input, and then for the group, which may have some seconds. A group that removes the folder
+has ended. Processes that were just killed may still write files, so removal is tried twice."""
+
+GRACE_SECONDS = 2
+"""How much longer than it is told a group may take to end by itself."""
+
+MOST_SECONDS = 10**9
+"""What any longer time means to the shell."""
 
 
 def start_group(
@@ -49,10 +61,14 @@ class Guard:
     Args:
         process: the leader of the group.
         folder: the folder that the group writes to.
+        seconds: how long the group may go on without this process. Without a folder it ends by itself then, and only
+            has to be woken.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], folder: Path | None = None) -> None:
-        command = ["/bin/sh", "-c", _GUARD, "gtrace", str(process.pid), "" if folder is None else str(folder)]
+    def __init__(self, process: subprocess.Popen[bytes], folder: Path | None = None, seconds: float = 0) -> None:
+        left = math.ceil(min(seconds + GRACE_SECONDS, MOST_SECONDS)) if seconds else 0
+        place = "" if folder is None else str(folder)
+        command = ["/bin/sh", "-c", _GUARD, "gtrace", str(process.pid), place, str(left)]
         self._shell: subprocess.Popen[bytes] | None = None
         with contextlib.suppress(OSError):  # no shell, or no memory for it: the next process clears the folder
             self._shell = subprocess.Popen(
@@ -84,9 +100,13 @@ class Guard:
 
 
 @contextlib.contextmanager
-def guarded(process: subprocess.Popen[bytes], folder: Path) -> Iterator[None]:
-    """In the block, a compiler works in a folder. If this process ends, the compiler ends and the folder is removed."""
-    guard = Guard(process, folder)
+def guarded(process: subprocess.Popen[bytes], folder: Path, seconds: float = 0) -> Iterator[None]:
+    """In the block, a compiler works in a folder. If this process ends, the compiler ends and the folder is removed.
+
+    Args:
+        seconds: how much later that is, at most.
+    """
+    guard = Guard(process, folder, seconds)
     try:
         yield
     finally:

@@ -16,8 +16,10 @@ from gtrace.core.base.errors import CompileError
 from gtrace.core.base.mechanisms import OPEN_SIZES
 from gtrace.core.ir.edit import lift_scalars
 from gtrace.core.ir.graph import Scalar
+from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.forms import Code
 from gtrace.core.runtime.program import Program
+from gtrace.core.runtime.worker.purposes import Purpose, note
 
 
 @attrs.frozen(eq=False)
@@ -41,6 +43,14 @@ class Compilation:
         if self.symbolic is not None:
             return {f"{self.program.family.name}-{self.symbolic.name}": self.symbolic}
         return {request.name: request for request in self.schedule.requests}
+
+    def note_purposes(self) -> None:
+        """Note what the requests are for, so that the worker can keep their code when this process has ended."""
+        if artifacts.store is not None:
+            family = self.program.family.name if self.symbolic is not None else ""
+            requests = self.schedule.requests if self.symbolic is None else (self.symbolic,)
+            program = self.program
+            note(requests, Purpose(artifacts.store, family, program.signature, self.constants, program.ledger.spent))
 
     def in_part(self, results: Results) -> Executable:
         """Return what runs the program for its own sizes; requests without a result are interpreted.
@@ -81,6 +91,12 @@ def for_own_sizes(program: Program) -> Compilation:
 
 def compilation(program: Program) -> Compilation:
     """Return how to compile a program: for open sizes if others of its family have other ones and that can be done."""
+    way = _compilation(program)
+    way.note_purposes()
+    return way
+
+
+def _compilation(program: Program) -> Compilation:
     family = program.family
     if not OPEN_SIZES.on or (program.short and program.natively):
         return for_own_sizes(program)

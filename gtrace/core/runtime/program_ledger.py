@@ -175,6 +175,10 @@ class Ledger:
 
     # -- what follows
 
+    def spent(self) -> float:
+        """Return the seconds of interpreting, here and in earlier processes."""
+        return self.interpreted_seconds + self.earlier
+
     @property
     def calls(self) -> int:
         """Calls, in all forms."""

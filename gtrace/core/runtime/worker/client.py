@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
@@ -21,9 +21,11 @@ from typing import IO
 from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import compiler_path, require_compiler
+from gtrace.core.base.config import config
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnableError, UnsupportedTorchError
 from gtrace.core.base.process_groups import Guard, guarded
-from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, always, niceness
+from gtrace.core.runtime.worker import afterwards
+from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, always
 from gtrace.core.runtime.worker.pauses import Pauses
 
 _ERRORS = {kind.__name__: kind for kind in (CompileError, TransientCompileError, UnableError, UnsupportedTorchError)}
@@ -51,16 +53,22 @@ class WorkerLane(Lane):
 
     _stderr: IO[bytes] | None = None
     _guard: Guard | None = None
+    _outlives: Path | None = None  # the folder of a compile in progress that may outlive this process
+    _left = False
 
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
         try:
             require_compiler(request.device)
         except UnableError as error:  # before the worker starts, which takes seconds
             return Outcome(None, error=error)
+        outcome = afterwards.from_earlier(request, lambda: self._stopped, timeout)
+        if outcome is not None:
+            return outcome
         python = find_python()
         if python is None:
             return Outcome(None, error=UnableError(_NO_PYTHON.format(sys.executable)))
-        job = {"request": request.to_json(), "folder": str(folder)}
+        after = afterwards.terms(request)
+        job = {"request": request.to_json(), "folder": str(folder), "after": after}
         try:
             process = self._start(python)
             _send(process, json.dumps(job).encode() + b"\n")
@@ -68,8 +76,14 @@ class WorkerLane(Lane):
             self.end()
             return Outcome(None, error=TransientCompileError(f"the worker cannot be started: {error}"))
         before = self._pauses.seconds
-        with guarded(process, folder):
+        with guarded(process, folder, after["seconds"] if after else 0):
+            self._outlives = folder if after else None
             line = self.receive(process, timeout, b"\n")
+            with self._lock:
+                self._outlives = None
+                left = self._left
+            if left:  # this process is ending, and the worker keeps the result
+                threading.Event().wait()
         paused = self._pauses.seconds - before
         if line is None:
             return self.late(timeout)
@@ -81,6 +95,22 @@ class WorkerLane(Lane):
         if "error" in answer:
             return Outcome(None, error=_ERRORS[answer["error"]](answer["reason"]))
         return Outcome(Path(answer["path"]), tuple(answer["guards"]), max(answer["seconds"] - paused, 0.0))
+
+    def leave(self, waiting: Iterable[CompileRequest]) -> bool:
+        """Leave the compile in progress to the worker, because this process ends; returns whether there is one.
+
+        Args:
+            waiting: requests that the worker may serve after it.
+        """
+        with self._lock:
+            folder, process, request = self._outlives, self.process, self._current
+            if folder is None or process is None or request is None:
+                return False
+            self._left = self._stopped = True
+        afterwards.leave(folder, request, waiting, config.current.compile_after)
+        self._pauses.resume()
+        process.returncode = 0  # nobody waits for it
+        return True
 
     def _start(self, python: str) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None:
@@ -105,14 +135,14 @@ class WorkerLane(Lane):
             # which the scheduler would give as much time as to that of the program.
             process = subprocess.Popen(
                 # -P: not whatever lies in the working directory, which others can write to
-                [python, "-P", "-m", "gtrace.core.runtime.worker.server", str(niceness())],
+                [python, "-P", "-m", "gtrace.core.runtime.worker.server"],
                 # unbuffered: a fork must not copy half a request, to be written a second time
                 bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, env=environment,
                 # nor there: a search path for libraries may name the working directory
                 process_group=0, cwd=os.path.abspath(os.sep),
             )  # fmt: skip
             # a worker that is stopped does not see its input end
-            self._guard = Guard(process)
+            self._guard = Guard(process, seconds=config.current.compile_after)
             return self.started(process)
         return self.process
 
@@ -165,10 +195,7 @@ class NativeLane(Lane):
         return Outcome(path, (), time.perf_counter() - start - (self._pauses.seconds - before))
 
     def _start(self, command: list[str], folder: Path) -> subprocess.Popen[bytes]:
-        process = library.start(command, folder)
-        with contextlib.suppress(OSError):  # it has ended
-            os.setpriority(os.PRIO_PGRP, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness())
-        return self.started(process)
+        return self.started(library.start(command, folder))
 
 
 class WorkerClient:
@@ -207,6 +234,11 @@ class WorkerClient:
     def serving(self) -> bool:
         """Whether a thread waits for requests or for a compiler."""
         return self._worker.thread is not None or self._loops.thread is not None
+
+    @property
+    def starves(self) -> bool:
+        """Whether a request has hardly been worked at, because its compiler was stopped."""
+        return self._worker.starves or self._loops.starves
 
     @property
     def paused(self) -> bool:
@@ -264,6 +296,15 @@ class WorkerClient:
         """End the worker; the next request starts another one."""
         self._worker.end()
 
+    def leave(self) -> None:
+        """At the end of this process: leave what is requested to the worker if it compiles; otherwise end all."""
+        if config.current.compile_after:
+            waiting = [*self._worker.requested(), *self._loops.requested()]
+            if self._worker.leave(waiting):
+                self._loops.stop()
+                return
+        self.stop()
+
     def stop(self) -> None:
         """End the compilers at once; pending requests get no outcome."""
         self._worker.stop()
@@ -280,6 +321,6 @@ def _send(process: subprocess.Popen[bytes], line: bytes) -> None:
 worker = WorkerClient()
 """The compilers of this process."""
 
-atexit.register(worker.stop)
+atexit.register(worker.leave)
 if hasattr(os, "register_at_fork"):  # not on every system
     os.register_at_fork(after_in_child=worker.forked)

@@ -24,7 +24,6 @@ import attrs
 
 from gtrace.core.backends.native.library import late
 from gtrace.core.backends.request import CompileRequest
-from gtrace.core.base.config import config
 from gtrace.core.base.errors import CompileError, TransientCompileError
 from gtrace.core.base.process_groups import end_group
 from gtrace.core.runtime.cache.workspace import workspace
@@ -33,11 +32,11 @@ from gtrace.core.runtime.worker.pauses import RESUME_SECONDS, Pauses
 IDLE_SECONDS = 30.0
 """After so long without a request the thread ends, and with it what it has started."""
 
+STARVES_SECONDS, STARVES_STOPPED = 5.0, 0.9
+"""A request starves if it took longer than so many seconds, and its compiler was stopped for that part of them."""
+
 STOP_SECONDS = 1.0
 """How long the end of the program waits for the thread to remove the files of its compile. It takes milliseconds."""
-
-NICE = 10
-"""Added to the niceness of compilers, unless compiling may cost all of the program's speed."""
 
 
 @attrs.frozen
@@ -65,11 +64,6 @@ def always() -> bool:
     return True
 
 
-def niceness() -> int:
-    """Return what is added to the niceness of compilers."""
-    return 0 if config.current.compile_share >= 1 else NICE
-
-
 class Lane(abc.ABC):
     """Compiles requests one at a time, in the order of submission.
 
@@ -89,7 +83,8 @@ class Lane(abc.ABC):
         self._pauses, self._lock, self._ended = pauses, lock, ended
         self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float, Callable[[], bool]]] = queue.SimpleQueue()
         self._stopped = False
-        self._busy = False  # with a request
+        self._current: CompileRequest | None = None  # which it is busy with
+        self._began = 0.0, 0.0  # when, and how long the compilers had been stopped then
 
     @abc.abstractmethod
     def compile(self, request: CompileRequest, folder: Path, timeout: float) -> Outcome:
@@ -107,13 +102,30 @@ class Lane(abc.ABC):
                 self.thread = threading.Thread(target=self._serve, name="gtrace compiling", daemon=True)
                 self.thread.start()
 
+    @property
+    def starves(self) -> bool:
+        """Whether a request has hardly been worked at, because its compiler was stopped."""
+        if self._current is None:
+            return False
+        began, before = self._began
+        waited = time.monotonic() - began
+        return waited > STARVES_SECONDS and self._pauses.seconds - before > STARVES_STOPPED * waited
+
+    def requested(self) -> list[CompileRequest]:
+        """Return the request in progress, and those that wait."""
+        found = [] if self._current is None else [self._current]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                found.append(self._queue.get_nowait()[0])
+        return found
+
     def stop(self) -> None:
         """End the compiler at once; pending requests get no outcome."""
         self._stopped = True
         process, thread = self.process, self.thread
         if process is not None:
             end_group(process)
-        if self._busy and thread is not None and thread is not threading.current_thread():
+        if self._current is not None and thread is not None and thread is not threading.current_thread():
             thread.join(STOP_SECONDS)
 
     def started(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
@@ -150,7 +162,8 @@ class Lane(abc.ABC):
                         self.thread = None
                         return
                 continue
-            self._busy = True
+            self._began = time.monotonic(), self._pauses.seconds
+            self._current = request
             try:
                 if not wanted():
                     continue
@@ -167,7 +180,7 @@ class Lane(abc.ABC):
             except Exception:  # noqa: BLE001 - an error of one receiver must not keep the others from theirs
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             finally:
-                self._busy = False
+                self._current = None
                 self._ended()
 
     def receive(self, process: subprocess.Popen[bytes], timeout: float, end: bytes) -> bytes | None:

@@ -33,6 +33,14 @@ AT_ONCE = 3.0
 MOST_CREDIT = 2.0
 """The most seconds that it may lose this way, however long it ran without the worker."""
 
+LEAST_OTHERS, OTHERS_SECONDS = 1.5, 0.25
+"""How many times as long as usual calls take beside a pausing worker before that is put down to other programs, and the
+seconds of calls after which an older measurement has half of its weight."""
+
+MEASURE_SECONDS, MEASURE_SHARE = 1.0, 0.1
+"""While others slow the program down, the worker pauses after so many seconds of calls, for this part of them. Calls
+are measured without it then. Otherwise nobody would notice that the others have ended."""
+
 DEBT_LIMIT = 0.5
 """The most seconds of debt beyond these that count. One call that something else held up must not stop the worker for
 minutes."""
@@ -92,6 +100,9 @@ class Sharing:
         self.debt = 0.0
         self.in_debt = False
         self.credit = 0.0
+        self._others = 1.0
+        self._unmeasured = 0.0  # seconds of calls beside the worker since it was measured what others take
+        self._measuring = False
         self._credited = time.perf_counter()
 
     def slowdown(self, library_share: float = 0.0, alone: bool = False) -> float:
@@ -122,7 +133,7 @@ class Sharing:
         """
         if _local.unmeasured:
             worker.resume()
-        elif not usual:
+        elif not usual and not self._starved():
             worker.pause()
         threads = spare_thread()
         if not threads:
@@ -130,7 +141,7 @@ class Sharing:
         bound = None
         if usual >= LONG_CALL and worker.long and not _local.unmeasured and config.current.compile_share < 1:
             # one thread fewer costs about as much of its speed
-            bound = _Bound(MOST_LONGER * usual / max(self.slowdown(), 1 / threads), threads)
+            bound = _Bound(MOST_LONGER * usual * self.others / max(self.slowdown(), 1 / threads), threads)
         _set_threads(threads - 1)
         try:
             return self._timed(program, tensors, usual, bound)
@@ -148,22 +159,44 @@ class Sharing:
         if _local.unmeasured or _local.ever > ever:
             return results, True
         seconds = end - start
-        lost = 0.0 if alone else max(seconds - usual, 0.0)
+        lost = 0.0 if alone else seconds - usual * self.others
+        if self.others == 1.0:  # there is nothing that would even out
+            lost = max(lost, 0.0)
+        if usual:
+            self._learn_others(seconds, usual, alone)
         if not alone:
-            self.lost += lost
+            self.lost = max(self.lost + lost, 0.0)
             self.beside += seconds if bound is None or bound.ended is None else bound.ended
         share = config.current.compile_share
         most = MOST_DEBT if worker.long else MOST_DEBT_ALONE
         credit = min(self.credit + share * (end - self._credited), MOST_CREDIT) - lost
         self.credit, self._credited = max(credit, -(most + DEBT_LIMIT)), end
-        debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 else share) * seconds
+        debt = self.debt + lost - (AT_ONCE * share if self.credit > 0 or self._starved() else share) * seconds
         self.debt = min(max(debt, 0.0), most + DEBT_LIMIT)
         self.in_debt = self.debt > most or (self.in_debt and self.debt > 0)
-        if self.in_debt:
+        if self.in_debt or self._measuring:
             worker.pause()
         else:
             worker.resume()
         return results, not alone
+
+    @property
+    def others(self) -> float:
+        """How many times their usual time calls take now without the worker, because other programs are busy."""
+        return self._others if self._others >= LEAST_OTHERS else 1.0
+
+    def _starved(self) -> bool:
+        """Whether the worker may cost more, because its request starves."""
+        return worker.starves and config.current.compile_share > 0
+
+    def _learn_others(self, seconds: float, usual: float, alone: bool) -> None:
+        """Learn from a call how much others slow the program down; beside the worker, only that they do so less."""
+        measured = seconds / usual
+        if alone or measured < self._others:
+            self._others += (1 - 0.5 ** (seconds / OTHERS_SECONDS)) * (measured - self._others)
+        self._unmeasured = max(self._unmeasured - seconds / MEASURE_SHARE, 0.0) if alone else self._unmeasured + seconds
+        due = self._unmeasured > (0 if self._measuring else MEASURE_SECONDS)
+        self._measuring = due and self.others > 1 and config.current.compile_share < 1
 
 
 class _Bound:
