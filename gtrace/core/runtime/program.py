@@ -43,7 +43,6 @@ class Family:
     Attributes:
         key: the structure, the layouts, the backend and the mode.
         closed: why nothing is compiled for open sizes; empty: it may be.
-        lost: whether that is because code for open sizes was slower, or wrong.
         whole: whether that is because it is compiled as a whole: parts of it may have open sizes.
         members: the latest of each combination of input sizes.
         symbolic: programs for open sizes.
@@ -59,11 +58,11 @@ class Family:
         latest: the member for which the worker was asked last; see `is_busy`.
         asked: members that are to be compiled when it is not busy, the newest last: whether it is hot, and by which
             line.
+        lost: whether it is closed because its code for open sizes was slower, or wrong.
     """
 
     key: Hashable
     closed: str = ""
-    lost: bool = False
     whole: bool = False
     members: list[Program] = attrs.field(factory=list)
     symbolic: list[SymbolicProgram] = attrs.field(factory=list)
@@ -79,6 +78,7 @@ class Family:
     many: bool = False
     latest: Program | None = None
     asked: dict[Program, tuple[bool, str]] = attrs.field(factory=dict)
+    lost: bool = False
     _name: str = ""
 
     @property
