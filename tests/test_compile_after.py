@@ -160,7 +160,7 @@ def test_without_a_limit_it_ends_with_the_program(place):
 
 def test_a_worker_that_stands_still_goes_on(place):
     """As if it paused for the program when that was killed."""
-    place.run("SIGKILL", GT_COMPILE_AFTER="60")
+    place.run("SIGKILL", GT_COMPILE_AFTER="5")
     group = os.getpgid(int(place.at.read_text().split()[0]))
     os.killpg(group, signal.SIGSTOP)
     until(lambda: not place.processes() and not place.files(), 90)
