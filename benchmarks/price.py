@@ -67,7 +67,7 @@ def measure(options: argparse.Namespace) -> tuple[list[Figure], list[str]]:
 
 def _figure(name: str, steps: int, caches: str, side: str, runs: Sequence[dict[str, Any]]) -> Figure:
     made = models.figures_of(f"{name}, {steps} steps", side, caches, runs)
-    made.details["most memory, MB"] = statistics.median(run["bytes"] for run in runs) / 1e6
+    made.details["most memory, bytes"] = statistics.median(run["bytes"] for run in runs)
     return made
 
 

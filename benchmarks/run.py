@@ -33,6 +33,7 @@ PROGRAMS = {
     "ecosystem": "ecosystem_examples.py",
     "ablation": "ablation.py",
     "agreement": "agreement.py",
+    "price": "price.py",
 }
 """Benchmarks, and the programs that run them."""
 

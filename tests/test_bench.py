@@ -327,6 +327,7 @@ PLAIN = ["--sides", "gtrace", "torch eager"]
         pytest.param("ports", [], marks=pytest.mark.long),
         ("ecosystem", []),
         pytest.param("agreement", ["--part", "cost", "--program", "handwritten gcn"], marks=pytest.mark.long),
+        ("price", ["--model", "models/lstm", "--steps", "9", "--only", "gtrace", "torch", "--caches", "cold"]),
         pytest.param("ablation", ["--program", "handwritten gcn", "--mechanism", "cse"], marks=pytest.mark.long),
     ],
 )
