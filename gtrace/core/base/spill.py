@@ -154,7 +154,7 @@ class Spill:
 
     def _count_freed(self, count: int) -> None:
         self._freed += count
-        if self._returns and self._freed > RETURNED * self.limit:
+        if self._returns and self._file is not None and self._freed > RETURNED * self.limit:
             self._freed = 0.0
             return_freed_memory()
 
@@ -162,8 +162,9 @@ class Spill:
         """Forget all tensors, and the file."""
         self._inside.clear()
         self.held = 0
+        spilled = self._file is not None
         self.begin_file()
-        if self._returns:
+        if self._returns and spilled:  # otherwise it took no more than what the C library may keep
             return_freed_memory()
 
 
