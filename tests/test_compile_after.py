@@ -141,6 +141,7 @@ def test_signals_of_the_terminal_do_not_end_it(place):
         os.killpg(os.getpgid(compiler), number)
     place.go.touch()
     until(place.kept)
+    assert place.kept()[0].verdict is None
 
 
 def test_the_limit_is_obeyed(place):
@@ -164,6 +165,7 @@ def test_a_worker_that_stands_still_goes_on(place):
     group = os.getpgid(int(place.at.read_text().split()[0]))
     os.killpg(group, signal.SIGSTOP)
     until(lambda: not place.processes() and not place.files(), 90)
+    assert not place.kept()
 
 
 def test_the_next_process_waits_for_what_is_under_way(place):

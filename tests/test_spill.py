@@ -1,5 +1,6 @@
 """Tensors in a file: what comparing a call takes in memory stays within a limit."""
 
+import errno
 import os
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_places_of_dropped_tensors_are_used_again():
         assert torch.equal(one.get(), drawn(torch.float32, k)) and torch.equal(two.get(), drawn(torch.float32, k + 1))
         spill.drop(one)
         spill.drop(two)
-    assert spill.held == 0 and spill._end <= 4 * 4 * SIZE
+    assert spill.held == 0 and os.fstat(spill._file.number).st_size <= 4 * 4 * SIZE
 
 
 def test_a_forked_process_writes_to_a_file_of_its_own():
@@ -138,6 +139,22 @@ def test_a_wrong_form_is_found_in_little_memory(little_memory, monkeypatch):
     with pytest.warns(gt.AuditWarning):
         found = np.asarray(gt.sin(gt.array(x)) * 1.1875 - gt.cosh(gt.array(x)))
     np.testing.assert_allclose(found, np.sin(x) * 1.1875 - np.cosh(x), rtol=1e-5, atol=1e-5)
+
+
+def test_a_full_disk_ends_the_comparison_and_not_the_program(little_memory, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    before = gt.stats().totals
+    x = np.linspace(-2, 2, SIZE, dtype=np.float32)
+    f = gt.jit(lambda x, y: (gt.sin(x) * 1.3125 - gt.cosh(y)) * gt.tanh(x))
+    np.testing.assert_allclose(
+        np.asarray(f(gt.array(x), gt.array(x[::-1].copy()))),
+        (np.sin(x) * 1.3125 - np.cosh(x[::-1])) * np.tanh(x), rtol=1e-4, atol=1e-5,
+    )  # fmt: skip
+    after = gt.stats().totals
+    assert after.not_compared > before.not_compared and after.compared == before.compared
 
 
 def test_what_does_not_fit_into_stated_memory_is_said(monkeypatch):

@@ -32,12 +32,55 @@ class _Like:
 
 
 class _File:
-    """A file without a name, which is gone when nobody refers to it."""
+    """A file without a name, which is gone when nobody refers to it. After a fork nobody writes to it any more."""
 
     def __init__(self) -> None:
         self.number, name = tempfile.mkstemp(prefix="gtrace-")
         os.unlink(name)
         weakref.finalize(self, os.close, self.number)
+        self.forks = _forks
+        self._end = 0
+        self._free: dict[int, list[int]] = {}  # places that are free again, by size
+
+    def place(self, count: int) -> int:
+        """Return a place for so many bytes."""
+        places = self._free.get(count)
+        if places:
+            return places.pop()
+        self._end += count
+        return self._end - count
+
+    def free(self, at: int, count: int) -> None:
+        """Let a place be used again, unless a forked process may still read it."""
+        if self.forks == _forks:
+            self._free.setdefault(count, []).append(at)
+
+    def write(self, data: memoryview, at: int) -> None:
+        """Write bytes to a place."""
+        while len(data):
+            count = os.pwrite(self.number, data, at)
+            data, at = data[count:], at + count
+
+    def read(self, data: memoryview, at: int) -> None:
+        """Read the bytes of a place."""
+        while len(data):
+            count = os.preadv(self.number, [data], at)
+            if not count:
+                raise OSError("[comparison] expected a temporary file as it was written, got a shorter one.")
+            data, at = data[count:], at + count
+
+
+_forks = 0
+"""How often this process and its parents were forked."""
+
+
+def _forking() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):  # not on every system
+    os.register_at_fork(before=_forking)
 
 
 class Kept:
@@ -50,7 +93,7 @@ class Kept:
         self._tensor: torch.Tensor | None = tensor
         self._like: _Like | None = None
         self._file: _File | None = None
-        self._at: int | None = None  # its place there
+        self._at = 0  # its place there
 
     def get(self) -> torch.Tensor:
         """Return the tensor, which stays in memory for as long as the caller has it."""
@@ -77,14 +120,7 @@ class Spill:
         self._returns = returns and limit < math.inf
         self._inside: OrderedDict[Kept, None] = OrderedDict()
         self._file: _File | None = None
-        self._end = 0
         self._freed = 0.0
-        self._free: dict[int, list[int]] = {}  # places in the file that are free again, by size
-        _open.add(self)
-
-    def begin_file(self) -> None:
-        """Write to a new file from now on: a forked process has the present one too."""
-        self._file, self._end, self._free = None, 0, {}
 
     def keep(self, tensor: torch.Tensor) -> Kept:
         """Keep a tensor; nobody may write over it from now on."""
@@ -100,21 +136,16 @@ class Spill:
             self.held -= kept._bytes
             self._count_freed(kept._bytes)
         kept._tensor = kept._like = None
-        if kept._at is not None and kept._file is self._file:
-            self._free.setdefault(kept._bytes, []).append(kept._at)
-        kept._at = kept._file = None
+        if kept._file is not None:
+            kept._file.free(kept._at, kept._bytes)
+        kept._file = None
 
     def read(self, kept: Kept) -> torch.Tensor:
         """Return a tensor that lies in the file."""
-        assert kept._at is not None and kept._like is not None and kept._file is not None
         like = kept._like
+        assert like is not None and kept._file is not None
         made = torch.empty(kept._bytes, dtype=torch.uint8)
-        left, at = memoryview(made.numpy().data), kept._at
-        while len(left):
-            count = os.preadv(kept._file.number, [left], at)
-            if not count:
-                raise OSError("[comparison] expected a temporary file as it was written, got a shorter one.")
-            left, at = left[count:], at + count
+        kept._file.read(memoryview(made.numpy().data), kept._at)
         found = made.view(like.dtype).to(like.device).as_strided(like.shape, like.strides)
         kept._tensor = found
         self._enter(kept)
@@ -133,23 +164,17 @@ class Spill:
     def _write(self, kept: Kept) -> None:
         x = kept._tensor
         assert x is not None
-        if kept._at is None:
+        if kept._file is None:
             x = x.resolve_conj().resolve_neg()
             if torch.empty_like(x, device="meta").stride() != x.stride():  # there are gaps, or places in common
                 x = x.contiguous()
             kept._like = _Like(x.shape, x.stride(), x.dtype, x.device)
-            places = self._free.get(kept._bytes)
-            kept._at = places.pop() if places else self._end
-            if kept._at == self._end:
-                self._end += kept._bytes
             flat = x.as_strided((x.numel(),), (1,)).to(CPU)
-            if self._file is None:
+            if self._file is None or self._file.forks != _forks:
                 self._file = _File()
-            kept._file = self._file
-            left, at = memoryview(flat.view(torch.uint8).numpy().data), kept._at
-            while len(left):
-                count = os.pwrite(self._file.number, left, at)
-                left, at = left[count:], at + count
+            file = self._file
+            kept._file, kept._at = file, file.place(kept._bytes)
+            file.write(memoryview(flat.view(torch.uint8).numpy().data), kept._at)
         kept._tensor = None
 
     def _count_freed(self, count: int) -> None:
@@ -162,19 +187,6 @@ class Spill:
         """Forget all tensors, and the file."""
         self._inside.clear()
         self.held = 0
-        spilled = self._file is not None
-        self.begin_file()
+        spilled, self._file = self._file is not None, None
         if self._returns and spilled:  # otherwise it took no more than what the C library may keep
             return_freed_memory()
-
-
-_open: weakref.WeakSet[Spill] = weakref.WeakSet()
-
-
-def _forking() -> None:
-    for spill in list(_open):
-        spill.begin_file()
-
-
-if hasattr(os, "register_at_fork"):  # not on every system
-    os.register_at_fork(before=_forking)

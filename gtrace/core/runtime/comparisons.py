@@ -51,7 +51,7 @@ seconds. A comparison takes as long as about so many calls: the recording may no
 FIRST_LOOK = 8
 """Calls of a recording after a comparison until somebody looks whether the next one is due."""
 
-_NO_COPIES = "there is no memory for copies of its inputs"
+_NO_COPIES = "there is no room for copies of its inputs"
 
 ALONE = "lambda f: f"
 """In a report: the function that is undecorated is interpreted."""
@@ -129,7 +129,7 @@ class Comparisons:
             return None
         try:
             return taken(program.graph, tensors, program.key.donated)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, OSError):
             reason = self.skip(program.signature.exact, _NO_COPIES)
             self._judging.agree(program, executable, math.inf, reason)
             return None
@@ -203,12 +203,12 @@ class Comparisons:
             with called_between(go_on):
                 visit(graph, inputs.copies, made.look, inputs.spill)
             problem = inputs.overwritten() or (STRAYED if strayed else "") or made.problem(inputs.copies)
-            if problem:
-                got = reference(inputs.copied())
-        except (*REFUSALS, ExecutionError) as error:
-            return got, "", perf_counter() - start, self.skip(name, f"the reference did not run: {error}")
-        except TimeoutError:
+        except TimeoutError:  # an `OSError` too
             return got, "", math.inf, self.skip(name, "its reference takes too long")
+        except (*REFUSALS, ExecutionError, OSError) as error:  # there may be no room for the file of its values
+            return got, "", perf_counter() - start, self.skip(name, f"the reference did not run: {error}")
+        if problem:  # if the reference does not run again, that is an error: nothing else gives the right results
+            got = reference(inputs.copied())
         seconds = perf_counter() - start
         self.count(name, seconds, problem)
         return got, problem, seconds, problem or made.apart
@@ -281,7 +281,7 @@ class Comparisons:
             return whole.form(tensors)
         try:
             inputs = taken(whole.graph, tensors, whole.donated)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, OSError):
             self.skip(whole.name, _NO_COPIES)
             return whole.form(tensors)
         with contextlib.closing(inputs.spill):
