@@ -157,6 +157,19 @@ def test_a_full_disk_ends_the_comparison_and_not_the_program(little_memory, monk
     assert after.not_compared > before.not_compared and after.compared == before.compared
 
 
+def test_a_reference_that_takes_too_long_ends_the_comparison_for_good(monkeypatch):
+    reasons, skip = [], comparisons.Comparisons.skip
+    monkeypatch.setattr(
+        comparisons.Comparisons, "skip", lambda self, *args: reasons.append(args[1]) or skip(self, *args)
+    )
+    for name in ("PATIENCE", "TIMES", "COMPARING"):
+        monkeypatch.setattr(comparisons, name, 0)
+    f = gt.jit(lambda w, m, x: step(w, m, x * 2.5))
+    for _ in range(3):
+        gt.eval(f(*map(gt.array, arguments())))
+    assert reasons == ["its reference takes too long"]
+
+
 def test_what_does_not_fit_into_stated_memory_is_said(monkeypatch):
     monkeypatch.setattr(taken_inputs, "LARGE", 0)
     graph = gt.make_graph(lambda x: gt.sin(x) * 1.25)(gt.ones(SIZE))
