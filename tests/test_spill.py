@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 import torch
+from made_up_compiler import made_up
 from test_trust import lie_when_interpreted
 
 import gtrace as gt
@@ -184,10 +185,10 @@ def test_what_does_not_fit_into_stated_memory_is_said(monkeypatch):
 
 def test_a_long_recording_runs_as_recorded_until_comparing_it_pays(monkeypatch):
     monkeypatch.setattr(comparisons, "AT_ONCE", 0.0)
-    given = list(map(gt.array, arguments()))
-    f = gt.jit(lambda w, m, x: step(w, m, x * 1.5))
-    compared = []
-    for _ in range(10):
-        gt.eval(f(*given))
-        compared.append(gt.stats().totals.compared)
+    given, compared = list(map(gt.array, arguments())), []
+    with made_up(monkeypatch):  # it is never told to compile
+        f = gt.jit(lambda w, m, x: step(w, m, x * 1.5))
+        for _ in range(10):
+            gt.eval(f(*given))
+            compared.append(gt.stats().totals.compared)
     assert len(set(compared[:6])) == 1 and compared[6] == compared[5] + 1 and len(set(compared[6:])) == 1

@@ -38,7 +38,7 @@ from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Strides
 from gtrace.core.runtime.taken_inputs import Taken, fits, taken
-from gtrace.core.runtime.trials import Call, Trials, as_text, expected_seconds
+from gtrace.core.runtime.trials import Call, Trials, as_text, operations_seconds
 
 PATIENCE, TIMES, LOOP_TIMES = 1.0, 10.0, 1.0
 """Seconds that the reference may take, or so many times the call, without loops and with them. A native loop runs up to
@@ -46,7 +46,8 @@ a thousand times as fast as an interpreted one: waiting longer would seldom help
 
 COMPARING, AT_ONCE = 6, 0.02
 """Calls of a recording that run as recorded before one is compared, if a call is expected to take more than so many
-seconds. A comparison takes as long as about so many calls: the recording may not be called that often."""
+seconds and nothing is compiled yet. A comparison takes as long as some calls, and what is interpreted gains little: the
+recording may not be called that often."""
 
 FIRST_LOOK = 8
 """Calls of a recording after a comparison until somebody looks whether the next one is due."""
@@ -359,7 +360,7 @@ class Whole:
     @early.default
     def _calls_before(self) -> int:
         # a loop may take any time; what writes over its inputs takes less memory than the recording
-        if self.donated or has_loops(self.graph) or expected_seconds(self.graph) <= AT_ONCE:
+        if self.donated or has_loops(self.graph) or operations_seconds(self.graph) <= AT_ONCE:
             return 0
         return COMPARING
 
@@ -421,13 +422,21 @@ class Whole:
             return self._as_recorded(tensors)
         if config.current.audit == 1.0:
             return self.compare(self, tensors)
-        if self.early:
+        if self.early and self._may_wait:
             self.early -= 1
             return self._as_recorded(tensors)
         if self.left <= 0 and self._audit_due():
             return self.compare(self, tensors)
         self.left -= 1
         return self.form(tensors)
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether a call may run as recorded: nothing is compiled yet, and something may be.
+
+        If nothing ever is, all calls have the same bits.
+        """
+        return config.current.auto_compile and not any(program.forms.compiled for program in self.programs)
 
     def _as_recorded(self, tensors: Tensors) -> list[torch.Tensor]:
         try:

@@ -40,8 +40,11 @@ def expected_seconds(graph: Graph) -> float:
 
     A program that was never interpreted stays on trial until this time, twenty times, is a tenth of its time.
     """
-    if has_calls(graph):
-        return policies.UNKNOWN_SECONDS
+    return policies.UNKNOWN_SECONDS if has_calls(graph) else operations_seconds(graph)
+
+
+def operations_seconds(graph: Graph) -> float:
+    """Return what the operations of a program take, roughly, each once and without the bodies of its calls."""
     moved = sum(a.nbytes for node in graph.nodes for a in (*node.instr.ins, node.instr.aval))
     on_gpu = place_of(graph.avals).type == "cuda"
     byte = policies.GPU_BYTE_SECONDS if on_gpu else policies.BYTE_SECONDS
