@@ -46,7 +46,7 @@ a thousand times as fast as an interpreted one: waiting longer would seldom help
 
 COMPARING, AT_ONCE = 6, 0.02
 """Calls of a recording that run as recorded before one is compared, if a call is expected to take more than so many
-seconds and nothing is compiled yet. A comparison takes as long as some calls, and what is interpreted gains little: the
+seconds and not all is compiled yet. A comparison takes as long as some calls, and what is interpreted gains little: the
 recording may not be called that often."""
 
 FIRST_LOOK = 8
@@ -432,11 +432,11 @@ class Whole:
 
     @property
     def _may_wait(self) -> bool:
-        """Whether a call may run as recorded: nothing is compiled yet, and something may be.
+        """Whether a call may run as recorded: something is not compiled yet, and may be.
 
         If nothing ever is, all calls have the same bits.
         """
-        return config.current.auto_compile and not any(program.forms.compiled for program in self.programs)
+        return config.current.auto_compile and not all(program.forms.compiled for program in self.programs)
 
     def _as_recorded(self, tensors: Tensors) -> list[torch.Tensor]:
         try:
