@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 
 import attrs
@@ -15,7 +16,7 @@ import gtrace as gt
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
 from gtrace.core.backends.native import library
-from gtrace.core.runtime import agreement, comparisons, programs, tier_controller
+from gtrace.core.runtime import agreement, comparisons, programs
 from gtrace.core.runtime import engine as engine_module
 from gtrace.core.runtime.agreement import disagreement
 from gtrace.testing import arguments, graphs
@@ -267,13 +268,11 @@ def test_results_are_looked_at_block_by_block(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.native
 def test_the_time_that_a_reference_may_take_is_ten_calls_without_their_compile(monkeypatch):
-    now, took = [0.0], []
-    for module in (comparisons, tier_controller):
-        monkeypatch.setattr(module, "perf_counter", lambda: now[0])
+    took = []
     build, compared = library.build, comparisons.Comparisons._compared
 
     def slow_build(graph, folder):
-        now[0] += 1000.0
+        time.sleep(3)
         return build(graph, folder)
 
     def noted(self, name, graph, reference, inputs, results, seconds, *rest):
@@ -286,5 +285,4 @@ def test_the_time_that_a_reference_may_take_is_ten_calls_without_their_compile(m
         x = gt.linspace(0.5, 1, 11)
         y = gt.fori_loop(0, 9, lambda i, c: gt.sin(c) * 1.0625 + i, x)
         gt.eval(gt.einsum("ij,jk->ik", y[:, None], y[None]))
-    assert now[0] >= 1000.0
-    assert took == [0.0] * len(took) and took
+    assert took and 0 < max(took) < 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.worker import sharing as module
 from gtrace.core.runtime.worker.client import WorkerClient
 from gtrace.core.runtime.worker.client import worker as real
+from gtrace.core.runtime.worker.pauses import Pauses
 from gtrace.core.runtime.worker.sharing import LONG_CALL, MOST_DEBT, MOST_DEBT_ALONE, MOST_LONGER, Sharing
 from gtrace.testing import assert_close
 
@@ -500,3 +503,34 @@ def test_a_process_that_would_end_too_early_waits_for_what_earlier_ones_paid_for
     seconds, tier = run(1e9, 4)
     assert tier == "interpreted"
     assert run(seconds / 2, 1) == [0.0, "compiled"]
+
+
+@pytest.mark.slow
+def test_compilers_stand_still_beside_a_call_of_unknown_time_also_those_that_start_in_it():
+    def state(process):
+        return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def start():
+        return subprocess.Popen(["sleep", "60"], process_group=0)
+
+    def becomes(process, stopped):
+        end = time.monotonic() + 10
+        while (state(process) == "T") is not stopped and time.monotonic() < end:
+            time.sleep(0.01)
+        return (state(process) == "T") is stopped
+
+    pauses, first, second = Pauses(), start(), start()
+    pauses.add(first)
+    with contextlib.ExitStack() as stack:
+        stack.callback(lambda: [process.kill() or process.wait() for process in (first, second)])
+        with pauses.held():
+            pauses.add(second)
+            pauses.resume()  # a call of another thread has ended
+            assert becomes(first, True) and becomes(second, True) and pauses.paused
+            with pauses.held():
+                pauses.release()  # somebody waits for the code
+                assert becomes(first, False) and becomes(second, False)
+        assert not pauses.paused and becomes(first, False)
+        with pauses.held():
+            assert becomes(first, True)
+        assert becomes(first, False) and becomes(second, False)

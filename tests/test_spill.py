@@ -12,7 +12,7 @@ from test_trust import lie_when_interpreted
 import gtrace as gt
 from gtrace.core.backends.interpreter.reference import reference, visit, wide
 from gtrace.core.base.spill import Spill
-from gtrace.core.runtime import comparisons, taken_inputs
+from gtrace.core.runtime import comparisons, taken_inputs, whole_calls
 
 SIZE = 60_000  # elements, so that each tensor is larger than those that always stay in memory
 
@@ -118,7 +118,7 @@ def little_memory(monkeypatch):
 
     monkeypatch.setattr(taken_inputs, "LEAST_MEMORY", 100_000)
     monkeypatch.setattr(taken_inputs, "MEMORY_SHARE", 0.0)
-    monkeypatch.setattr(comparisons, "COMPARING", 0)
+    monkeypatch.setattr(whole_calls, "COMPARING", 0)
     monkeypatch.setattr(taken_inputs, "Spill", Watched)
     return made
 
@@ -163,7 +163,8 @@ def test_a_reference_that_takes_too_long_ends_the_comparison_for_good(monkeypatc
     monkeypatch.setattr(
         comparisons.Comparisons, "skip", lambda self, *args: reasons.append(args[1]) or skip(self, *args)
     )
-    for name in ("PATIENCE", "TIMES", "COMPARING"):
+    monkeypatch.setattr(whole_calls, "COMPARING", 0)
+    for name in ("PATIENCE", "TIMES"):
         monkeypatch.setattr(comparisons, name, 0)
     f = gt.jit(lambda w, m, x: step(w, m, x * 2.5))
     for _ in range(3):
@@ -184,7 +185,7 @@ def test_what_does_not_fit_into_stated_memory_is_said(monkeypatch):
 
 
 def test_a_long_recording_runs_as_recorded_until_comparing_it_pays(monkeypatch):
-    monkeypatch.setattr(comparisons, "AT_ONCE", 0.0)
+    monkeypatch.setattr(whole_calls, "AT_ONCE", 0.0)
     given, compared = list(map(gt.array, arguments())), []
     with made_up(monkeypatch):  # it is never told to compile
         f = gt.jit(lambda w, m, x: step(w, m, x * 1.5))

@@ -24,6 +24,7 @@ from gtrace.core.runtime import comparisons, compilation, programs, reports
 from gtrace.core.runtime import engine as engines
 from gtrace.core.runtime.cache import store as stores
 from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.cache.findings import findings
 from gtrace.core.runtime.cache.folder import WRONG
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.testing import assert_close
@@ -332,7 +333,7 @@ def test_a_later_process_does_not_run_a_wrong_form_and_does_not_warn_again(monke
         assert_close(got, right, scale=4)
         assert sum(issubclass(w.category, gt.AuditWarning) for w in caught) == expected_here == counted.disagreed
     assert kept.forget_table(WRONG) == 1
-    artifacts.keep_wrong("another form", "read again")
+    findings.keep_wrong("another form", "read again")
     with pytest.warns(gt.AuditWarning):
         compared_again(function, x, y)
 

@@ -31,7 +31,6 @@ from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.signature import short
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.instruments import INTERPRETED
 from gtrace.core.runtime.program import Program
 from gtrace.core.trace.record import thread
 from gtrace.observe import html
@@ -190,7 +189,7 @@ class Profile:
             self._waits.append((start, event.at))
 
     def _instrument(self, program: Program, executable: Executable) -> Executable:
-        if executable.origin == INTERPRETED:
+        if executable.interprets:
             graph, run = self._interpreters.get(program, (None, None))
             if run is None or graph is not program.graph:
                 run = timed_interpreter(program.graph, lambda node, seconds: self._operation(program, node, seconds))

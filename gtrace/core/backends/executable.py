@@ -13,6 +13,9 @@ from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph
 
+INTERPRETED = "interpreter"
+"""The origin, and the identity, of what interprets a program."""
+
 
 class Calls(Protocol):
     """Calls that an executable makes one after the other; see `gtrace.core.backends.schedule.CallSequence`."""
@@ -32,6 +35,7 @@ class Executable:
         stream: the CUDA stream that it runs on; None: the current one.
         overwrites: whether a call may write over the outputs of the call before.
         calls: the calls that it makes; None: it is one call.
+        identity: what an executable of the same code has in another process too; empty: nothing tells that.
     """
 
     run: TensorFunction
@@ -41,6 +45,12 @@ class Executable:
     stream: Any = None
     overwrites: bool = False
     calls: Calls | None = None
+    identity: str = ""
+
+    @property
+    def interprets(self) -> bool:
+        """Whether it runs all of the program operation by operation."""
+        return self.origin == INTERPRETED
 
     def owning(self) -> Executable:
         """Return an executable whose outputs no later call overwrites: this one, or one that copies its outputs."""
@@ -67,7 +77,7 @@ def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Colle
             made = with_strides(interpreter(graph, donated=donated), graph, strides)
         return made(tensors)
 
-    return Executable(run, "interpreter", place_of(graph.avals))
+    return Executable(run, INTERPRETED, place_of(graph.avals), identity=INTERPRETED)
 
 
 @attrs.frozen(eq=False)

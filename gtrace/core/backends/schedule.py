@@ -12,7 +12,7 @@ from time import perf_counter
 import attrs
 import torch
 
-from gtrace.core.backends.executable import Compiled, Executable
+from gtrace.core.backends.executable import INTERPRETED, Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
 from gtrace.core.backends.interpreter.yield_points import watched
@@ -296,4 +296,9 @@ class Schedule:
         device = next((part.device for part in parts if part.device.type != "cpu"), torch.device("cpu"))
         origin = parts[0].origin if parts else "process"
         run, calls = self._build(results)
-        return Executable(run, origin, device, memory=sum(part.memory for part in parts), calls=calls)
+        memory = sum(part.memory for part in parts)
+        return Executable(run, origin, device, memory, calls=calls, identity=self._identity(results))
+
+    def _identity(self, results: Results) -> str:
+        names = [results[r].executable.identity if r in results else INTERPRETED for r in self.requests]
+        return " ".join(names) if all(names) else ""

@@ -121,11 +121,11 @@ def compiler() -> str:
 
 def _source_digest() -> str:
     """Return a digest of the modules that decide what operations compile to: a changed gtrace compiles anew."""
-    hashed = hashlib.blake2b(digest_size=6)
+    hashed = hashlib.sha256()  # processors have instructions for it
     for folder, inner, files in os.walk(_PACKAGE):
         inner[:] = sorted(set(inner) - _OBSERVERS)
         for name in sorted(set(files) - _OBSERVERS):
             if name.endswith((".py", ".h")):
-                with open(os.path.join(folder, name), "rb") as file:
+                with open(os.path.join(folder, name), "rb", buffering=0) as file:
                     hashed.update(file.read())
-    return hashed.hexdigest()
+    return hashed.hexdigest()[:12]

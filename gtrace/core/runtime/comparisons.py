@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import threading
-from collections.abc import Callable, Collection, Hashable, Sequence
-from time import perf_counter
+from collections.abc import Collection, Hashable, Sequence
+from time import perf_counter, thread_time
 
 import attrs
 import torch
@@ -15,8 +14,7 @@ import torch
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import reference, visit
-from gtrace.core.backends.interpreter.result_strides import with_strides
-from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
+from gtrace.core.backends.interpreter.run_errors import REFUSALS
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.backends.native.library import watched
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
@@ -25,7 +23,7 @@ from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location,
 from gtrace.core.base.events import Compared, bus
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.base.torch_internals import profiler_enabled
-from gtrace.core.base.torch_modes import deterministic_algorithms, without_modes
+from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.ir.op import stable_hash
@@ -33,24 +31,18 @@ from gtrace.core.passes.subgraph_calls import communicates, has_effects, has_loo
 from gtrace.core.runtime import reports
 from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, Comparison, disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
-from gtrace.core.runtime.instruments import INTERPRETED
+from gtrace.core.runtime.cache.findings import findings
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Strides
 from gtrace.core.runtime.taken_inputs import Taken, fits, taken
-from gtrace.core.runtime.trials import Call, Trials, as_text, operations_seconds
+from gtrace.core.runtime.trials import Call, Trials, as_text, form_as_text
+from gtrace.core.runtime.whole_calls import Whole
+from gtrace.core.runtime.worker.sharing import sharing
 
 PATIENCE, TIMES, LOOP_TIMES = 1.0, 10.0, 1.0
 """Seconds that the reference may take, or so many times the call, without loops and with them. A native loop runs up to
 a thousand times as fast as an interpreted one: waiting longer would seldom help."""
-
-COMPARING, AT_ONCE = 6, 0.02
-"""Calls of a recording that run as recorded before one is compared, if a call is expected to take more than so many
-seconds and not all is compiled yet. A comparison takes as long as some calls, and what is interpreted gains little: the
-recording may not be called that often."""
-
-FIRST_LOOK = 8
-"""Calls of a recording after a comparison until somebody looks whether the next one is due."""
 
 _NO_COPIES = "there is no room for copies of its inputs"
 
@@ -78,6 +70,25 @@ class Counts:
     compared: int = 0
     disagreed: int = 0
     not_compared: int = 0
+
+
+@attrs.frozen
+class _Outcome:
+    """What comparing a call came to.
+
+    Attributes:
+        results: those to go on with.
+        seconds: that it took; infinite: it took too long, ended, and is never made again.
+        found: what was found, in words.
+        problem: what is wrong with the form, in words.
+        compared: whether the results were compared, all of them.
+    """
+
+    results: list[torch.Tensor]
+    seconds: float
+    found: str
+    problem: str = ""
+    compared: bool = False
 
 
 class _Local(threading.local):
@@ -124,6 +135,8 @@ class Comparisons:
         if ran is not None:
             ran.append((program, executable))
             return None
+        if executable not in forms.agreed and self._recalls(program, executable, share):
+            return None
         reason = obstacle(program.graph)
         if reason:
             self._judging.agree(program, executable, math.inf, self.skip(program.signature.exact, reason))
@@ -150,13 +163,16 @@ class Comparisons:
         self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
     ) -> list[torch.Tensor]:
         name = program.signature.exact
-        got, problem, seconds, found = self._compared(name, program.graph, program.reference, inputs, results, took)
+        outcome = self._compared(name, program.graph, program.reference, inputs, results, took)
+        got, problem = outcome.results, outcome.problem
         if not problem:
-            self._judging.agree(program, executable, seconds * self._jitter(name), found)
+            self._judging.agree(program, executable, outcome.seconds * self._jitter(name), outcome.found)
+            if outcome.compared:
+                keep_agreed(program, executable, outcome.seconds)
             return got
         names = self._judging.names(program)
         if self._judging.disagreed(program, executable, problem):
-            own = executable.origin == INTERPRETED
+            own = executable.interprets
             what = f"program {program.signature} was {'rewritten' if own else 'compiled'} into a wrong one"
             key = program.key
             run = ALONE if own else f"lambda f: gt.jit(f, wait=True, backend={key.backend!r}, mode={key.mode!r})"
@@ -165,9 +181,19 @@ class Comparisons:
             warn(what, problem, reports.write(what, problem, program.graph, inputs.copied(), run, [*lines, *form]))
         return got
 
+    def _recalls(self, program: Program, executable: Executable, share: float) -> bool:
+        """Whether a form is believed because it agreed in an earlier process, with the same code and versions."""
+        if program.forms.doubted or not executable.identity or share == 1.0 or not COMPARISONS.on:
+            return False
+        seconds = findings.agreed(lambda: form_as_text(program, executable))
+        if seconds is None:
+            return False
+        self._judging.recall(program, executable, seconds, findings.since(seconds, share))
+        return True
+
     def recalled(self, program: Program) -> Program:
         """Return a program that is new. It runs its reference if an earlier process found its other form wrong."""
-        problem = artifacts.find_wrong(lambda: as_text(program)) if COMPARISONS.on else ""
+        problem = findings.wrong(lambda: as_text(program)) if COMPARISONS.on else ""
         if problem:
             self._judging.distrust(program, f"{problem}, in an earlier run")
         return program
@@ -181,38 +207,34 @@ class Comparisons:
         results: Tensors,
         took: float,
         worse: float = WORSE,
-    ) -> tuple[list[torch.Tensor], str, float, str]:
-        """Compare the results of a form with the reference.
-
-        Returns:
-            The results to go on with; what is wrong with the form, in words; the seconds that the comparison took; what
-            it found, in words. The seconds are infinite if it took too long. Then it ends, and is never made again.
-        """
-        start = perf_counter()
+    ) -> _Outcome:
+        """Compare the results of a form with the reference."""
+        start, own = perf_counter(), thread_time()
         strayed, watched.strayed = watched.strayed, None
         got = list(results)
         patience = max(PATIENCE, (LOOP_TIMES if has_loops(graph) else TIMES) * took)
-        limit = math.inf if config.current.audit == 1.0 else start + patience
+        limit = math.inf if config.current.audit == 1.0 else own + patience
 
         def go_on() -> bool:
-            if perf_counter() > limit:
+            if thread_time() > limit:  # a busy machine is no reason not to compare
                 raise TimeoutError
             return True
 
         made = Comparison(graph, got, inputs.spill, worse)
         try:
-            with called_between(go_on):
-                visit(graph, inputs.copies, made.look, inputs.spill)
-            problem = inputs.overwritten() or (STRAYED if strayed else "") or made.problem(inputs.copies)
+            with sharing.alone():
+                with called_between(go_on):
+                    visit(graph, inputs.copies, made.look, inputs.spill)
+                problem = inputs.overwritten() or (STRAYED if strayed else "") or made.problem(inputs.copies)
         except TimeoutError:  # an `OSError` too
-            return got, "", math.inf, self.skip(name, "its reference takes too long")
+            return _Outcome(got, math.inf, self.skip(name, "its reference takes too long"))
         except (*REFUSALS, ExecutionError, OSError) as error:  # there may be no room for the file of its values
-            return got, "", perf_counter() - start, self.skip(name, f"the reference did not run: {error}")
+            return _Outcome(got, perf_counter() - start, self.skip(name, f"the reference did not run: {error}"))
         if problem:  # if the reference does not run again, that is an error: nothing else gives the right results
             got = reference(inputs.copied())
         seconds = perf_counter() - start
         self.count(name, seconds, problem)
-        return got, problem, seconds, problem or made.apart
+        return _Outcome(got, seconds, problem or made.apart, problem, True)
 
     def count(self, name: str, seconds: float, problem: str) -> None:
         """Count a comparison of a program of this name, and what it found to be wrong."""
@@ -268,7 +290,10 @@ class Comparisons:
         made = Whole(run, tuple(programs), renumber(graph), strides, frozenset(donated), self.compare_whole)
         reason = obstacle(graph)
         if not reason:
-            made.wrong = bool(artifacts.find_wrong(made.as_text))
+            made.wrong = bool(findings.wrong(made.as_text))
+            earlier, share = findings.agreed(made.as_text), config.current.audit
+            if earlier is not None and share != 1.0:
+                made.agree(earlier, findings.since(earlier, share))
             if made.key in self._too_long:
                 made.agree(math.inf)
             return made
@@ -290,25 +315,27 @@ class Comparisons:
 
     def _compare_whole(self, whole: Whole, tensors: Tensors, inputs: Taken) -> list[torch.Tensor]:
         outer, self._local.ran, self._local.separate = self._local.ran, [], False
-        before, start = whole.compile_seconds + self._local.withdrawn, perf_counter()
+        before = whole.seconds - self._local.withdrawn
         try:
             results = whole.form(tensors)
-            beside = whole.compile_seconds + self._local.withdrawn - before
-            took = max(perf_counter() - start - beside, 0.0)
+            took = whole.seconds - self._local.withdrawn - before
             ran = self._local.ran or []
         finally:
             self._local.ran = outer
         if self._local.separate:
             self.skip_long(whole.name)
             return results
-        got, problem, seconds, found = self._compared(
-            whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE
-        )
+        outcome = self._compared(whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE)
+        got, problem, seconds = outcome.results, outcome.problem, outcome.seconds
         if not problem:
             for program, executable in ran:
-                within = f"{found}, as part of a recording of {len(whole.graph.nodes)} operations"
+                within = f"{outcome.found}, as part of a recording of {len(whole.graph.nodes)} operations"
                 self._judging.agree(program, executable, seconds / len(ran), within)
+                if outcome.compared:
+                    keep_agreed(program, executable, seconds / len(ran))
             whole.agree(seconds * self._jitter(whole.name))
+            if outcome.compared:
+                findings.keep_agreed(whole.as_text(), seconds)
             if seconds == math.inf:
                 self._too_long.remember(whole.key, whole)
             return got
@@ -318,131 +345,18 @@ class Comparisons:
         results = whole.form([y.clone() if x is None else x for x, y in zip(inputs.given, copies, strict=True)])
         if disagreement(whole.graph, copies, got, results, KERNELS_WORSE):
             whole.disagree()
-            artifacts.keep_wrong(whole.as_text(), problem)
+            findings.keep_wrong(whole.as_text(), problem)
             what = f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one"
             form = [line for program in whole.programs for line in ("it became:", print_graph(program.graph))]
             warn(what, problem, reports.write(what, problem, whole.graph, copies, ALONE, form))
         return got
 
 
-@attrs.define(eq=False, slots=False)
-class Whole:
-    """The calls of the programs that a recording became, which are believed once they agreed with the recording.
-
-    Attributes:
-        form: calls the programs.
-        programs: these.
-        graph: the recording.
-        strides: of its inputs.
-        donated: the places of the inputs that may be written over.
-        compare: makes a call and compares it.
-        calls: made between two looks at what is due, more each time; 0: it was not compared yet.
-        left: those of them that are still to come.
-        audited: seconds of the programs when it was compared.
-        audit_seconds: that a comparison takes.
-        wrong: whether the programs gave other results.
-        early: calls that are still to run as recorded before one is compared.
-    """
-
-    form: TensorFunction
-    programs: tuple[Program, ...]
-    graph: Graph
-    strides: Strides
-    donated: frozenset[int]
-    compare: Callable[[Whole, Tensors], list[torch.Tensor]]
-    calls: int = 0
-    left: int = 0
-    audited: float = 0.0
-    audit_seconds: float = 0.0
-    wrong: bool = False
-    early: int = attrs.field(init=False)
-
-    @early.default
-    def _calls_before(self) -> int:
-        # a loop may take any time; what writes over its inputs takes less memory than the recording
-        if self.donated or has_loops(self.graph) or operations_seconds(self.graph) <= AT_ONCE:
-            return 0
-        return COMPARING
-
-    @property
-    def key(self) -> Hashable:
-        """What equal ones have in common."""
-        return self.graph, self.programs, tuple(map(tuple, self.strides)), self.donated
-
-    @property
-    def name(self) -> str:
-        """What events have for it."""
-        return f"{hash(self.graph) & (1 << 64) - 1:x}"
-
-    def as_text(self) -> str:
-        """Return it in words that are equal in each process."""
-        text = print_graph(self.graph)
-        programs = [as_text(program) for program in self.programs]
-        return f"recording {text} {self.strides} {sorted(self.donated)} {programs}"
-
-    @property
-    def compile_seconds(self) -> float:
-        """Seconds that compilers worked for the programs so far: a call may wait for that."""
-        return sum(program.ledger.compile_seconds for program in self.programs)
-
-    @functools.cached_property
-    def reference(self) -> TensorFunction:
-        """What the calls must agree with: the recording, operation by operation."""
-        return with_strides(reference(self.graph), self.graph, self.strides)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of all calls of the programs so far."""
-        return sum(program.ledger.seconds for program in self.programs)
-
-    def agree(self, seconds: float) -> None:
-        """Note that it agreed, and that a comparison takes so many seconds."""
-        self.calls = self.left = FIRST_LOOK
-        self.early = 0
-        self.audited, self.audit_seconds = self.seconds, seconds
-
-    def _audit_due(self) -> bool:
-        """Whether it is to be compared; asked after `FIRST_LOOK` calls, twice as many, and so on."""
-        seconds = max(self.audit_seconds, sum(program.ledger.audit_seconds for program in self.programs))
-        if not self.calls or (self.seconds - self.audited) * config.current.audit > seconds:
-            return True
-        self.left, self.calls = self.calls, 2 * self.calls
-        return False
-
-    def disagree(self) -> None:
-        """Run the reference from now on."""
-        self.wrong = True
-
-    def run(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Run the recording. In the deterministic mode it runs operation by operation."""
-        if config.current.deterministic:
-            with deterministic_algorithms():
-                return self._as_recorded(tensors)
-        if self.wrong:
-            return self._as_recorded(tensors)
-        if config.current.audit == 1.0:
-            return self.compare(self, tensors)
-        if self.early and self._may_wait:
-            self.early -= 1
-            return self._as_recorded(tensors)
-        if self.left <= 0 and self._audit_due():
-            return self.compare(self, tensors)
-        self.left -= 1
-        return self.form(tensors)
-
-    @property
-    def _may_wait(self) -> bool:
-        """Whether a call may run as recorded: something is not compiled yet, and may be.
-
-        If nothing ever is, all calls have the same bits.
-        """
-        return config.current.auto_compile and not all(program.forms.compiled for program in self.programs)
-
-    def _as_recorded(self, tensors: Tensors) -> list[torch.Tensor]:
-        try:
-            return self.reference(tensors)
-        except REFUSALS as error:
-            refuse("a program", error)
+def keep_agreed(program: Program, executable: Executable, seconds: float) -> None:
+    """Have later processes know that a form agreed, in a comparison that took so many seconds."""
+    text = form_as_text(program, executable)
+    if text:
+        findings.keep_agreed(text, seconds)
 
 
 def tried(graph: Graph, form: TensorFunction, inputs: Tensors) -> str:

@@ -42,7 +42,7 @@ from gtrace.core.runtime.comparisons import Comparisons, obstacle
 from gtrace.core.runtime.decisions import NOTHING, Action
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.forms import State
-from gtrace.core.runtime.instruments import INTERPRETED, Instrument, instrumented, measure_library_share
+from gtrace.core.runtime.instruments import Instrument, instrumented, measure_library_share
 from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.loop_blocks import LoopBlocks
@@ -473,7 +473,7 @@ class Engine:
         seconds = stop()
         disturbed |= trial is not None
         saved = None if blocks is None else blocks.saved
-        call = Call(seconds, compiled, executable.origin == INTERPRETED, sampled, decision.waits, disturbed, saved)
+        call = Call(seconds, compiled, executable.interprets, sampled, decision.waits, disturbed, saved)
         self.tiering.judging.count(program, call)
         if taken is not None and saved is not None:
             self.comparisons.skip_long(program.signature.exact)

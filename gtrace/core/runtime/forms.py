@@ -177,6 +177,7 @@ class Forms:
         state: what is known of the forms.
         at_rest: whether `executable` agreed with the reference, and runs until a review or an audit is due.
         agreed: the forms whose results agreed with those of the reference.
+        doubted: whether a form is compared here, though it agreed in an earlier process.
         compiled: the compiled form; None: there is none that may run.
         partial: compiled code for some of it, while the worker compiles the rest.
         trial: the comparison of both forms, in states "on trial" and "under review".
@@ -193,6 +194,7 @@ class Forms:
     state: State = State.INTERPRETED
     at_rest: bool = False
     agreed: tuple[Executable, ...] = ()
+    doubted: bool = False
     compiled: Executable | None = None
     partial: Partial | None = None
     trial: Trial | None = None
@@ -272,6 +274,7 @@ class Forms:
     def doubt(self, agreed: tuple[Executable, ...] = ()) -> None:
         """Have the next call compared. Forms that did not agree with the reference of today are compared again."""
         self.agreed, self.at_rest = agreed, False
+        self.doubted = self.doubted or not agreed
         self.ledger.settle(None)
 
     def settle(self) -> None:

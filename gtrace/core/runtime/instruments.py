@@ -20,10 +20,6 @@ from gtrace.core.ir.graph import Node
 from gtrace.core.ir.signature import short
 from gtrace.core.runtime.program import Program
 
-INTERPRETED = "interpreter"
-"""The origin of an executable that interprets."""
-
-
 Instrument = Callable[[Program, Executable], Executable]
 """A function of a program and its executable. It returns an executable that also measures something."""
 
@@ -33,7 +29,7 @@ def instrumented(program: Program, executable: Executable, instrument: Instrumen
     ranges, own = profiler_enabled(), executable
     if instrument is not None:
         executable = instrument(program, executable)
-    elif ranges and executable.origin == INTERPRETED:
+    elif ranges and executable.interprets:
         executable = attrs.evolve(executable, run=_ranged_interpreter(program))
     if executable.run is not own.run:
         executable = attrs.evolve(executable, run=_in_order(program, executable.run))
@@ -55,7 +51,7 @@ def _in_order(program: Program, run: TensorFunction) -> TensorFunction:
 
 def measure_library_share(program: Program, executable: Executable) -> Executable:
     """Return what interprets a program and notes what of its time compiling cannot win: an instrument."""
-    if executable.origin != INTERPRETED:
+    if not executable.interprets:
         return executable
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -69,7 +65,7 @@ def measure_library_share(program: Program, executable: Executable) -> Executabl
 def _with_range(program: Program, executable: Executable) -> Executable:
     """Return an executable whose calls are ranges for torch's profilers, with the signature and the user's line."""
     run = executable.run
-    tier = "interpreted" if executable.origin == INTERPRETED else "compiled"
+    tier = "interpreted" if executable.interprets else "compiled"
     name = f"gtrace {short(program.signature.exact)} {tier} at {user_location()}"
 
     def ranged(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

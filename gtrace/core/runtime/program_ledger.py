@@ -173,6 +173,10 @@ class Ledger:
         self.audited, self.audit_seconds = self.seconds, max(seconds, before / 2)
         self.comparisons, self.found, self.found_at = self.comparisons + 1, found, self.calls
 
+    def recall(self, seconds: float, since: float) -> None:
+        """Note a comparison of an earlier process: its seconds, and those that the form is taken to have run since."""
+        self.audited, self.audit_seconds = self.seconds - since, max(seconds, self.audit_seconds)
+
     # -- what follows
 
     def spent(self) -> float:

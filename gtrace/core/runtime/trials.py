@@ -18,6 +18,7 @@ from gtrace.core.ir.signature import CompileKey
 from gtrace.core.passes.subgraph_calls import has_calls
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.cache.artifact_cache import artifacts
+from gtrace.core.runtime.cache.findings import findings
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
 from gtrace.core.runtime.forms import Code, Event, Rival, State, Trial
@@ -77,6 +78,11 @@ def as_text(program: Program) -> str:
     """Return the interpreted form of a program in words, equal in each process."""
     key = program.key
     return f"program {key.signature} {key.strides} {key.donated}"
+
+
+def form_as_text(program: Program, executable: Executable) -> str:
+    """Return a form of a program in words, equal in each process that runs the same code; empty: nothing tells."""
+    return f"{as_text(program)} by {executable.identity}" if executable.identity else ""
 
 
 def _names(program: Program, symbolic: SymbolicProgram | None) -> list[str]:
@@ -215,6 +221,17 @@ class Trials:
             program.ledger.compared(seconds, found)
             program.forms.agree(executable)
 
+    def recall(self, program: Program, executable: Executable, seconds: float, since: float) -> None:
+        """Note that a form agreed in an earlier process.
+
+        Args:
+            seconds: of comparing it.
+            since: seconds that it is taken to have run after that.
+        """
+        with self._lock:
+            program.ledger.recall(seconds, since)
+            program.forms.agree(executable)
+
     def distrust(self, program: Program, reason: str) -> None:
         """Run a program's reference from now on, and do not compile it."""
         interpreted = program.forms.interpreted
@@ -239,7 +256,7 @@ class Trials:
         with self._lock:
             if executable is forms.interpreted:
                 self.distrust(program, reason)
-                artifacts.keep_wrong(as_text(program), reason)
+                findings.keep_wrong(as_text(program), reason)
                 return True
             if executable is not forms.executable and executable is not forms.compiled:
                 return False

@@ -13,7 +13,7 @@ import attrs
 from gtrace.core.backends.artifact import compile_artifact, load
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.failures import compiler_errors
-from gtrace.core.backends.request import CompileRequest, digest
+from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
 from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
 from gtrace.core.backends.toolchain import toolchain
@@ -25,7 +25,7 @@ from gtrace.core.base.mechanisms import OPEN_SIZES, STORE
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
 from gtrace.core.passes.subgraph_calls import count_operations, has_calls
-from gtrace.core.runtime.cache.folder import WRONG, default_folder
+from gtrace.core.runtime.cache.folder import default_folder
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
@@ -63,7 +63,6 @@ class ArtifactCache:
     def __init__(self) -> None:
         self.store: Store | None = None
         self._earlier: Mapping[str, LedgerEntry] | None = None
-        self._wrong: Mapping[str, str] | None = None
         config.watch(self._configure)
 
     def _configure(self, settings: Config) -> None:
@@ -74,7 +73,7 @@ class ArtifactCache:
         store = self.store  # another thread may be setting it
         if store is None or (store.folder, store.limit) != (folder, settings.cache_size):
             self.store = Store(folder, settings.cache_size)
-            self._earlier = self._wrong = None
+            self._earlier = None
 
     # -- finding
 
@@ -156,10 +155,11 @@ class ArtifactCache:
         if path is None:
             return None
         try:
-            return Compiled(load(path, manifest.device, "cache"), manifest.guards)
+            executable = load(path, manifest.device, "cache")
         except CacheError as error:
             self.store.refuse(name, error)
             return None
+        return Compiled(attrs.evolve(executable, identity=path.name), manifest.guards)
 
     # -- making
 
@@ -274,11 +274,13 @@ class ArtifactCache:
             return TransientCompileError(str(error))
         path = self.store.put(manifest, outcome.path) if self.store is not None else None
         try:
-            return Compiled(load(path or outcome.path, request.device, origin), outcome.guards)
+            executable = load(path or outcome.path, request.device, origin)
         except UnsupportedTorchError as error:
             return error
         except CacheError as error:
             return CompileError(str(error))
+        # a name in the store has the checksum of the code in it
+        return Compiled(attrs.evolve(executable, identity="" if path is None else path.name), outcome.guards)
 
     # -- verdicts
 
@@ -288,30 +290,10 @@ class ArtifactCache:
             for name in names:
                 self.store.set_verdict(name, verdict)
 
-    def find_wrong(self, form: Callable[[], str]) -> str:
-        """Return what an earlier process found wrong with a form that no compiler made; empty: nothing.
-
-        Args:
-            form: returns the form in words. It is asked only if some form was wrong.
-        """
-        if self._wrong is None:
-            self._wrong = {} if self.store is None else self.store.table(WRONG)
-        return self._wrong.get(_name_of(form()), "") if self._wrong else ""
-
-    def keep_wrong(self, form: str, problem: str) -> None:
-        """Have no later process run a form that no compiler made. It depends on the toolchain too."""
-        if self.store is not None:
-            self.store.extend(WRONG, {_name_of(form): problem})
-            self._wrong = None  # read again
-
     def symbolic_names(self, family: str, relations: Any, constants: Any) -> list[str]:
         """Return the names under which a program for open sizes is kept."""
         kept = () if self.store is None else self.store.family(family)
         return [m.name for m in kept if m.relations == relations and m.constants == constants]
-
-
-def _name_of(form: str) -> str:
-    return digest(form, *(f"{name}: {value}" for name, value in toolchain().items()))
 
 
 def _manifest(

@@ -29,7 +29,7 @@ MARKER = "gtrace-cache.json"
 SUBFOLDER = "gtrace-cache"
 LOCK = "gtrace-lock"
 LEDGER = "gtrace-ledger.json"
-DERIVED, WRONG = "gtrace-derived.json", "gtrace-wrong.json"
+DERIVED, WRONG, AGREED = "gtrace-derived.json", "gtrace-wrong.json", "gtrace-agreed.json"
 ASIDE = "gtrace-tmp-"
 """How the names of files begin that are being written."""
 
@@ -37,7 +37,7 @@ MANIFEST, DIVIDED = ".json", ".divided"
 CODE = (".so", ".loop")
 REPORT = ".py"
 
-_NAMES = (MARKER, LOCK, LEDGER, DERIVED, WRONG)
+_NAMES = (MARKER, LOCK, LEDGER, DERIVED, WRONG, AGREED)
 _OTHERS = re.compile(rf"{ASIDE}[a-z0-9_]{{8}}|gtrace-report-[0-9]{{20}}-[0-9a-f]{{8}}\{REPORT}")
 _ARTIFACT = re.compile(
     r"gtrace-(?P<name>(?:[0-9a-f]{24}-)?[0-9a-f]{24}|[0-9a-f]{32})"

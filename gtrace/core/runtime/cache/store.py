@@ -314,7 +314,7 @@ class Store:
         known = self.all()
         return len(known), sum(manifest.size for manifest in known)
 
-    # -- tables: the ledger, what was derived from torch, and wrong forms
+    # -- tables: the ledger, what was derived from torch, and what comparisons found
 
     def ledger(self) -> dict[str, LedgerEntry]:
         """Return what earlier processes noted of each signature."""
@@ -336,7 +336,8 @@ class Store:
         """Return the texts that earlier processes kept in a table, by their keys.
 
         Args:
-            file: `DERIVED`, what was derived from torch; or `WRONG`, forms that no compiler made and that are wrong.
+            file: `DERIVED`, what was derived from torch; `WRONG`, forms that no compiler made and that are wrong; or
+                `AGREED`, forms that gave what the recorded program gives.
         """
         return self._read(file, lambda text: json_fields.texts(json_fields.checked(text, TABLE_FORMAT), "texts")) or {}
 

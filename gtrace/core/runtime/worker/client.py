@@ -108,7 +108,7 @@ class WorkerLane(Lane):
                 return False
             self._left = self._stopped = True
         afterwards.leave(folder, request, waiting, config.current.compile_after)
-        self._pauses.resume()
+        self._pauses.release()
         process.returncode = 0  # nobody waits for it
         return True
 
@@ -253,6 +253,10 @@ class WorkerClient:
         """Let the compilers go on."""
         self._pauses.resume()
 
+    def held(self) -> AbstractContextManager[None]:
+        """Return a context in which a program runs and the compilers stand still, unless somebody waits for them."""
+        return self._pauses.held()
+
     def beside(self) -> AbstractContextManager[None]:
         """Return a context in which a program runs: compilers that are paused stay so."""
         return self._pauses.beside()
@@ -288,7 +292,7 @@ class WorkerClient:
         Args:
             condition: what to wait for instead; something that the outcome of a request brings about.
         """
-        self.resume()
+        self._pauses.release()
         with self._done:
             return self._done.wait_for(condition or (lambda: not self.pending), seconds)
 

@@ -24,6 +24,7 @@ class Pauses:
         self._since: float | None = None
         self._seconds = 0.0  # the present pause not counted
         self._running = 0  # calls of programs
+        self._held = 0  # those of them beside which no compiler runs
         self._ran = 0.0  # when the last of them ended
 
     @property
@@ -43,6 +44,8 @@ class Pauses:
             self._groups.add(process)
             if self.paused:
                 signal_group(process, signal.SIGSTOP)
+            elif self._held:
+                self.pause()
 
     def remove(self, process: subprocess.Popen[bytes]) -> None:
         """Forget a compiler, which has ended."""
@@ -59,15 +62,35 @@ class Pauses:
                     signal_group(process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the compilers go on."""
+        """Let the compilers go on, unless they are held."""
         if self._since is None:
             return
         with self._lock:
-            if self._since is not None:
+            if self._since is not None and not self._held:
                 self._seconds += time.monotonic() - self._since
                 self._since = None
                 for process in self._groups:
                     signal_group(process, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Within the block, a program runs, and the compilers stand still, also those that start in it."""
+        with self._lock:
+            self._held += 1
+            self.pause()
+        try:
+            with self.beside():
+                yield
+        finally:
+            with self._lock:
+                self._held = max(self._held - 1, 0)
+            self.resume()
+
+    def release(self) -> None:
+        """Let the compilers go on whoever holds them: somebody waits for them."""
+        with self._lock:
+            self._held = 0
+            self.resume()
 
     def resume_if_idle(self) -> None:
         """Let the compilers go on if no program has run for a while."""

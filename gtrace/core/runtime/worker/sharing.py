@@ -148,6 +148,16 @@ class Sharing:
         finally:
             _set_threads(threads)
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which the worker stands still, unless its request starves. Nothing in it is measured.
+
+        That is for calls whose usual time nobody knows, such as a comparison: beside two compilers one took four times
+        as long.
+        """
+        if not worker.pending or config.current.compile_share >= 1 or self._starved():
+            return contextlib.nullcontext()
+        return worker.held()
+
     def _timed(
         self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float, bound: _Bound | None = None
     ) -> tuple[list[torch.Tensor], bool]:
