@@ -41,8 +41,8 @@ SPAN = 8
 _AS_THEY_ARE = frozenset({torch.float32, torch.float64})
 """The dtypes in which differences are computed that are only told, not judged."""
 
-RUNS = (4, 12, 32)
-"""How often the reference runs with noise, in all, before each look at the results."""
+RUNS = (1, 2, 4, 8, 12, 20, 32)
+"""How often the reference runs with noise, in all, before each look at the results. More runs only excuse more."""
 
 
 def disagreement(
@@ -226,8 +226,10 @@ def _distance(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     if not is_inexact(x.dtype):
         return (x != y).double()
     a, b = _float64(x), _float64(y)
-    same = (a == b) | (a.isnan() & b.isnan())
     off = (a - b).abs()
+    if math.isfinite(off.sum()):
+        return off
+    same = (a == b) | (a.isnan() & b.isnan())
     return torch.where(same, 0.0, torch.where(off.isnan(), math.inf, off))
 
 
