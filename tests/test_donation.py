@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gtrace as gt
+import gtrace.jax.lax
+import gtrace.jax.numpy
+import gtrace.lax
 import gtrace.numpy
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.fx import lower
@@ -394,3 +398,57 @@ def test_a_copy_outlives_what_it_was_copied_from(name, computed):
     with pytest.raises(gt.DonatedError):
         COPIES[name](original)
     assert gt.grad(lambda x: (COPIES[name](x) * x).sum())(gt.array([1.0, 3.0])).tolist() == [2.0, 6.0]
+
+
+SAME = {
+    "asarray", "from_dlpack", "eval", "optimization_barrier", "composite", "pcast", "pmax", "pmin", "psum",
+    "device_put", "block_until_ready", "with_sharding_constraint",
+}  # fmt: skip
+"""Functions that promise the same array, or name the processes that have it. The others give another one."""
+
+OPERANDS = {
+    "vector": np.arange(3, dtype=np.float32), "scalar": np.float32(2.5), "matrix": np.ones((3, 3), np.float32),
+    "integers": np.arange(3), "booleans": np.array([True, False]), "one": np.full((1, 1), 0.5, np.float32),
+}  # fmt: skip
+
+
+def calls_that_change_nothing(x):
+    """Calls of public functions, indices and methods, of which many have nothing to change."""
+    arguments = [(), (x.dtype,), (x.shape,), ((),), (0,), (1,), ((0,),), (0, 0), (None,)]
+    for room in (gt, gtrace.numpy, gtrace.lax, gtrace.jax.numpy, gtrace.jax.lax):
+        for name in sorted(set(dir(room)) - SAME):
+            function = getattr(room, name)
+            if not name.startswith("_") and callable(function) and not isinstance(function, type):
+                for given_ in arguments:
+                    yield f"{room.__name__}.{name}{given_}", function, given_
+    for index in (slice(None), ..., (slice(None),), (..., slice(None)), slice(0, 3), ()):
+        yield f"x[{index}]", lambda x, index=index: x[index], ()
+    for name in ("astype", "reshape", "ravel", "flatten", "squeeze", "transpose", "clip", "conj", "real", "T", "mT"):
+        for given_ in arguments:
+            yield f"x.{name}{given_}", lambda x, *args, n=name: getattr(x, n)(*args) if args else getattr(x, n), given_
+    yield "+x", lambda x: +x, ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OPERANDS)
+def test_what_changes_nothing_outlives_the_donation_of_its_operand(kind):
+    value, found = OPERANDS[kind], []
+    x = gt.eval(gt.array(value))
+    for name, function, given_ in calls_that_change_nothing(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                result = function(x, *given_)
+            except Exception:  # noqa: BLE001 - not for these operands
+                continue
+        results = result if isinstance(result, (tuple, list)) else [result]
+        if any(part is x for part in results):
+            found.append(name)
+    assert not found
+    copies = [x[:] if x.ndim else x[()], x.astype(x.dtype), gt.reshape(x, x.shape), gt.squeeze(gt.expand_dims(x, 0), 0)]
+    if x.dtype == gt.float32:
+        gt.eval(gt.jit(lambda x: x * 2 + 1, donate_argnums=0)(x))
+        with pytest.raises(DonatedError):
+            float(x.sum())
+        for part in copies:
+            np.testing.assert_array_equal(np.asarray(part), value)

@@ -16,6 +16,7 @@ from gtrace.core.ops.join_split import slice_bounds, slice_update
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.replayable import replayable_with_places
 
@@ -84,7 +85,9 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
         raise BoundsError(message("index_in_dim", f"an index in [{-size}, {size})", got, "The index is out of range."))
     place %= size
     out = slice_bounds(x, tuple((place, place + 1, 1) if k == axis else (0, n, 1) for k, n in enumerate(x.shape)))
-    return out if keepdims else ops.squeeze(out, axis)
+    if not keepdims:
+        return ops.squeeze(out, axis)
+    return distinct(x) if out is x else out
 
 
 # -- computed starts

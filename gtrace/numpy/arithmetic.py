@@ -13,6 +13,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.floats import exp2, exponent_of
 from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 
 __all__ = [
@@ -218,7 +219,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     if x.aval.complex:
         return ops.complex(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (ops.real(x), ops.imag(x))))
     if not x.aval.floating:
-        return x
+        return distinct(x)
     info = ops.finfo(x.aval.dtype)
     out = ops.where(ops.isnan(x), nan, x)
     out = ops.where(ops.equal(x, math.inf), info.max if posinf is None else posinf, out)

@@ -16,6 +16,7 @@ from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_sizes, normalize_axis
 from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import whole
 from gtrace.core.trace.replayable import replayable
@@ -377,7 +378,7 @@ def rot90(x: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
         return ops.flip(x, (first, second))
     if turns == 1:
         return ops.swapaxes(ops.flip(x, second), first, second)
-    return ops.flip(ops.swapaxes(x, first, second), second) if turns else x
+    return ops.flip(ops.swapaxes(x, first, second), second) if turns else distinct(x)
 
 
 def resize(x: Any, new_shape: Any) -> Array:

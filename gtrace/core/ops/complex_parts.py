@@ -17,6 +17,7 @@ from gtrace.core.ops.checks import complex_only
 from gtrace.core.ops.declare import Array, Sample, bind
 from gtrace.core.ops.samples import complex_uniform
 from gtrace.core.ops.shape import constant
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift, scalar_aval
 
 __all__ = ["real", "imag", "conj", "conjugate"]
@@ -57,7 +58,7 @@ def real(x: Any) -> Array:
     Array([1., 3.], dtype=float32)
     """
     x = lift("real", x)
-    return bind(_real, (x,)) if x.aval.complex else x
+    return bind(_real, (x,)) if x.aval.complex else distinct(x)
 
 
 def imag(x: Any) -> Array:
@@ -77,7 +78,7 @@ def conj(x: Any) -> Array:
     Array([1.-2.j, 3.-0.j], dtype=complex64)
     """
     x = lift("conj", x)
-    return bind(_conj, (x,)) if x.aval.complex else x
+    return bind(_conj, (x,)) if x.aval.complex else distinct(x)
 
 
 conjugate = conj

@@ -31,7 +31,7 @@ from gtrace.core.ops.shape import (
     reshape,
 )
 from gtrace.core.trace.array import Array, wrap
-from gtrace.core.trace.bind import another, bind
+from gtrace.core.trace.bind import another, bind, distinct
 from gtrace.core.trace.convert import (
     at_default,
     check_cast,
@@ -216,7 +216,8 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
     # to its own dtype, which the setting `x64` must not change
     same = dtype is not None and DType(dtype).torch is x.aval.dtype
     out = cast(x, x.aval.dtype if same else as_dtype(dtype))
-    return out if device is None else to_device(out, device)
+    out = out if device is None else to_device(out, device)
+    return distinct(x) if out is x else out
 
 
 def to_device(x: Array, device: Any) -> Array:

@@ -23,6 +23,7 @@ from gtrace.core.ops.reduce import bad_axis
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, broadcast_to, constant, full_like_scalar, normalize_axis, with_axis
 from gtrace.core.ops.sharding_rules import along
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.promotion import as_dtype
 
 __all__ = ["cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff"]
@@ -249,7 +250,7 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if count < 0 or not x.ndim:
         raise ShapeError(message("diff", "n >= 0 and a dimension", f"n={count} for {x.aval!r}", "Check both."))
     if not count:
-        return x
+        return distinct(x)
     place = normalize_axis("diff", axis, x.ndim)
     edge = (*x.shape[:place], 1, *x.shape[place + 1 :])
 

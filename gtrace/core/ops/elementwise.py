@@ -33,7 +33,7 @@ from gtrace.core.ops.samples import (
     uniform,
 )
 from gtrace.core.ops.shape import as_int, constant
-from gtrace.core.trace.bind import bind, emit
+from gtrace.core.trace.bind import bind, distinct, emit
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.trace.record import thread
@@ -219,7 +219,7 @@ def power(x: Any, y: Any) -> Array:
         if y < 0 and not base.aval.floating:
             raise DtypeError(message("pow", "an exponent >= 0 for integers", str(y), "Use x.astype(gt.float32) ** y."))
         if y == 1 and base.aval.dtype is not torch.bool:
-            return base
+            return distinct(base)
         (base,) = promote("pow", cast(base, default_dtype(int)) if base.aval.dtype is torch.bool else base)  # type: ignore[assignment]
         return bind(_integer_pow, (base,), (y,))
     out = _pow(x, y)
@@ -418,6 +418,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     out = lift("clip", x)
+    if min is None and max is None:
+        return distinct(out)
     if min is not None:
         out = maximum(out, min)
     if max is not None:

@@ -16,6 +16,7 @@ from gtrace.core.ops.logic import equal, where
 from gtrace.core.ops.operands import binary, unary
 from gtrace.core.ops.samples import binary_floats, binary_integers, both, floats_refused, unary_floats
 from gtrace.core.ops.shape import constant
+from gtrace.core.trace.bind import distinct
 
 __all__ = ["copysign", "hypot", "logaddexp", "nextafter", "positive"]
 
@@ -31,7 +32,7 @@ def positive(x: Any) -> Array:
     """
     x = lift("positive", x)
     no_booleans("positive", (x.aval,))
-    return x
+    return distinct(x)
 
 
 copysign = binary(
@@ -73,7 +74,7 @@ logaddexp = binary(
 
 def _cbrt_impl(x: torch.Tensor) -> torch.Tensor:
     out = torch.copysign(torch.abs(x) ** (1.0 / 3.0), x)
-    # one Newton step makes roots of cubes exact; zeros, infinities and subnormals stay unchanged
+    # one Newton step makes roots of cubes exact; zeros, infinities and subnormals stay distinct
     square_ = out * out
     step = (square_ * out - x) / (3.0 * square_)
     return torch.where(torch.isfinite(step), out - step, out)

@@ -18,6 +18,7 @@ from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.shape import as_int, constant, expand_dims, normalize_axes, normalize_axis, ravel, squeeze
 from gtrace.core.ops.sharding_rules import along, sliced, unsliced, updated
 from gtrace.core.passes.channels_last import join_in_layout
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.replayable import replayable
 
@@ -230,7 +231,8 @@ def split(x: Any, indices_or_sections: int | Sequence[int], axis: int = 0) -> li
     else:
         places = [as_int("split", "index", k) for k in indices_or_sections]  # type: ignore[union-attr]
         bounds = [0, *(min(max(k + size if k < 0 else k, 0), size) for k in places), size]
-    return [slice_axis(x, axis, a, max(a, b)) for a, b in pairwise(bounds)]
+    parts = [slice_axis(x, axis, a, max(a, b)) for a, b in pairwise(bounds)]
+    return [distinct(part) if part is x else part for part in parts]
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Array, ...]:
@@ -265,4 +267,4 @@ def flip(x: Any, axis: Any = None) -> Array:
     """
     x = lift("flip", x)
     axes = normalize_axes("flip", axis, x.ndim)
-    return bind(flip_op, (x,), (axes,)) if axes else x
+    return bind(flip_op, (x,), (axes,)) if axes else distinct(x)

@@ -27,6 +27,7 @@ from gtrace.core.ops import (
 from gtrace.core.ops import shape as shapes
 from gtrace.core.ops.operands import deferring, of_operator
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import distinct
 
 namespace: types.ModuleType | None = None
 """``gtrace.numpy``, which sets itself here, because it stands above this module."""
@@ -96,7 +97,7 @@ class ArrayMethods:
     __getitem__ = index.getitem
 
     def __pos__(self: Any) -> Array:
-        return self
+        return distinct(self)
 
     @deferring
     def __divmod__(self: Any, other: Any) -> tuple[Array, Array]:

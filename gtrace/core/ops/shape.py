@@ -17,6 +17,7 @@ from gtrace.core.ops.checks import of_operand, reshaped
 from gtrace.core.ops.declare import Array, BadSample, Op, Params, Sample, bind, define
 from gtrace.core.ops.samples import uniform
 from gtrace.core.ops.sharding_rules import broadcasted, filled, permuted, regrouped, summed_to
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift, number_operand
 from gtrace.core.trace.fast import record_order, record_view
 
@@ -328,7 +329,7 @@ def broadcast_to(x: Any, shape: Any) -> Array:
     if len(padded) != len(target) or any(n not in (1, m) for n, m in zip(padded, target, strict=True)):
         expected, fix = f"an array that broadcasts to {target}", "Sizes must be equal or 1."
         raise ShapeError(message("broadcast_to", expected, repr(x.aval), fix))
-    return x if target == x.shape else bind(broadcast_op, (x,), (target,))
+    return distinct(x) if target == x.shape else bind(broadcast_op, (x,), (target,))
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:

@@ -235,6 +235,15 @@ def another(x: Array) -> Array | None:
     return out
 
 
+def distinct(x: Array) -> Array:
+    """Return `x` as the result of a function that has nothing to change: another Array, so that donating `x` spares it.
+
+    In gradients and captured functions it is `x` itself. Nothing is donated there.
+    """
+    found = another(x)
+    return x if found is None else found
+
+
 def on_recorded(trace: Trace, instr: Instr, out: Array) -> None:
     """Handle everything beyond recording: logs, locations, eager mode, budget."""
     if Recorded in bus.wanted:

@@ -18,7 +18,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import MAX_TABLE, Instr, Op, Params
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import as_input, bind, new_pending, on_recorded
+from gtrace.core.trace.bind import as_input, bind, distinct, new_pending, on_recorded
 from gtrace.core.trace.convert import scalar_aval
 from gtrace.core.trace.record import thread
 
@@ -232,7 +232,7 @@ _orders: BoundedTable[Any, Params] = BoundedTable(MAX_TABLE)
 
 
 def record_order(op: Op, x: Array, key: Any, axes: Callable[[Array], tuple[int, ...]]) -> Array:
-    """Record the operation that exchanges axes of `x`; return `x` itself if none are.
+    """Record the operation that exchanges axes of `x`; return it as `distinct` does if none are.
 
     Args:
         key: an exact key of the user's arguments; None: they have no key.
@@ -245,11 +245,11 @@ def record_order(op: Op, x: Array, key: Any, axes: Callable[[Array], tuple[int, 
         params = () if found == tuple(range(len(found))) else (found,)
         if key is not None:
             _orders.remember(known, params)
-    return _record(op.instr(params, (x.aval,)), x) if params else x
+    return _record(op.instr(params, (x.aval,)), x) if params else distinct(x)
 
 
 def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence[tuple[Op, Params]]]) -> Array:
-    """Record the unary operations that make a view of `x`; return `x` itself if there are none.
+    """Record the unary operations that make a view of `x`; return it as `distinct` does if there are none.
 
     The result of `steps` is cached, because programs repeat their calls.
 
@@ -268,6 +268,8 @@ def record_view(x: Array, kind: str, key: Any, steps: Callable[[Array], Sequence
         chain = tuple(made)
         if key is not None:
             _chains.remember((kind, x.aval, key), chain)
+    if not chain:
+        return distinct(x)
     for instr in chain:
         x = _record(instr, x)
     return x

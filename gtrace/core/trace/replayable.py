@@ -27,7 +27,7 @@ from gtrace.core.ir.graph import Graph, Node
 from gtrace.core.ir.op import Instr
 from gtrace.core.ir.simplify import dce
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import emit
+from gtrace.core.trace.bind import distinct, emit
 from gtrace.core.trace.capture import capture, replay, room
 from gtrace.core.trace.index_ranges import span
 from gtrace.core.trace.open_programs import OpenProgram, resized, split, tried
@@ -60,12 +60,18 @@ class Template:
         constants: Arrays that the function makes from numbers.
         structure: the structure of the results; None: a single Array.
         instr: the only instruction, applied to the unchanged arguments; None: there is more than that.
+        passed: the places of results that are arguments, or constants.
     """
 
     graph: Graph
     constants: tuple[Array, ...]
     structure: tree.TreeDef | None
     instr: Instr | None
+    passed: tuple[int, ...] = attrs.field(init=False)
+
+    @passed.default
+    def _passed(self) -> tuple[int, ...]:
+        return tuple(k for k, value in enumerate(self.graph.outputs) if value in self.graph.inputs)
 
     @classmethod
     def of(cls, function: Callable[[Sequence[Array]], Any], avals: Sequence[Aval], name: str) -> Template:
@@ -97,7 +103,10 @@ class Template:
         """Record the operations for arguments of these types; return the results."""
         if self.instr is not None:
             return emit(self.instr, arrays)
-        return finished(replay(self.graph, (*arrays, *self.constants)), self.structure)
+        results = replay(self.graph, (*arrays, *self.constants))
+        if self.passed:
+            results = [distinct(x) if k in self.passed else x for k, x in enumerate(results)]
+        return finished(results, self.structure)
 
 
 def finished(results: Sequence[Array], structure: tree.TreeDef | None) -> Any:

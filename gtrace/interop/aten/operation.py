@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.batch_norms import KERNELS
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
 from gtrace.core.base.dtypes import COMPLEX, WIDE_UNSIGNED
 from gtrace.core.base.errors import DtypeError, ShapeError, message
@@ -38,7 +39,7 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
         hash(args)
     except TypeError:  # open sizes are symbols, which have no hash
         return channels_last(overload, args, functools.partial(new_caller, overload))(*tensors)
-    return channels_last(overload, args, functools.partial(caller, overload))(*tensors)
+    return channels_last(overload, args, _caller(overload))(*tensors)
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -48,7 +49,11 @@ def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Ca
         x, index, u = avals
         if adds_rows(x, u, index):
             return lambda x, index, u: add_rows(x, u, index)
-    return channels_last(overload, args, functools.partial(caller, overload, as_given=overload in NORMS))
+    return channels_last(overload, args, _caller(overload, as_given=overload in NORMS))
+
+
+def _caller(overload: str, as_given: bool = False) -> Callable[..., Callable[..., Any]]:
+    return functools.partial(caller, overload, instead=KERNELS.get(overload), as_given=as_given)
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:

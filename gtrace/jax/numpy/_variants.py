@@ -18,6 +18,7 @@ from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, messa
 from gtrace.core.ops.operands import promote_arrays, weakened
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
@@ -264,8 +265,8 @@ def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], 
     return call
 
 
-absolute, positive = _of_booleans("abs", lambda x: x), _of_booleans("positive", lambda x: x)
-ceil, floor, trunc = (_of_booleans(name, lambda x: x) for name in ("ceil", "floor", "trunc"))
+absolute, positive = (_of_booleans(name, distinct) for name in ("abs", "positive"))
+ceil, floor, trunc = (_of_booleans(name, distinct) for name in ("ceil", "floor", "trunc"))
 square = _of_booleans("square", lambda x: x.astype("int32"))
 
 
