@@ -8,6 +8,7 @@ import torch
 
 from gtrace import random
 from gtrace.core import ops
+from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, keys_of, packed_seed
 from gtrace.core.ops.operands import cast
@@ -49,7 +50,12 @@ def _seeded(name: str, seed: Any) -> Array:
     """
     if type(seed) is PRNGKeyArray:
         raise ArgumentError(message(name, "an integer as seed", "a key", "Use the key itself, or split it."))
-    return random.key(seed)
+    return random.key(_shortened(seed) if type(seed) is int else seed)
+
+
+def _shortened(seed: int) -> int:
+    """Return a seed as JAX reads it, which drops the upper 32 bits without `x64`."""
+    return seed if config.current.x64 or -(1 << 31) <= seed < 1 << 32 else seed & MASK
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
@@ -65,7 +71,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
     """
     _checked("key", impl)
     if type(seed) is int and -(1 << 63) <= seed < 1 << 63:
-        return keys_of(made_key(packed_seed(key_words(seed))))
+        return keys_of(made_key(packed_seed(key_words(_shortened(seed)))))
     return keys_of(pack(_seeded("key", seed)))
 
 

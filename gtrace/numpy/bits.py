@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
@@ -78,10 +79,14 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
 def spacing(x: Any) -> Array:
     """Return the distance to the next number of larger magnitude, with the sign of x.
 
+    Of float16 it is the distance to the next larger number, as in NumPy.
+
     >>> gnp.spacing(gnp.array(1.))
     Array(1.1920929e-07, dtype=float32)
     """
     (x,) = promote("spacing", lift("spacing", x), floating=True)
+    if x.aval.dtype is torch.float16:
+        return ops.subtract(nextafter(x, numpy.inf), x)
     return ops.subtract(nextafter(x, x + numpy.inf * (2 * (x >= 0) - 1)), x)
 
 

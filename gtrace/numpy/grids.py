@@ -61,7 +61,7 @@ class _Joined:
         axis, ndim, place = self._how
         parts = list(key) if isinstance(key, tuple) else [key]
         if parts and isinstance(parts[0], str):
-            axis, ndim, place = _directive(parts.pop(0))
+            axis, ndim, place = _directive(parts.pop(0), place)
         arrays = []
         for part in parts:
             x = _range(part)
@@ -72,7 +72,7 @@ class _Joined:
         return ops.concat(arrays, axis)
 
 
-def _directive(text: str) -> tuple[int, int, int]:
+def _directive(text: str, place: int) -> tuple[int, int, int]:
     try:
         numbers = [int(n) for n in text.split(",")]
     except ValueError:
@@ -80,7 +80,7 @@ def _directive(text: str) -> tuple[int, int, int]:
     if not 1 <= len(numbers) <= 3:
         fix = 'Such as "0,2" for joining along axis 0 with at least two dimensions.'
         raise ArgumentError(message("r_", "up to three integers", repr(text), fix))
-    axis, ndim, place = (*numbers, *(0, 1, -1)[len(numbers) :])
+    axis, ndim, place = (*numbers, *(0, 1, place)[len(numbers) :])
     return axis, ndim, place
 
 

@@ -15,7 +15,7 @@ from gtrace.core.ops.operands import cast, counting, promote_arrays
 from gtrace.core.ops.shape import as_int, normalize_axis
 from gtrace.core.ops.unique import lexicographic
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
+from gtrace.core.trace.bind import bind, distinct
 from gtrace.core.trace.convert import lift
 from gtrace.numpy.filling import like
 from gtrace.numpy.shapes import refuse_inplace, resize
@@ -157,7 +157,10 @@ def put(x: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
         raise ArgumentError(message("put", "raise, wrap or clip as mode", repr(mode), "Pass one of them."))
     if mode in ("wrap", "clip"):
         places = ops.remainder(places, x.size) if mode == "wrap" else ops.clip(places, 0, x.size - 1)
-    values = resize(like(v, x), (places.size,))
+    values = like(v, x)
+    if not values.size:
+        return distinct(x)
+    values = resize(values, (places.size,))
     checks = None if mode is None else "promise_in_bounds"  # of "raise", torch itself finds a place outside
     return ops.reshape(ops.ravel(x).at[places].set(values, mode=checks), x.shape)
 

@@ -146,7 +146,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if edge_order not in (1, 2):
         raise ArgumentError(message("gradient", "an edge_order of 1 or 2", repr(edge_order), "Pass one of them."))
     out = [_slopes(f, k, ops.array(h), edge_order) for k, h in zip(axes, steps, strict=True)]
-    return out if isinstance(axis, (tuple, list)) or len(out) != 1 else out[0]
+    return out if len(out) != 1 else out[0]
 
 
 def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:

@@ -119,8 +119,9 @@ def _rows(x: Any, rowvar: bool) -> Array:
     (x,) = promote("cov", ops.array(x), floating=True)
     if x.ndim > 2:
         raise ShapeError(message("cov", "at most two dimensions", repr(x.aval), "Use gt.reshape."))
-    x = ops.expand_dims(x, 0) if x.ndim == 1 else ops.reshape(x, (1, 1)) if not x.ndim else x
-    return x if rowvar or x.shape[0] == 1 else ops.matrix_transpose(x)
+    if x.ndim < 2:
+        return ops.reshape(x, (1, x.size))
+    return x if rowvar else ops.matrix_transpose(x)
 
 
 def _squeezed(x: Array) -> Array:

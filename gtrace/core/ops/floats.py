@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy
@@ -61,8 +62,16 @@ def _weight(x: Any, out: Array) -> Array:
     return exp(where(equal(x, out), 0.0, subtract(x, out)))
 
 
+def _logaddexp_impl(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.logaddexp(x, y)
+    if not out.is_complex():
+        return out
+    turns = torch.ceil((out.imag - math.pi) / (2 * math.pi))  # of complex numbers, torch returns another branch
+    return torch.complex(out.real, out.imag - turns * (2 * math.pi))
+
+
 logaddexp = binary(
-    "logaddexp", torch.logaddexp, "Return log(exp(x) + exp(y)), without overflow.",
+    "logaddexp", _logaddexp_impl, "Return log(exp(x) + exp(y)), without overflow.",
     "round(float(gt.logaddexp(0.5, 1000.0)), 4) => 1000.0", floating=True, commutative=True,
     partials=(lambda x, y, out: _weight(x, out), lambda x, y, out: _weight(y, out)), samples=binary_floats(),
     reference=numpy.logaddexp,
@@ -123,7 +132,7 @@ def lcm(x: Any, y: Any) -> Array:
     """
     divisor = gcd(x, y)
     zero = equal(divisor, 0)
-    return where(zero, 0, abs(multiply(floor_divide(x, where(zero, 1, divisor)), y)))
+    return where(zero, 0, multiply(floor_divide(abs(x), where(zero, 1, divisor)), abs(y)))  # it may wrap around
 
 
 def _exponent_impl(x: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ from gtrace.core.ir.aval import joint_shape
 from gtrace.core.ops import reduce
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, aval, bind, define
+from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, aval, bind, define, lift
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem
@@ -37,6 +37,7 @@ from gtrace.core.ops.shape import (
     broadcast_to,
     expand_dims,
     matrix_transpose,
+    moveaxis,
     normalize_axis,
     permute_dims,
     ravel,
@@ -215,8 +216,10 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
     Array([3., 3.], dtype=float32)
     """
+    if axis != -1:
+        x, y = (moveaxis(lift("vecdot", z), axis, -1) for z in (x, y))
     products = multiply(conj(x), y)
-    return cast(reduce.sum(products, axis), products.aval.dtype)
+    return cast(reduce.sum(products, -1), products.aval.dtype)
 
 
 @replayable

@@ -22,7 +22,8 @@ __all__ = ["ravel_pytree"]
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     """Return the elements of a pytree's arrays as one vector, and the function from such a vector to a pytree.
 
-    The vector has the promoted dtype of the arrays. The function restores the dtype of each array.
+    The vector has the promoted dtype of the arrays. The function restores the dtype of each array; if all have
+    one dtype, it keeps that of the vector.
 
     Raises (the function):
         ShapeError: the vector has another size.
@@ -45,10 +46,9 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
             raise ShapeError(
                 message("ravel_pytree", f"a vector of {bounds[-1]} elements", repr(x.aval), "Ravel a tree.")
             )
-        parts = [
-            cast(ops.reshape(x[start:stop], a.shape), a.dtype)
-            for a, start, stop in zip(avals, bounds, bounds[1:], strict=False)
-        ]
+        parts = [ops.reshape(x[start:stop], a.shape) for a, start, stop in zip(avals, bounds, bounds[1:], strict=False)]
+        if len({a.dtype for a in avals}) > 1:
+            parts = [cast(part, a.dtype) for part, a in zip(parts, avals, strict=True)]
         return structure.unflatten(parts)
 
     if not arrays:

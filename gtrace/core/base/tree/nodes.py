@@ -373,10 +373,36 @@ def register_static(cls: T) -> T:
 class Partial(functools.partial[Any]):
     """``functools.partial`` as a pytree: its arguments are children, its function is part of the structure.
 
+    The arguments of a ``functools.partial`` that is its function are no children.
+
     >>> add = gt.tree.Partial(max, 1)
     >>> gt.tree.leaves(add), add(5)
     ([1], 5)
     """
+
+    def __new__(cls, function: Any, /, *args: Any, **kwargs: Any) -> Partial:
+        if isinstance(function, functools.partial) and not isinstance(function, Partial):
+            function = _Whole(function)  # `functools.partial` would take its arguments over
+        return super().__new__(cls, function, *args, **kwargs)
+
+
+class _Whole:
+    """A ``functools.partial`` as a function."""
+
+    def __init__(self, function: functools.partial[Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Whole) and self._function is other._function
+
+    def __hash__(self) -> int:
+        return hash(self._function)
+
+    def __repr__(self) -> str:
+        return repr(self._function)
 
 
 register_pytree_node(

@@ -1,0 +1,84 @@
+"""What JAX gives where gtrace gave something else in silence. Expected values are JAX's 0.10.2, stored here."""
+
+import functools
+
+import numpy as np
+import pytest
+
+import gtrace as gt
+import gtrace.jax as jax
+import gtrace.jax.numpy as jnp
+from gtrace.jax.flatten_util import ravel_pytree
+from gtrace.jax.scipy import special
+
+
+def donated():
+    x = jnp.ones(3) * 2
+    jax.jit(lambda x: x + 1, donate_argnums=0)(x).block_until_ready()
+    return [x.is_deleted(), jnp.ones(3).is_deleted()]
+
+
+def partial_of_partial():
+    made = jax.tree_util.Partial(functools.partial(lambda *args: sum(args), 1), 2)
+    again = jax.tree_util.tree_map(lambda x: x * 10, made)
+    return [made.args, made(4), again(4), jax.tree_util.tree_leaves(made)]
+
+
+A, B = np.arange(8.0).reshape(2, 2, 2), np.arange(4.0).reshape(2, 2)
+
+CASES = {
+    "a seed beyond 32 bits": (lambda: jax.random.PRNGKey(2**32 + 5).tolist(), [0, 5]),
+    "a typed key of such a seed": (lambda: jax.random.key_data(jax.random.key(2**40 + 7)).tolist(), [0, 7]),
+    "a negative seed": (lambda: jax.random.PRNGKey(-1).tolist(), [0, 2**32 - 1]),
+    "put of no values": (
+        lambda: jnp.put(jnp.arange(1, 4), jnp.array([0, 1]), jnp.zeros(0, int), inplace=False).tolist(),
+        [1, 2, 3],
+    ),
+    "one row by columns": (
+        lambda: [f(jnp.array([[1.0, 2.0, 4.0]]), rowvar=False).shape for f in (jnp.cov, jnp.corrcoef)],
+        [(3, 3), (3, 3)],
+    ),
+    "one variable": (lambda: jnp.cov(jnp.array([1.0, 2.0, 4.0]), rowvar=False).shape, ()),
+    "slopes along one axis": (lambda: jnp.gradient(jnp.ones((3, 4)), 1, axis=(1,)).shape, (3, 4)),
+    "lcm that wraps around": (
+        lambda: jnp.lcm(jnp.array([62, 7, -4], "int8"), jnp.array([8, 100, 6], "int8")).tolist(),
+        [-8, -68, 12],
+    ),
+    "columns with a directive": (
+        lambda: [jnp.c_["0,2", [1, 2, 3]].shape, jnp.c_[jnp.arange(3)].shape],
+        [(3, 1), (3, 1)],
+    ),
+    "unraveled in another dtype": (lambda: str(ravel_pytree(jnp.ones(2))[1](jnp.array([True, False])).dtype), "bool"),
+    "spacing of float16": (lambda: jnp.spacing(jnp.array([-4, 4], "float16")).tolist(), [0.001953125, 0.00390625]),
+    "vecdot of other ranks": (
+        lambda: jnp.vecdot(jnp.array(A), jnp.array(B), axis=0).tolist(),
+        [[8.0, 16.0], [12.0, 24.0]],
+    ),
+    "is_deleted": (donated, [True, False]),
+    "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),
+    "comb with repetition": (
+        lambda: [
+            float(special.comb(jnp.float32(n), jnp.float32(k), repetition=True)) for n, k in ((0, 0), (3, 2), (0, 1))
+        ],
+        [1.0, 6.0, 0.0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_reported_case(name):
+    function, expected = CASES[name]
+    with gt.config(x64=False):
+        assert function() == expected
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_logaddexp_of_complex_numbers_is_on_the_branch_of_log(jitted):
+    rng = np.random.default_rng(3)
+    a, b = (rng.normal(size=200) * 5 + 5j * rng.normal(size=200) for _ in range(2))
+    f = jax.jit(jnp.logaddexp) if jitted else jnp.logaddexp
+    found = np.asarray(f(jnp.array(a, "complex64"), jnp.array(b, "complex64")))
+    right = np.log(np.exp(a) + np.exp(b))
+    assert (np.abs(found.imag) <= np.float32(np.pi)).all()
+    turns = np.abs(np.exp(1j * found.imag) - np.exp(1j * right.imag))
+    assert np.abs(found.real - right.real).max() < 1e-4 and turns.max() < 1e-4
