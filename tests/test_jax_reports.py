@@ -54,6 +54,20 @@ CASES = {
         lambda: jnp.vecdot(jnp.array(A), jnp.array(B), axis=0).tolist(),
         [[8.0, 16.0], [12.0, 24.0]],
     ),
+    "einsum of booleans": (
+        lambda: [
+            jnp.einsum("ij,j->i", jnp.eye(2, dtype=bool), jnp.array([True, False])).tolist(),
+            jnp.einsum("i,i", *[jnp.ones(2, bool)] * 2).dtype == bool,
+        ],
+        [[True, False], True],
+    ),
+    "a convolution in another dtype": (
+        lambda: [
+            (c := jnp.convolve(*[jnp.arange(4, dtype="uint16")] * 2, preferred_element_type="uint16")).tolist(),
+            str(c.dtype),
+        ],
+        [[0, 0, 1, 4, 10, 12, 9], "uint16"],
+    ),
     "is_deleted": (donated, [True, False]),
     "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),
     "comb with repetition": (

@@ -42,7 +42,8 @@ def typed(name: str, module: str = "jax.numpy", source: Any = ours) -> Callable[
             args = (*computed_in(name, preferred_element_type, args[:count]), *args[count:])
         operands = [lift(name, x) for x in args[:count]]
         if name in _OF_FLOATS:
-            return function(*promote_arrays(name, *operands, floating=True), *args[count:], **options)
+            out = function(*promote_arrays(name, *operands, floating=True), *args[count:], **options)
+            return out if preferred_element_type is None else cast(out, as_dtype(preferred_element_type))
         if all(x.aval.dtype is torch.bool for x in operands):
             out = function(*[cast(x, torch.int32) for x in operands], *args[count:], **options)
             return cast(out, torch.bool)
@@ -72,4 +73,7 @@ def einsum(subscripts: Any, /, *operands: Any, preferred_element_type: Any = Non
         subscripts = ",".join(letters) + ("" if out is None else f"->{out}")
     if preferred_element_type is not None:
         operands = tuple(computed_in("einsum", preferred_element_type, operands))
+    lifted = [lift("einsum", x) for x in operands]
+    if lifted and all(x.aval.dtype is torch.bool for x in lifted):  # whether any of the products is true
+        return cast(ours.einsum(subscripts, *[cast(x, torch.int32) for x in lifted]), torch.bool)
     return ours.einsum(subscripts, *operands)
