@@ -167,9 +167,8 @@ class Comparisons:
         self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
     ) -> list[torch.Tensor]:
         name = program.signature.exact
-        run = executable.run
         outcome = self._compared(
-            name, program.graph, program.reference, inputs, results, took, lambda: run(inputs.again())
+            name, program.graph, program.reference, inputs, results, took, lambda: executable.run(inputs.again())
         )
         got, problem = outcome.results, outcome.problem
         if not problem:
@@ -365,8 +364,8 @@ class Comparisons:
         copies = inputs.copied()
         results = whole.form([y.clone() if x is None else x for x, y in zip(inputs.given, copies, strict=True)])
         if outcome.steps:
-            form = functools.partial(_again, whole, {}, inputs)
-            differs = compare_first_steps(whole.graph, inputs, form, math.inf, KERNELS_WORSE, [outcome.steps]).problem
+            again = functools.partial(_again, whole, {}, inputs)
+            differs = compare_first_steps(whole.graph, inputs, again, math.inf, KERNELS_WORSE, [outcome.steps]).problem
         else:
             differs = disagreement(whole.graph, copies, got, results, KERNELS_WORSE)
         if differs:

@@ -158,16 +158,16 @@ def run_while(
         programs: holds its condition and its body.
         bodies: holds their graphs, if these are interpreted.
     """
-    (test, step), most = programs, most_steps()
+    (test, step), limit = programs, most_steps()
     long = long_loops.begin() if bodies else None
-    if most < UNCUT:
+    if limit < UNCUT:
         long = None
     fixed = operands[: cond_consts + body_consts]
     first, second = fixed[:cond_consts], fixed[cond_consts:]
     state = list(operands[cond_consts + body_consts :])
     t = 0
     try:
-        while t < most and (going := test([*first, *state])[0]).item():
+        while t < limit and (going := test([*first, *state])[0]).item():
             state = step([*second, *state])
             t += 1
             if long is not None and perf_counter() > long.until and long.is_long(t):
