@@ -290,6 +290,33 @@ class Comparisons:
         watched.strayed = None
         self.skip(name, "its loops took long, and their steps are compared by themselves")
 
+    def compare_code(
+        self, graph: Graph, tensors: Tensors, call: Callable[[], list[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], str]:
+        """Make a call by code for open sizes, and compare it with what was recorded, however long that takes.
+
+        Args:
+            graph: what was recorded.
+            tensors: the inputs, which the call does not write over.
+
+        Returns:
+            The results to go on with, and what was wrong with those of the call, in words.
+        """
+        name, reason = f"{hash(graph) & (1 << 64) - 1:x}", obstacle(graph)
+        inputs = None
+        if not reason:
+            try:
+                inputs = taken(graph, tensors, ())
+            except (torch.OutOfMemoryError, OSError):
+                reason = _NO_COPIES
+        if inputs is None:
+            self.skip(name, reason)
+            return call(), ""
+        with contextlib.closing(inputs.spill):
+            results = call()
+            outcome = self._compared(name, graph, reference(graph), inputs, results, math.inf, None, KERNELS_WORSE)
+            return outcome.results, outcome.problem
+
     # -- programs that were rewritten or divided
 
     def whole(
@@ -341,10 +368,10 @@ class Comparisons:
         if self._local.separate:
             self.skip_long(whole.name)
             return results
-        form = functools.partial(_again, whole, dict(ran), inputs)
+        again = functools.partial(_again, whole, dict(ran), inputs)
         known = all(program in whole.programs for program, _ in ran)  # torch's number of threads may have changed
         outcome = self._compared(
-            whole.name, whole.graph, whole.reference, inputs, results, took, form if known else None, KERNELS_WORSE
+            whole.name, whole.graph, whole.reference, inputs, results, took, again if known else None, KERNELS_WORSE
         )
         got, problem, seconds = outcome.results, outcome.problem, outcome.seconds
         if not problem:
