@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
-from collections.abc import Collection, Hashable, Sequence
-from time import perf_counter, thread_time
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from time import perf_counter
 
 import attrs
 import torch
@@ -32,9 +33,10 @@ from gtrace.core.runtime import reports
 from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE, Comparison, disagreement
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.findings import findings
+from gtrace.core.runtime.first_steps import FirstSteps, as_it_runs, compare_first_steps, least_seconds, time_limit
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
-from gtrace.core.runtime.routes import Strides
+from gtrace.core.runtime.routes import Parts, Route, Strides
 from gtrace.core.runtime.taken_inputs import Taken, fits, taken
 from gtrace.core.runtime.trials import Call, Trials, as_text, form_as_text
 from gtrace.core.runtime.whole_calls import Whole
@@ -42,7 +44,7 @@ from gtrace.core.runtime.worker.sharing import sharing
 
 PATIENCE, TIMES, LOOP_TIMES = 1.0, 10.0, 1.0
 """Seconds that the reference may take, or so many times the call, without loops and with them. A native loop runs up to
-a thousand times as fast as an interpreted one: waiting longer would seldom help."""
+a thousand times as fast as an interpreted one: waiting longer would seldom help, and its first steps tell as much."""
 
 _NO_COPIES = "there is no room for copies of its inputs"
 
@@ -82,6 +84,7 @@ class _Outcome:
         found: what was found, in words.
         problem: what is wrong with the form, in words.
         compared: whether the results were compared, all of them.
+        steps: those of loops that were compared; 0: all.
     """
 
     results: list[torch.Tensor]
@@ -89,6 +92,7 @@ class _Outcome:
     found: str
     problem: str = ""
     compared: bool = False
+    steps: int = 0
 
 
 class _Local(threading.local):
@@ -113,7 +117,7 @@ class Comparisons:
         self._judging = judging
         self._local = _Local()
         # a jitted function that is made anew is recorded anew
-        self._too_long: BoundedTable[Hashable, Whole] = BoundedTable(
+        self._long: BoundedTable[Hashable, Whole] = BoundedTable(
             MAX_PROGRAMS, SMALL, lambda whole: any(program.forgotten for program in whole.programs)
         )
 
@@ -163,7 +167,9 @@ class Comparisons:
         self, program: Program, executable: Executable, inputs: Taken, results: Tensors, took: float
     ) -> list[torch.Tensor]:
         name = program.signature.exact
-        outcome = self._compared(name, program.graph, program.reference, inputs, results, took)
+        outcome = self._compared(
+            name, program.graph, program.reference, inputs, results, took, lambda: executable.run(inputs.again())
+        )
         got, problem = outcome.results, outcome.problem
         if not problem:
             self._judging.agree(program, executable, outcome.seconds * self._jitter(name), outcome.found)
@@ -206,35 +212,43 @@ class Comparisons:
         inputs: Taken,
         results: Tensors,
         took: float,
+        form: Callable[[], list[torch.Tensor]] | None,
         worse: float = WORSE,
     ) -> _Outcome:
-        """Compare the results of a form with the reference."""
-        start, own = perf_counter(), thread_time()
+        """Compare the results of a form with the reference.
+
+        Args:
+            form: runs the form again; None: it cannot.
+        """
+        start = perf_counter()
         strayed, watched.strayed = watched.strayed, None
         got = list(results)
-        patience = max(PATIENCE, (LOOP_TIMES if has_loops(graph) else TIMES) * took)
-        limit = math.inf if config.current.audit == 1.0 else own + patience
-
-        def go_on() -> bool:
-            if thread_time() > limit:  # a busy machine is no reason not to compare
-                raise TimeoutError
-            return True
-
-        made = Comparison(graph, got, inputs.spill, worse)
+        loops = has_loops(graph)
+        patience = max(PATIENCE, (LOOP_TIMES if loops else TIMES) * took)
+        patience = math.inf if config.current.audit == 1.0 else patience
+        first: FirstSteps | None = None
+        found = ""
         try:
             with sharing.alone():
-                with called_between(go_on):
-                    visit(graph, inputs.copies, made.look, inputs.spill)
-                problem = inputs.overwritten() or (STRAYED if strayed else "") or made.problem(inputs.copies)
+                problem = inputs.overwritten() or (STRAYED if strayed else "")
+                try:
+                    if not problem:
+                        problem, found = _whole_compared(graph, inputs, got, patience, worse)
+                except TimeoutError:
+                    if not loops or form is None:
+                        raise
+                    first = compare_first_steps(graph, inputs, form, PATIENCE, worse)
+                    problem, found = first.problem, first.found
         except TimeoutError:  # an `OSError` too
-            return _Outcome(got, math.inf, self.skip(name, "its reference takes too long"))
+            of = "the reference of the first steps of its loops" if loops else "its reference"
+            return _Outcome(got, math.inf, self.skip(name, f"{of} takes too long"))
         except (*REFUSALS, ExecutionError, OSError) as error:  # there may be no room for the file of its values
             return _Outcome(got, perf_counter() - start, self.skip(name, f"the reference did not run: {error}"))
         if problem:  # if the reference does not run again, that is an error: nothing else gives the right results
             got = reference(inputs.copied())
         seconds = perf_counter() - start
         self.count(name, seconds, problem)
-        return _Outcome(got, seconds, problem or made.apart, problem, True)
+        return _Outcome(got, seconds, problem or found, problem, True, 0 if first is None else first.steps)
 
     def count(self, name: str, seconds: float, problem: str) -> None:
         """Count a comparison of a program of this name, and what it found to be wrong."""
@@ -276,26 +290,55 @@ class Comparisons:
         watched.strayed = None
         self.skip(name, "its loops took long, and their steps are compared by themselves")
 
+    def compare_code(
+        self, graph: Graph, tensors: Tensors, call: Callable[[], list[torch.Tensor]]
+    ) -> tuple[list[torch.Tensor], str]:
+        """Make a call by code for open sizes, and compare it with what was recorded, however long that takes.
+
+        Args:
+            graph: what was recorded.
+            tensors: the inputs, which the call does not write over.
+
+        Returns:
+            The results to go on with, and what was wrong with those of the call, in words.
+        """
+        name, reason = f"{hash(graph) & (1 << 64) - 1:x}", obstacle(graph)
+        inputs = None
+        if not reason:
+            try:
+                inputs = taken(graph, tensors, ())
+            except (torch.OutOfMemoryError, OSError):
+                reason = _NO_COPIES
+        if inputs is None:
+            self.skip(name, reason)
+            return call(), ""
+        with contextlib.closing(inputs.spill):
+            results = call()
+            outcome = self._compared(name, graph, reference(graph), inputs, results, math.inf, None, KERNELS_WORSE)
+            return outcome.results, outcome.problem
+
     # -- programs that were rewritten or divided
 
     def whole(
-        self, graph: Graph, strides: Strides, donated: Collection[int], run: TensorFunction, programs: Sequence[Program]
+        self, graph: Graph, strides: Strides, donated: Collection[int], run: TensorFunction, route: Route | Parts
     ) -> Whole | None:
         """Return what compares the calls of programs with what these were made from; None if that cannot be.
 
         Args:
             graph: what was recorded.
             run: calls the programs.
+            route: to the programs.
         """
-        made = Whole(run, tuple(programs), renumber(graph), strides, frozenset(donated), self.compare_whole)
+        made = Whole(run, route, renumber(graph), strides, frozenset(donated), self.compare_whole)
         reason = obstacle(graph)
         if not reason:
             made.wrong = bool(findings.wrong(made.as_text))
             earlier, share = findings.agreed(made.as_text), config.current.audit
             if earlier is not None and share != 1.0:
                 made.agree(earlier, findings.since(earlier, share))
-            if made.key in self._too_long:
-                made.agree(math.inf)
+            same = self._long.get(made.key)
+            if same is not None:
+                made.agree(same.audit_seconds)
             return made
         self.skip(made.name, reason)
         return None
@@ -325,7 +368,11 @@ class Comparisons:
         if self._local.separate:
             self.skip_long(whole.name)
             return results
-        outcome = self._compared(whole.name, whole.graph, whole.reference, inputs, results, took, KERNELS_WORSE)
+        again = functools.partial(_again, whole, dict(ran), inputs)
+        known = all(program in whole.programs for program, _ in ran)  # torch's number of threads may have changed
+        outcome = self._compared(
+            whole.name, whole.graph, whole.reference, inputs, results, took, again if known else None, KERNELS_WORSE
+        )
         got, problem, seconds = outcome.results, outcome.problem, outcome.seconds
         if not problem:
             for program, executable in ran:
@@ -336,20 +383,47 @@ class Comparisons:
             whole.agree(seconds * self._jitter(whole.name))
             if outcome.compared:
                 findings.keep_agreed(whole.as_text(), seconds)
-            if seconds == math.inf:
-                self._too_long.remember(whole.key, whole)
+            if outcome.steps or seconds == math.inf:
+                self._long.remember(whole.key, whole)
             return got
         # a form of one program may be wrong: now each is compared by itself
         self._judging.doubt(whole.programs)
         copies = inputs.copied()
         results = whole.form([y.clone() if x is None else x for x, y in zip(inputs.given, copies, strict=True)])
-        if disagreement(whole.graph, copies, got, results, KERNELS_WORSE):
+        if outcome.steps:
+            again = functools.partial(_again, whole, {}, inputs)
+            differs = compare_first_steps(whole.graph, inputs, again, math.inf, KERNELS_WORSE, [outcome.steps]).problem
+        else:
+            differs = disagreement(whole.graph, copies, got, results, KERNELS_WORSE)
+        if differs:
             whole.disagree()
             findings.keep_wrong(whole.as_text(), problem)
             what = f"a program of {len(whole.graph.nodes)} operations was rewritten into a wrong one"
             form = [line for program in whole.programs for line in ("it became:", print_graph(program.graph))]
             warn(what, problem, reports.write(what, problem, whole.graph, copies, ALONE, form))
         return got
+
+
+def _whole_compared(graph: Graph, inputs: Taken, got: Tensors, seconds: float, worse: float) -> tuple[str, str]:
+    """Compare results with those of the reference; returns what is wrong, and how far apart they are, in words.
+
+    Args:
+        seconds: that the reference may take.
+
+    Raises:
+        TimeoutError: it takes longer, or is sure to.
+    """
+    if least_seconds(graph) > seconds:
+        raise TimeoutError
+    made = Comparison(graph, got, inputs.spill, worse)
+    with time_limit(seconds):
+        visit(graph, inputs.copies, made.look, inputs.spill)
+    return made.problem(inputs.copies), made.apart
+
+
+def _again(whole: Whole, ran: Mapping[Program, Executable], inputs: Taken) -> list[torch.Tensor]:
+    """Make the calls of a recording again, without counting them."""
+    return as_it_runs(whole.route, ran)(inputs.again())
 
 
 def keep_agreed(program: Program, executable: Executable, seconds: float) -> None:

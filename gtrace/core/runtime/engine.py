@@ -336,7 +336,7 @@ class Engine:
 
     def _compared(self, made: Any, recorded: Graph, strides: Strides, donated: Collection[int]) -> Any:
         run = functools.partial(self._call_form, made)
-        return attrs.evolve(made, whole=self.comparisons.whole(recorded, strides, donated, run, made.programs))
+        return attrs.evolve(made, whole=self.comparisons.whole(recorded, strides, donated, run, made))
 
     def _add(
         self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Sizes

@@ -18,8 +18,7 @@ from gtrace.core.ir.graph import Graph, RecordedGraph, print_graph
 from gtrace.core.passes.subgraph_calls import communicates, has_effects
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime import reports
-from gtrace.core.runtime.agreement import KERNELS_WORSE, disagreement
-from gtrace.core.runtime.comparisons import ALONE, Comparisons, obstacle, warn
+from gtrace.core.runtime.comparisons import ALONE, Comparisons, warn
 from gtrace.core.runtime.decisions import Action
 from gtrace.core.runtime.open_parts import Cuts
 from gtrace.core.runtime.open_routes import OpenRoute, Run
@@ -176,30 +175,60 @@ class OpenCalls:
         audit: bool,
     ) -> list[torch.Tensor]:
         """Make a call in both ways, time them, and compare the results if that is due."""
-        compared = trial.compared < COMPARED or audit
-        code_first = not compared and len(trial.pairs) % 2 == 1  # what runs second finds the inputs in the caches
+        if trial.compared < COMPARED or audit:
+            return self._compared(trial, codes, run, given, tensors, recorded, decode)
+        code_first = len(trial.pairs) % 2 == 1  # what runs second finds the inputs in the caches
         start = perf_counter()
         got = _called(run, given) if code_first else None
         between = perf_counter()
-        expected: list[torch.Tensor] | None = recorded(tensors)
+        recorded(tensors)
         end = perf_counter()
-        if not compared:
-            expected = None  # its memory is free again
         if got is None:
             got = _called(run, given)
-        seconds = perf_counter() - end
+        self._time(trial, codes, end - between, between - start if code_first else perf_counter() - end)
+        return got
+
+    def _compared(
+        self,
+        trial: _Trial,
+        codes: tuple[SymbolicProgram, ...],
+        run: Run,
+        given: list[torch.Tensor],
+        tensors: Tensors,
+        recorded: Run,
+        decode: Callable[[], RecordedGraph],
+    ) -> list[torch.Tensor]:
+        """Make a call by code and compare it; time both ways if the trial still runs."""
+        start, graph = perf_counter(), decode().graph
+        before = took = 0.0
         if trial.faster is None:
-            trial.pairs.append((end - between, between - start if code_first else seconds))
+            recorded(tensors)
+            before = perf_counter() - start
+
+        def call() -> list[torch.Tensor]:
+            nonlocal took
+            begin = perf_counter()
+            results = _called(run, given)
+            took = perf_counter() - begin
+            return results
+
+        inputs = given[: len(self.route.reading.slots)]
+        results, problem = self.engine.comparisons.compare_code(graph, inputs, call)
+        trial.compared += 1
+        self._wrong = bool(problem)
+        if problem:
+            self._warn(graph, inputs, problem)
+        self._time(trial, codes, before, took)
+        self._seconds, self._comparing = 0.0, perf_counter() - start
+        return results
+
+    def _time(self, trial: _Trial, codes: tuple[SymbolicProgram, ...], recorded: float, code: float) -> None:
+        """Add the seconds of a call in both ways to a trial that runs."""
+        if trial.faster is None:
+            trial.pairs.append((recorded, code))
             speedup = policies.judge(trial.pairs)
             if speedup is not None:
                 self._judge(trial, speedup, codes)
-        if expected is None:
-            return got
-        trial.compared += 1
-        slots = self.route.reading.slots
-        self._wrong = self._differ(decode().graph, given[: len(slots)], expected, got)
-        self._seconds, self._comparing = 0.0, perf_counter() - start
-        return expected if self._wrong else got
 
     def _judge(self, trial: _Trial, speedup: float, codes: tuple[SymbolicProgram, ...]) -> None:
         """End a trial. Code that was slower is not used for sizes that are prepared either, nor in later processes."""
@@ -212,21 +241,12 @@ class OpenCalls:
                     self.engine.tiering.judging.lose(program, symbolic, reason)
         trial.pairs.clear()
 
-    def _differ(self, graph: Graph, given: Tensors, expected: Tensors, got: Tensors) -> bool:
-        """Whether code gave other results than the recording; warn of it. Its programs are compared anew then."""
-        comparisons, start = self.engine.comparisons, perf_counter()
-        name, reason = f"{hash(graph) & (1 << 64) - 1:x}", obstacle(graph)
-        if reason:
-            comparisons.skip(name, reason)
-            return False
-        problem = disagreement(graph, given, expected, got, KERNELS_WORSE)
-        comparisons.count(name, perf_counter() - start, problem)
-        if problem:
-            self.engine.tiering.judging.doubt(self.route.programs)
-            what = f"code for open sizes of a program of {len(graph.nodes)} operations is wrong at one of them"
-            form = [line for program in self.route.programs for line in ("it became:", print_graph(program.graph))]
-            warn(what, problem, reports.write(what, problem, graph, given, ALONE, form))
-        return bool(problem)
+    def _warn(self, graph: Graph, given: Tensors, problem: str) -> None:
+        """Warn of code that gave other results than the recording. Its programs are compared anew then."""
+        self.engine.tiering.judging.doubt(self.route.programs)
+        what = f"code for open sizes of a program of {len(graph.nodes)} operations is wrong at one of them"
+        form = [line for program in self.route.programs for line in ("it became:", print_graph(program.graph))]
+        warn(what, problem, reports.write(what, problem, graph, given, ALONE, form))
 
     def _without(self, tensors: Tensors, recorded: Run, decode: Callable[[], RecordedGraph]) -> list[torch.Tensor]:
         """Run a recording that has no code yet; ask for code once such calls have taken long enough."""

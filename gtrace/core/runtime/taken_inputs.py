@@ -54,6 +54,11 @@ class Taken:
                 problem = problem or f"input {k} was written over"
         return problem
 
+    def again(self) -> list[torch.Tensor]:
+        """Return the inputs of another such call: those that it may write over as copies."""
+        pairs = zip(self.given, self.copies, strict=True)
+        return [kept.get().clone() if x is None else x for x, kept in pairs]
+
     def copied(self) -> list[torch.Tensor]:
         """Return the copies."""
         return [kept.get() for kept in self.copies]

@@ -17,7 +17,7 @@ from gtrace.core.base.torch_modes import deterministic_algorithms
 from gtrace.core.ir.graph import Graph, print_graph
 from gtrace.core.passes.subgraph_calls import has_loops
 from gtrace.core.runtime.program import Program
-from gtrace.core.runtime.routes import Strides
+from gtrace.core.runtime.routes import Parts, Route, Strides
 from gtrace.core.runtime.trials import as_text, operations_seconds
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -36,7 +36,7 @@ class Whole:
 
     Attributes:
         form: calls the programs.
-        programs: these.
+        route: to the programs.
         graph: the recording.
         strides: of its inputs.
         donated: the places of the inputs that may be written over.
@@ -50,7 +50,7 @@ class Whole:
     """
 
     form: TensorFunction
-    programs: tuple[Program, ...]
+    route: Route | Parts
     graph: Graph
     strides: Strides
     donated: frozenset[int]
@@ -68,6 +68,11 @@ class Whole:
         if self.donated or has_loops(self.graph) or operations_seconds(self.graph) <= AT_ONCE:
             return 0
         return COMPARING
+
+    @functools.cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs."""
+        return self.route.programs
 
     @property
     def key(self) -> Hashable:

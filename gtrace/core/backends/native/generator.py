@@ -44,6 +44,7 @@ extern "C" int64_t {entry}(void** args, int64_t length, void** python, int64_t t
   Team team(threads, python);
   bool refused = false;
   int64_t ticks = 0;
+  const int64_t most = most_steps(python);
   char* const scratch = static_cast<char*>(args[{last}]);
 {constants}
 {body}

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from gtrace.core.backends.cut_loops import UNCUT, most_steps
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
@@ -161,9 +162,9 @@ _resumes = ctypes.c_int64()
 """When loops use threads again; see `threads.h`."""
 
 
-@functools.cache
-def _services() -> ctypes.Array[ctypes.c_void_p]:
-    """Return what loops call: to let Python handle signals, and to start and end threads."""
+@functools.lru_cache(maxsize=16)
+def _services(most: int) -> ctypes.Array[ctypes.c_void_p]:
+    """Return what loops call: to let Python handle signals, and to start and end threads. The last is `most_steps`."""
     functions = [
         ctypes.pythonapi.PyEval_SaveThread,
         ctypes.pythonapi.PyEval_RestoreThread,
@@ -171,7 +172,7 @@ def _services() -> ctypes.Array[ctypes.c_void_p]:
         *openmp_functions(),
     ]
     pointers = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
-    return (ctypes.c_void_p * 6)(*pointers, ctypes.addressof(_resumes))
+    return (ctypes.c_void_p * 7)(*pointers, ctypes.addressof(_resumes), most)
 
 
 def load(path: Path, origin: str) -> Executable:
@@ -181,7 +182,7 @@ def load(path: Path, origin: str) -> Executable:
         CacheError: the file cannot be loaded.
         UnsupportedTorchError: torch has no threads that it could use.
     """
-    services = _services()
+    services = _services(UNCUT)
     try:
         # a loop is a function of Python's own: it begins with the interpreter's lock, and an exception that it leaves
         # is raised. Other programs let other threads run, as torch's operations do.
@@ -211,7 +212,9 @@ def load(path: Path, origin: str) -> Executable:
         ]
         memory = empty((scratch,), (1,), dtype=torch.uint8)
         pointers = array.array("Q", [t.data_ptr() for t in (*given, *results, memory)])
-        if function(pointers.buffer_info()[0], length, services, torch.get_num_threads()) == REFUSED:
+        most = most_steps()
+        called = services if most == UNCUT else _services(most)
+        if function(pointers.buffer_info()[0], length, called, torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
         if empty is fenced:
             watched.strayed = watched.strayed or any(map(is_broken, (*results, memory)))

@@ -60,6 +60,22 @@ template <class T> inline void exchange(T& a, T& b) {
   b = c;
 }
 
+// How many steps a loop of this call has, at most; see `cut_loops.py`.
+inline int64_t most_steps(void** python) { return reinterpret_cast<int64_t>(python[6]); }
+
+inline int64_t scan_steps(int64_t length, int64_t uncut, int64_t most) {
+  return length <= uncut || length <= most ? length : most;
+}
+
+// Gives the rows of steps that did not run the values of the last one that did.
+template <class T> inline void repeat_last(T* rows, int64_t size, int64_t steps, int64_t length, bool reverse) {
+  const T* const last = rows + (reverse ? length - steps : steps - 1) * size;
+  for (int64_t k = steps; k < length; ++k) {
+    T* const row = rows + (reverse ? length - 1 - k : k) * size;
+    for (int64_t i = 0; i < size; ++i) row[i] = last[i];
+  }
+}
+
 // Lets Python handle signals during a long loop. The functions are CPython's, absent where no Python runs the loop.
 struct Signals {
   void* (*save)();

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from gtrace.core.backends.cut_loops import SHORT_LOOP
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.elementwise import ELEMENTWISE
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
@@ -142,8 +143,11 @@ def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) ->
     operands = [block.of(x) for x in node.ins]
     carries = begin_carries(writer, graph, graph.inputs[consts : consts + carry], operands[consts : consts + carry])
     t = writer.name("t")
-    count = f"{t}c"
-    with writer.braces(f"for (int64_t {count} = 0; {count} < {length}; ++{count})"):
+    count, steps = f"{t}c", length
+    if not length.isdigit() or int(length) > SHORT_LOOP:
+        steps = f"{t}n"
+        writer.line(f"const int64_t {steps} = scan_steps({length}, {SHORT_LOOP}, most);")
+    with writer.braces(f"for (int64_t {count} = 0; {count} < {steps}; ++{count})"):
         writer.line(f"const int64_t {t} = {f'{length} - 1 - {count}' if reverse else count};")
         inputs: dict[int, Value] = dict(zip(graph.inputs, operands[:consts], strict=False))
         inputs.update(zip(graph.inputs[consts : consts + carry], [c.value for c in carries], strict=True))
@@ -162,6 +166,10 @@ def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) ->
             rows.append(dense(stack.base, a, stack.moved(f"{t} * {a.size}")))
         cost = run_step(writer, graph, inputs, carries, rows) + 2
         writer.poll(cost)
+    if steps != length:
+        for k, a in enumerate(graph.out_avals[carry:], carry):
+            line = f"repeat_last({stacks[k].pointer()}, {a.size}, {steps}, {length}, {str(reverse).lower()});"
+            writer.line(line)
     return carries, cost
 
 
@@ -205,7 +213,8 @@ def _while(block: Block, node: Node) -> None:
     test, step = cond.graph, body.graph
     carries = begin_carries(writer, step, step.inputs[second:], operands[first + second :])
     state = [c.value for c in carries]
-    with writer.braces("for (;;)"):
+    count = writer.name("t")
+    with writer.braces(f"for (int64_t {count} = 0; {count} < most; ++{count})"):
         check_block = Block(writer, test, dict(zip(test.inputs, [*operands[:first], *state], strict=True)))
         check_block.run()
         writer.line(f"if (!{check_block.scalar(test.outputs[0])}) break;")

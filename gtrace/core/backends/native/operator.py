@@ -31,7 +31,8 @@ _CALL = """  void GOMP_parallel_start(void (*)(void*), void*, unsigned) __attrib
   for (int k = 0; k < {count}; ++k) aoti_torch_get_data_ptr(tensors[k], pointers + k);
   static int64_t resumes = 0;
   void* services[] = {{nullptr, nullptr, nullptr, reinterpret_cast<void*>(GOMP_parallel_start),
-                      reinterpret_cast<void*>(GOMP_parallel_end), &resumes}};
+                      reinterpret_cast<void*>(GOMP_parallel_end), &resumes,
+                      reinterpret_cast<void*>(std::numeric_limits<int64_t>::max())}};
   const int64_t done = gtrace_{name}::{entry}(pointers, length, services, omp_get_max_threads());
   aoti_torch_delete_tensor_object(memory);
   if (done != 0) return AOTI_TORCH_FAILURE;

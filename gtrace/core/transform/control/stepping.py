@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gtrace.core.backends import long_loops
+from gtrace.core.backends.cut_loops import UNCUT, most_steps, scan_steps
 from gtrace.core.base.errors import NonFiniteError
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.transform.control.blocks import scan_block, while_block
@@ -34,20 +35,23 @@ def run_scan(
         programs: holds its body.
         bodies: holds the graph of the body, if that is interpreted.
     """
-    step, long = programs[0], long_loops.begin() if bodies else None
+    step, steps = programs[0], scan_steps(length)
+    long = long_loops.begin() if bodies else None
+    if steps < length:
+        long = None
     fixed, state, xs = operands[:consts], list(operands[consts : consts + carry]), operands[consts + carry :]
     order = range(length - 1, -1, -1) if reverse else range(length)
     outputs: list[_Column] = []
     done = t = 0
-    while done < length:
+    while done < steps:
         put = [column.from_step(done) for column in outputs]
         try:
-            for t, row in zip(order[done:], _rows(xs, order, done), strict=False):  # noqa: B007 - an error names the step
+            for t, row in zip(order[done:steps], _rows(xs, order, done), strict=False):  # noqa: B007 - errors name it
                 out = step([*fixed, *state, *row])
                 state = out[:carry]
                 if len(out) > carry:
                     if not put:
-                        outputs = [_Column(y, length, reverse) for y in out[carry:]]
+                        outputs = [_Column(y, length, steps, reverse) for y in out[carry:]]
                         put = [column.from_step(0) for column in outputs]
                     for keep, y in zip(put, out[carry:], strict=True):
                         keep(y)
@@ -57,16 +61,19 @@ def run_scan(
         except NonFiniteError as error:
             raise error.in_step("scan", t) from None
         if long is not None and done < length:
-            steps = long.steps
-            while length - done >= steps:
-                start = length - done - steps if reverse else done
-                own = [*fixed, *state, *[x.narrow(0, start, steps) for x in xs]]
-                out = long.block(scan_block(bodies[0], steps, reverse, consts, carry), own)
+            count = long.steps
+            while length - done >= count:
+                start = length - done - count if reverse else done
+                own = [*fixed, *state, *[x.narrow(0, start, count) for x in xs]]
+                out = long.block(scan_block(bodies[0], count, reverse, consts, carry), own)
                 state = out[:carry]
                 for column, block in zip(outputs, out[carry:], strict=True):
                     column.put_block(block, start)
-                done += steps
+                done += count
             long = None
+    if steps < length:
+        for column in outputs:
+            column.repeat_last()
     return [*state, *[column.stacked() for column in outputs]]
 
 
@@ -82,10 +89,15 @@ def _rows(xs: Sequence[torch.Tensor], order: range, done: int) -> Iterator[tuple
 
 
 class _Column:
-    """One output of all steps."""
+    """One output of all steps.
 
-    def __init__(self, y: torch.Tensor, length: int, reverse: bool) -> None:
-        self._reverse = reverse
+    Args:
+        y: that of one step.
+        steps: that run; fewer than `length` if the loop is cut.
+    """
+
+    def __init__(self, y: torch.Tensor, length: int, steps: int, reverse: bool) -> None:
+        self._run, self._left, self._reverse = steps, length - steps, reverse
         self._steps: list[torch.Tensor] = []
         self._blocks: list[torch.Tensor] = []
         self._whole = y.new_empty((length, *y.shape)) if y.nbytes >= COPIED else None
@@ -98,7 +110,8 @@ class _Column:
         """
         if self._whole is None:
             return self._steps.append
-        places = iter(self._whole.unbind(0)[:: -1 if self._reverse else 1][done:])
+        rows = self._whole.narrow(0, self._left if self._reverse else 0, self._run)
+        places = iter(rows.unbind(0)[:: -1 if self._reverse else 1][done:])
         return lambda y: next(places).copy_(y)
 
     def put_block(self, block: torch.Tensor, start: int) -> None:
@@ -108,6 +121,16 @@ class _Column:
             return
         self._end_steps()
         self._blocks.append(block)
+
+    def repeat_last(self) -> None:
+        """Have the steps that do not run return what the last one that ran returned."""
+        if self._whole is not None:
+            last, rest = (self._left, 0) if self._reverse else (self._run - 1, self._run)
+            self._whole.narrow(0, rest, self._left).copy_(self._whole[last])
+            return
+        y = self._steps[-1]
+        self._end_steps()
+        self._blocks.append(y.expand(self._left, *y.shape))
 
     def _end_steps(self) -> None:
         if self._steps:
@@ -135,13 +158,16 @@ def run_while(
         programs: holds its condition and its body.
         bodies: holds their graphs, if these are interpreted.
     """
-    (test, step), long = programs, long_loops.begin() if bodies else None
+    (test, step), limit = programs, most_steps()
+    long = long_loops.begin() if bodies else None
+    if limit < UNCUT:
+        long = None
     fixed = operands[: cond_consts + body_consts]
     first, second = fixed[:cond_consts], fixed[cond_consts:]
     state = list(operands[cond_consts + body_consts :])
     t = 0
     try:
-        while (going := test([*first, *state])[0]).item():
+        while t < limit and (going := test([*first, *state])[0]).item():
             state = step([*second, *state])
             t += 1
             if long is not None and perf_counter() > long.until and long.is_long(t):
