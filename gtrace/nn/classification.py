@@ -130,7 +130,7 @@ def cross_entropy(
         fix = "Class numbers are integers: use x.astype(gt.int64)."
         raise ShapeError(message(name, f"probabilities of shape {x.shape}", repr(goal.aval), fix))
     if smoothing:
-        goal = goal * (1.0 - smoothing) + smoothing / x.shape[axis]
+        goal = widened(goal) * (1.0 - smoothing) + smoothing / x.shape[axis]
     terms = goal * log_probs
     values = -ops.sum(terms if weights is None else terms * _spread(weights, x, axis), axis)
     return reduced(name, values, reduction)

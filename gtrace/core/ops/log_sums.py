@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core.ops import logic, reduce
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import (
     absolute,
@@ -74,13 +75,14 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     >>> gt.nn.logmeanexp(gt.array([1000., 1000.]))
     Array(1000., dtype=float32)
     """
-    x = lift("logmeanexp", x)
+    (x,) = promote("logmeanexp", lift("logmeanexp", x), floating=True)
+    dtype, x = x.aval.dtype, unshortened(x)
     axes = normalize_axes("logmeanexp", axis, x.ndim)
     total = logsumexp(x, axes, keepdims, where=where)
     if where is None:
-        return subtract(total, math.log(math.prod(x.shape[k] for k in axes)))
+        return cast(subtract(total, math.log(math.prod(x.shape[k] for k in axes))), dtype)
     count = count_nonzero(broadcast_to(where, x.shape), axes, keepdims=keepdims)
-    return subtract(total, cast(log(count), total.aval.dtype))
+    return cast(subtract(total, cast(log(count), total.aval.dtype)), dtype)
 
 
 def log1mexp(x: Any) -> Array:

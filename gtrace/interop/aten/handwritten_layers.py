@@ -16,6 +16,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.gather import gather_op
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
@@ -367,7 +368,7 @@ def _group_norm_pullback(
         shifts = ops.reshape(x, (*mean.shape, count)) - ops.expand_dims(mean, 2)
         for ct, slopes in ((cts[1], ops.ones_like(shifts)), (cts[2], -(ops.expand_dims(scale, 2) ** 3) * shifts)):
             if ct is not None:
-                change = ops.reshape(ops.expand_dims(ct, 2) * slopes / max(count, 1), x.shape)
+                change = ops.reshape(unshortened(ops.expand_dims(ct, 2)) * slopes / max(count, 1), x.shape)
                 change = cast(change, x.aval.dtype)
                 found[0] = change if found[0] is None else found[0] + change
     return found
