@@ -57,13 +57,14 @@ def logsumexp(
         x = logic.where(not_equal(factors, 0), x, -math.inf)
     if where is not None:
         x = logic.where(where, x, -math.inf)
+    dtype, x = x.aval.dtype, unshortened(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     most = reduce.max(x, axes, True)
     most = stop_gradient(logic.where(isfinite(most), most, 0.0))
     terms = exp(subtract(x, most))
-    total = reduce.sum(terms if b is None else multiply(factors, terms), axes, keepdims=True)
+    total = reduce.sum(terms if b is None else multiply(unshortened(factors), terms), axes, keepdims=True)
     out = add(log(absolute(total) if return_sign else total), most)
-    results = [out, sign(total)] if return_sign else [out]
+    results = [cast(y, dtype) for y in ([out, sign(total)] if return_sign else [out])]
     if not keepdims:
         results = [squeeze(y, axes) for y in results]
     return tuple(results) if return_sign else results[0]

@@ -137,21 +137,30 @@ _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy
               user=lambda x, **kw: all(x, **kw), **_LOGIC)  # fmt: skip
 
 
+def _logsumexp(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    """Return torch's result, of 16-bit numbers rounded once: torch adds their powers in their own dtype."""
+    return torch.logsumexp(x.float() if is_short(x.dtype) else x, axes, keepdim=keepdim).to(x.dtype)
+
+
 def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return exp(x - logsumexp(x)), normalized: far from 0, `out` is rounded, and the sum is not 1."""
-    weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    """Return exp(x - logsumexp(x)), in float32 for 16 bits.
+
+    It is normalized: far from 0, `out` is rounded, and the sum is not 1.
+    """
+    weights = exp(subtract(unshortened(x), unshortened(_expand(out, x, axes, keepdims))))
     total = bind(sum_op, (weights,), (axes, True))
     # beside an infinite element, whose weight is NaN, the other weights are zero
     return divide(weights, logic.where(equal(total, total), total, 1.0))
 
 
 logsumexp_op = define(
-    "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
+    "logsumexp", _over(_logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=lambda ct, needed, x, out, **over: (
-        multiply(_expand(ct, x, **over), _softmax_weights(x, out, **over)),
+        cast(multiply(unshortened(_expand(ct, x, **over)), _softmax_weights(x, out, **over)), x.aval.dtype),
     ),
-    jvp=lambda ts, x, out, **over: bind(
-        sum_op, (multiply(ts[0], _softmax_weights(x, out, **over)),), tuple(over.values())
+    jvp=lambda ts, x, out, **over: cast(
+        bind(sum_op, (multiply(unshortened(ts[0]), _softmax_weights(x, out, **over)),), tuple(over.values())),
+        x.aval.dtype,
     ),
     factors=reduction(), batch=shifted("axes"),
     samples=_axis_samples, errors=bad_axis, reference=scipy_special("logsumexp"),

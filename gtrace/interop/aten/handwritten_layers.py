@@ -262,7 +262,14 @@ def _avg_pool_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     constants = OPERAND, OPERAND, args[1], *args[2:], *_AVG_DEFAULTS[len(args) - 2 :]
-    return [call_aten(AVG_POOL_BACKWARD, constants, [ct, *operands])]
+    dtype = ct.aval.dtype
+    if max(math.prod(args[1]), constants[-1] or 0) > _LARGEST_EXACT:  # torch's kernel divides by it in the short dtype
+        ct, operands = unshortened(ct), [unshortened(x) for x in operands]
+    return [cast(call_aten(AVG_POOL_BACKWARD, constants, [ct, *operands]), dtype)]
+
+
+_LARGEST_EXACT = 256
+"""Up to which each integer is a number of bfloat16."""
 
 
 def _avg_pool_backward_pullback(
