@@ -102,10 +102,15 @@ CURVED = {name for name in REDUCTIONS if not any(k in name for k in _NOT_CURVED)
 """Functions whose second derivatives are compared. Those of log_softmax are made of its rounded result."""
 
 
+NOT_WALKED = {
+    # their attributes belong to their samples' sizes
+    "correlate", "log_softmax_grad", "slice", "slice_update", "sum_to", "unslice", "with_sharding",
+    "cumprod", "prod",  # products of many elements have no bounds
+}  # fmt: skip
 WALKED = [
     name
     for name, op in sorted(REGISTRY.items())
-    if op.cases.samples is not None and op.cases.user is not None and op.rules.nondiff is None and op.arity
+    if op.cases.samples is not None and op.rules.nondiff is None and op.arity and name not in NOT_WALKED
 ]
 
 
@@ -115,7 +120,7 @@ def data(shape, dtype, seed=0, low=-1.0):
     return gt.array(x), gt.array(x.double())
 
 
-def assert_near(got, expected, dtype, what, steps=16):
+def assert_near(got, expected, dtype, what, steps):
     """Compare at the scale of the largest element; near the smallest number of float16, 6e-8, digits are lost."""
     for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
         assert a.aval.dtype in (dtype, torch.float32), f"{what}: {a.dtype}"
@@ -124,12 +129,13 @@ def assert_near(got, expected, dtype, what, steps=16):
         np.testing.assert_allclose(a, b, rtol=0, atol=steps * torch.finfo(dtype).eps * scale + 2e-7, err_msg=what)
 
 
-def compare(function, what, dtype, arrays, curved):
+def compare(function, what, dtype, arrays, curved, steps=16):
     """Compare value, gradient, tangent, second derivative and batch with those in float64.
 
     Args:
         arrays: what the function takes, in the short dtype.
         curved: also compare second derivatives.
+        steps: how many roundings the derivative may lose, at the scale of the largest element.
     """
     # along the operands, so that no sum cancels
     tangents = [x * 0.25 + 0.75 for x in arrays]
@@ -148,7 +154,7 @@ def compare(function, what, dtype, arrays, curved):
         parts["gradients of a batch"] = gt.vmap(slopes)(*both)
         found.append(parts)
     for part, got in found[0].items():
-        assert_near(got, found[1][part], dtype, f"{what}: {part}")
+        assert_near(got, found[1][part], dtype, f"{what}: {part}", steps)
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
@@ -181,7 +187,7 @@ def calls_of(op, dtype, shape):
             yield sample, call, floats
 
 
-@pytest.mark.parametrize("dtype", SHORT, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, pytest.param(torch.bfloat16, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", WALKED)
 def test_each_operation(name, dtype):
     op = REGISTRY[name]
@@ -190,4 +196,5 @@ def test_each_operation(name, dtype):
         for shape in SHAPES[-1:] if op.elementwise else SHAPES:
             for sample, call, floats in calls_of(op, dtype, shape):
                 what = f"{name} of {shape} in {dtype} with {sample.kwargs}"
-                compare(call, what, dtype, floats, False)
+                # the formula of an elementwise derivative may cancel, and its only element is its scale
+                compare(call, what, dtype, floats, False, steps=64 if op.elementwise else 16)
