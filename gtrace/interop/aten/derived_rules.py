@@ -186,7 +186,7 @@ def vjp(call: OperatorCall, ct: Any, needed: Sequence[bool], operands: Sequence[
             pairs = [(result, ct) for result, ct in pairs if result.requires_grad]
             if not pairs:
                 if _is_special(call):
-                    raise NotImplementedError("its derivative is not zero, and torch does not have it")
+                    raise NotImplementedError("its derivative is not zero, and torch has none; gt.special may")
                 return [torch.zeros_like(x) for x in active]
             outs, grads = zip(*pairs, strict=True)
             # neither torch.func.vjp nor torch.autograd.grad: they import torch.compile, or symbols for sizes
