@@ -120,7 +120,7 @@ def data(shape, dtype, seed=0, low=-1.0):
     return gt.array(x), gt.array(x.double())
 
 
-def assert_near(got, expected, dtype, what, steps):
+def assert_near(got, expected, dtype, what, steps=16):
     """Compare at the scale of the largest element; near the smallest number of float16, 6e-8, digits are lost."""
     for a, b in zip(gt.tree.leaves(got), gt.tree.leaves(expected), strict=True):
         assert a.aval.dtype in (dtype, torch.float32), f"{what}: {a.dtype}"
@@ -198,3 +198,26 @@ def test_each_operation(name, dtype):
                 what = f"{name} of {shape} in {dtype} with {sample.kwargs}"
                 # the formula of an elementwise derivative may cancel, and its only element is its scale
                 compare(call, what, dtype, floats, False, steps=64 if op.elementwise else 16)
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_norms_of_updates(dtype):
+    grads = {"many": gt.full(70_000, 1.5, dtype), "large": gt.full(2, 300.0, dtype)}
+    wide = gt.tree.map(lambda x: x.astype(gt.float64), grads)
+    assert_near(gt.optim.global_norm(grads), gt.optim.global_norm(wide), dtype, "global_norm")
+    for name in ("clip_by_global_norm", "clip_by_block_rms", "scale_by_param_block_rms"):
+        opt = getattr(gt.optim, name)(1.0)
+        got, right = (opt.update(x, opt.init(x), gt.tree.map(lambda p: p * 0.5, x))[0] for x in (grads, wide))
+        assert_near(got, right, dtype, name)
+    opt = gt.optim.scale_by_muon()
+    for matrix in (gt.zeros((3, 2), dtype=dtype), gt.full((300, 300), 2.0, dtype)):
+        assert np.isfinite(np.asarray(opt.update(matrix, opt.init(matrix))[0].astype(gt.float32))).all()
+
+
+@pytest.mark.parametrize("dtype", SHORT, ids=str)
+def test_histograms_and_frequencies(dtype):
+    x = gt.full(70_000, 0.5, dtype)
+    for density in (gnp.histogram(x, 2, (0.0, 1.0), density=True)[0], gnp.histogramdd(x[:, None], 2, density=True)[0]):
+        assert density.aval.dtype is dtype and float(density.astype(gt.float32).max()) == 2.0
+    for function in (gt.fft.fftfreq, gt.fft.rfftfreq):
+        assert_near(function(70_000, dtype=dtype), function(70_000, dtype=gt.float64), dtype, function.__name__, 1)
