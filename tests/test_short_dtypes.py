@@ -78,6 +78,7 @@ REDUCTIONS = {
     "adaptive_avg_pool2d": lambda x: gt.nn.adaptive_avg_pool2d(image(x), 1),
     "avg_pool1d": lambda x: gt.nn.avg_pool1d(x.reshape(1, 1, -1), x.size),
     "adaptive_avg_pool1d": lambda x: gt.nn.adaptive_avg_pool1d(x.reshape(1, 1, -1), 1),
+    "lp_pool1d": lambda x: gt.nn.lp_pool1d(x.reshape(1, 1, -1) + 1.5, 2, x.size),
     "layer_norm": lambda x: gt.nn.layer_norm(x.ravel(), (x.size,), eps=0.1),
     "group_norm": lambda x: gt.nn.group_norm(x.reshape(1, 1, -1), 1, eps=0.1),
     "batch statistics": lambda x: gt.nn.batch_norm(column(x), x.mean().reshape(1), x.var().reshape(1), eps=0.1) / 64,
