@@ -137,6 +137,22 @@ def test_numbers_of_8_bits_are_stored_and_not_computed_with(name):
     assert gt.numpy.issubdtype(dtype, gt.numpy.floating) and gt.finfo(dtype).bits == 8
 
 
+def test_beyond_the_range_of_float8_e4m3fn_is_nan_as_in_jax():
+    kind, numbers = gt.float8_e4m3fn, [448.0, 464.0, 465.0, -500.0, float("inf")]
+    right = [448.0, 448.0, None, None, None]
+    read = lambda x: [None if y != y else y for y in x.astype(gt.float32).tolist()]  # noqa: E731
+    made = [gt.array(numbers, dtype=kind), gt.asarray(np.array(numbers), dtype=kind)]
+    for dtype in (gt.float64, gt.float32, gt.float16):
+        made += [
+            gt.array(numbers, dtype=dtype).astype(kind),
+            gt.jit(lambda x: x.astype(kind))(gt.array(numbers, dtype)),
+        ]
+    made.append(gt.stack([gt.full((), x, kind) for x in numbers]))
+    assert [read(x) for x in made] == [right] * len(made)
+    assert read(gt.zeros(2, dtype=kind).at[0].set(500.0)) == [None, 0.0]
+    assert read(gt.array([500, 3]).astype(kind)) == [None, 3.0]
+
+
 if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)

@@ -650,6 +650,18 @@ def test_certain_probabilities_have_finite_losses():
     assert np.isfinite(gt.grad(lambda q: nn.binary_cross_entropy(q, y))(p).numpy()).all()
 
 
+@pytest.mark.parametrize("around", [lambda f: f, gt.jit], ids=["plain", "jit"])
+def test_certain_and_wrong_probabilities_have_the_gradient_that_torch_has(around):
+    p, y = np.array([0.0, 1.0, 1e-20, 0.25, 0.75]), np.array([1.0, 0.0, 1.0, 1.0, 0.25])
+    q = torch.tensor(p, requires_grad=True)
+    torch.nn.functional.binary_cross_entropy(q, torch.tensor(y), reduction="sum").backward()
+    loss = lambda z: nn.binary_cross_entropy(z, gt.array(y), reduction="sum")  # noqa: E731
+    for _ in range(2):
+        np.testing.assert_allclose(around(gt.grad(loss))(gt.array(p)).numpy(), q.grad.numpy(), rtol=1e-8)
+        curve = around(gt.jacfwd(gt.grad(loss)))(gt.array(p)).numpy().diagonal()
+        np.testing.assert_allclose(curve[3:], y[3:] / p[3:] ** 2 + (1 - y[3:]) / (1 - p[3:]) ** 2, rtol=1e-12)
+
+
 # -- errors
 
 ONES = gt.ones((2, 3))

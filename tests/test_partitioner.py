@@ -59,6 +59,17 @@ def test_every_operation_is_right_with_any_one_dimension_divided(op):
                     check(traced.graph, mesh, shardings, tensors)
 
 
+@pytest.mark.parametrize("mesh", MESHES[:3], ids=lambda mesh: f"of {mesh.size}")
+@pytest.mark.parametrize("dtype", [gt.float16, gt.bfloat16], ids=str)
+def test_a_mean_of_more_elements_than_float16_counts(dtype, mesh):
+    x = gt.ones((4, 50_001), dtype=dtype) * 0.75
+    for d, spec in enumerate((P("a", None), P(None, "a"))):
+        graph = gt.jit(lambda x: (gt.mean(x), gt.mean(x, axis=1))).trace(x).graph
+        graph = lockstep.placed(graph, [NamedSharding(mesh, spec)])
+        got, _ = lockstep.run(graph, mesh, tensors_of([x]), False)
+        assert [y.unique().tolist() for y in got] == [[pytest.approx(0.75, rel=0.01)]] * 2, d
+
+
 @st.composite
 def specs(draw, mesh, ndim):
     """Draw the axes of each dimension: each mesh axis for one of them, or for none."""

@@ -829,3 +829,31 @@ def test_what_repeats_or_chooses_is_not_warned_of():
             torch.clamp(gt.ones(k), max=2.0)
             torch.sum(gt.ones(4), 0, keepdim=bool(k % 2))
     assert not caught
+
+
+UNDERIVABLE = sorted(name for name in dir(torch.special) if "bessel" in name or "airy" in name)
+
+
+@pytest.mark.parametrize("name", UNDERIVABLE)
+def test_a_derivative_that_torch_takes_for_zero_raises(name):
+    function, x = getattr(torch.special, name), gt.array([0.5, 1.5])
+    assert_close(function(x), function(x.to_torch()).numpy())
+    for derivative in (
+        lambda: gt.grad(lambda x: function(x).sum())(x),
+        lambda: gt.jvp(function, (x,), (gt.ones(2),)),
+        lambda: gt.vmap(gt.grad(function))(x),
+        lambda: gt.jit(gt.grad(lambda x: function(x).sum()))(x),
+    ):
+        with pytest.raises(gt.DtypeError, match=r"its derivative is not zero, and torch has none"):
+            derivative()
+    assert gt.grad(lambda x: function(gt.stop_gradient(x)).sum() + x.sum())(x).tolist() == [1.0, 1.0]
+
+
+def test_other_special_functions_have_their_derivatives():
+    x = gt.array([0.25, 0.5], dtype=gt.float64)
+    for name in ("expit", "entr", "erfcx", "i0e", "i1", "log_ndtr", "ndtri", "digamma", "sinc"):
+        function = getattr(torch.special, name)
+        near = (np.asarray(function(x + 1e-6)) - np.asarray(function(x - 1e-6))) / 2e-6
+        np.testing.assert_allclose(gt.grad(lambda q: function(q).sum())(x), near, rtol=1e-6)  # noqa: B023
+        np.testing.assert_allclose(gt.jvp(function, (x,), (gt.ones_like(x),))[1], near, rtol=1e-6)
+    assert gt.grad(lambda q: torch.special.round(q * 3).sum())(x).tolist() == [0.0, 0.0]

@@ -10,6 +10,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, AxisNameError, ShapeError, message
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import Array, bind
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.named_axes import all_gather_op, axis_index_op, pmax_op, pmin_op, ppermute_op, psum_op
@@ -151,7 +152,13 @@ def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> A
     Array([-1.,  1.], dtype=float32)
     """
     count = axis_size(axis_name) if axis_index_groups is None else len(axis_index_groups[0])
-    return tree.map(lambda total: total / count, psum(x, axis_name, axis_index_groups=axis_index_groups))
+
+    def mean(leaf: Any) -> Any:
+        wide = unshortened(leaf) if type(leaf) is Array else leaf
+        out = psum(wide, axis_name, axis_index_groups=axis_index_groups) / count
+        return out if wide is leaf else cast(out, leaf.aval.dtype)
+
+    return tree.map(mean, x)
 
 
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Groups = None) -> Any:

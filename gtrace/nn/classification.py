@@ -14,6 +14,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.replayable import replayable
+from gtrace.core.transform.custom import custom_jvp
 from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced, widened
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "nll_loss"]
@@ -130,7 +131,7 @@ def cross_entropy(
         fix = "Class numbers are integers: use x.astype(gt.int64)."
         raise ShapeError(message(name, f"probabilities of shape {x.shape}", repr(goal.aval), fix))
     if smoothing:
-        goal = goal * (1.0 - smoothing) + smoothing / x.shape[axis]
+        goal = widened(goal) * (1.0 - smoothing) + smoothing / x.shape[axis]
     terms = goal * log_probs
     values = -ops.sum(terms if weights is None else terms * _spread(weights, x, axis), axis)
     return reduced(name, values, reduction)
@@ -173,12 +174,38 @@ def nll_loss(
 # -- two classes
 
 
+@custom_jvp
+def _limited_log(p: Array) -> Array:
+    """Return log(p), at least -100, with a derivative of at most 1e12."""
+    none = p == 0
+    return ops.where(none, -100.0, ops.maximum(ops.log(ops.where(none, 1.0, p)), -100.0))
+
+
+@_limited_log.defjvp
+def _limited_log_jvp(primals: Any, tangents: Any) -> Any:
+    (p,), (t,) = primals, tangents
+    return _limited_log(p), t / ops.maximum(p, 1e-12)
+
+
+@custom_jvp
+def _limited_log_of_rest(p: Array) -> Array:
+    """Return log(1 - p), at least -100, with a derivative of at least -1e12."""
+    certain = p == 1
+    return ops.where(certain, -100.0, ops.maximum(ops.log1p(-ops.where(certain, 0.0, p)), -100.0))
+
+
+@_limited_log_of_rest.defjvp
+def _limited_log_of_rest_jvp(primals: Any, tangents: Any) -> Any:
+    (p,), (t,) = primals, tangents
+    return _limited_log_of_rest(p), -t / ops.maximum(1.0 - p, 1e-12)
+
+
 @replayable
 def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction: str = "mean") -> Array:
     """Return -targets * log(probs) - (1 - targets) * log(1 - probs).
 
-    A logarithm is at least -100, with derivative 0 at this limit. So a probability of exactly 0 or 1 has no gradient.
-    `binary_cross_entropy_with_logits` has no such limit.
+    As in torch, a logarithm is at least -100, and its derivative at most 1e12: a probability of exactly 0 or 1 that is
+    wrong has that gradient. `binary_cross_entropy_with_logits` has no such limits.
 
     Args:
         probs: in [0, 1].
@@ -193,10 +220,7 @@ def binary_cross_entropy(probs: Any, targets: Any, weight: Any = None, reduction
     Array([  0.6931, 100.    ], dtype=float32)
     """
     p, y = like_shapes("binary_cross_entropy", probs, targets)
-    none, certain = p == 0, p == 1
-    log_p = ops.where(none, -100.0, ops.maximum(ops.log(ops.where(none, 1.0, p)), -100.0))
-    log_q = ops.where(certain, -100.0, ops.maximum(ops.log1p(-ops.where(certain, 0.0, p)), -100.0))
-    values = -(y * log_p + (1.0 - y) * log_q)
+    values = -(y * _limited_log(p) + (1.0 - y) * _limited_log_of_rest(p))
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", values, weight), reduction)
 
 

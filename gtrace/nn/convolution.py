@@ -12,7 +12,8 @@ import torch.nn.functional as F  # noqa: N812 - as everywhere
 
 from gtrace.core.base.docstrings import with_example
 from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.counts import unshortened
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten.handwritten_layers import avg_pool, convolution, max_pool
 from gtrace.interop.torch_functions import call_torch
@@ -244,9 +245,10 @@ def _lp_pool(axes: int) -> Callable[..., Array]:
     def pool(
         x: Any, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
     ) -> Array:
-        return call_torch(
-            name, function, _arrays(name, x)[0], norm_type, _sizes(kernel_size), _sizes(stride), ceil_mode
-        )
+        x = _arrays(name, x)[0]
+        wide = unshortened(x)  # a window's sum may exceed 16 bits
+        out = call_torch(name, function, wide, norm_type, _sizes(kernel_size), _sizes(stride), ceil_mode)
+        return out if wide is x else cast(out, x.aval.dtype)
 
     doc = f"Return (sum x ** p) ** (1 / p) of each window, for p = `norm_type`.\n{_WINDOW}{_CEIL}{_REFUSED}"
     return _named(pool, name, doc)

@@ -9,6 +9,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ops.counts import accumulator
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import beside, cast, counted, counting, promote, promote_arrays
 from gtrace.core.ops.shape import as_int
@@ -156,8 +157,8 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ops.ravel(_bins(x, edges)), None if weights is None else ops.ravel(weights), edges.size - 1)
     if density:
-        counts = cast(counts, edges.aval.dtype)
-        counts = ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts))
+        counts = cast(counts, accumulator(edges))
+        counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), edges.aval.dtype)
     return counts, edges
 
 
@@ -197,10 +198,11 @@ def histogramdd(
     if weights is None:
         counts = counted(counts)
     if density:
-        counts = cast(counts, edges[0].aval.dtype)
+        counts = cast(counts, accumulator(edges[0]))
         counts = ops.divide(counts, ops.sum(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
             counts = ops.divide(counts, ops.reshape(ops.diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
+        counts = cast(counts, edges[0].aval.dtype)
     return counts, edges
 
 

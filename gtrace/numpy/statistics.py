@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ops.counts import is_short, unshortened
 from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.operands import beside, promote, promote_arrays
+from gtrace.core.ops.operands import beside, cast, promote, promote_arrays
 from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -46,9 +49,10 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
             got = f"{w.aval!r} for {x.aval!r}"
             raise ShapeError(message("average", "weights with the shape of the array or the axes", got, "Check it."))
         w = _on_axes(w, axes, x.ndim)
+    dtype, x, w = x.aval.dtype, unshortened(x), unshortened(w)
     total = ops.sum(ops.broadcast_to(w, x.shape), axis, None, keepdims=keepdims)
-    out = ops.divide(ops.sum(ops.multiply(x, w), axis, None, keepdims=keepdims), total)
-    return (out, total) if returned else out
+    out = cast(ops.divide(ops.sum(ops.multiply(x, w), axis, None, keepdims=keepdims), total), dtype)
+    return (out, cast(total, dtype)) if returned else out
 
 
 def _on_axes(w: Array, axes: list[int], ndim: int) -> Array:
@@ -89,6 +93,9 @@ def cov(
     """
     rows = [_rows(z, rowvar) for z in ((x,) if y is None else (x, y))]
     variables = ops.concat(promote_arrays("cov", *rows, floating=True)) if len(rows) > 1 else rows[0]
+    if is_short(variables.aval.dtype):  # its sums overflow, and so do counts
+        out = cov(cast(variables, torch.float32), None, True, bias, ddof, fweights, aweights)
+        return cast(out, variables.aval.dtype)
     freedom = (0 if bias else 1) if ddof is None else ddof
     count = variables.shape[1]
     weights: Array | None = None

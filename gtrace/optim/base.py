@@ -15,11 +15,12 @@ from gtrace.core.base.devices import as_device
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
 from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ops.counts import is_short, unshortened
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import value_of
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.promotion import as_dtype, result_dtype
 from gtrace.core.trace.record import thread
 
 __all__ = [
@@ -105,8 +106,21 @@ def global_norm(updates: Updates) -> Array:
     >>> gt.optim.global_norm({"a": gt.array([3.0]), "b": gt.array(4.0)})
     Array(5., dtype=float32)
     """
-    sums = [ops.sum(squared(lift("optim.global_norm", x))) for x in tree.leaves(updates)]
+    leaves = [lift("optim.global_norm", x) for x in tree.leaves(updates)]
+    kind = result_dtype([x.aval for x in leaves]) if leaves else None
+    norm = unshortened_norm(leaves)
+    return cast(norm, kind) if kind is not None and is_short(kind) else norm
+
+
+def unshortened_norm(updates: Updates) -> Array:
+    """Return `global_norm`; of 16-bit numbers in float32, because their sums of squares overflow."""
+    sums = [ops.sum(squared(unshortened(lift("optim.global_norm", x)))) for x in tree.leaves(updates)]
     return ops.sqrt(functools.reduce(ops.add, sums) if sums else lift("optim.global_norm", 0.0))
+
+
+def root_mean_square(x: Array) -> Array:
+    """Return the root of the mean of |x| ** 2; of 16-bit numbers in float32, because their squares overflow."""
+    return ops.sqrt(ops.mean(squared(unshortened(x))))
 
 
 # -- trees

@@ -6,8 +6,10 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base import tree
+from gtrace.core.ops.counts import is_short, unshortened
 from gtrace.core.ops.operands import cast
-from gtrace.optim.base import GradientTransformation, Updates, global_norm, squared, stateless
+from gtrace.core.trace.array import Array
+from gtrace.optim.base import GradientTransformation, Updates, root_mean_square, stateless, unshortened_norm
 from gtrace.optim.replayed import transformation
 
 __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
@@ -30,11 +32,12 @@ def clip_by_block_rms(threshold: Any) -> GradientTransformation:
     >>> gt.optim.clip_by_block_rms(1.0).update(gt.array([3.0, -3.0]), gt.optim.EmptyState())[0]
     Array([ 1., -1.], dtype=float32)
     """
-    return stateless(
-        lambda updates, params: tree.map(
-            lambda g: g / ops.maximum(1.0, ops.sqrt(ops.mean(squared(g))) / threshold), updates
-        )
-    )
+
+    def shortened(g: Array) -> Array:
+        out = unshortened(g) / ops.maximum(1.0, root_mean_square(g) / threshold)
+        return cast(out, g.aval.dtype) if is_short(g.aval.dtype) else out
+
+    return stateless(lambda updates, params: tree.map(shortened, updates))
 
 
 @transformation
@@ -47,11 +50,14 @@ def clip_by_global_norm(max_norm: Any) -> GradientTransformation:
     """
 
     def shortened(updates: Updates, params: Any) -> Updates:
-        norm = global_norm(updates)
+        norm = unshortened_norm(updates)
         inside = norm < max_norm
-        return tree.map(
-            lambda g: ops.where(inside, g, g / (norm if g.aval.complex else cast(norm, g.aval.dtype)) * max_norm),
-            updates,
-        )
+
+        def scaled(g: Array) -> Array:
+            wide = unshortened(g)
+            out = wide / (norm if g.aval.complex else cast(norm, wide.aval.dtype)) * max_norm
+            return ops.where(inside, g, cast(out, g.aval.dtype) if is_short(g.aval.dtype) else out)
+
+        return tree.map(scaled, updates)
 
     return stateless(shortened)

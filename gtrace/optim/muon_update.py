@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.counts import over_count, unshortened
 from gtrace.core.trace.array import Array
 from gtrace.optim.base import (
     GradientTransformation,
@@ -62,7 +63,7 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
     a, b, c = coefficients
     tall = x.shape[0] > x.shape[1]
     x = ops.matrix_transpose(x) if tall else x
-    x = x / (ops.sqrt(ops.sum(squared(x))) + eps)
+    x = over_count(x, ops.sqrt(ops.sum(squared(unshortened(x)))) + eps)
     for _ in range(steps):
         product = ops.matmul(x, ops.matrix_transpose(x))
         x = a * x + ops.matmul(b * product + c * ops.matmul(product, product), x)

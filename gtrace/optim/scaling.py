@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.counts import is_short
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -19,7 +20,7 @@ from gtrace.optim.base import (
     Updates,
     first_count,
     need_params,
-    squared,
+    root_mean_square,
     stateless,
 )
 from gtrace.optim.masking import masked
@@ -111,7 +112,9 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     """
 
     def scaled(g: Any, p: Any) -> Array:
-        return g * ops.maximum(ops.sqrt(ops.mean(squared(lift("optim", p)))), min_scale)
+        p = lift("optim", p)
+        size = ops.maximum(root_mean_square(p), min_scale)
+        return g * (cast(size, p.aval.dtype) if is_short(p.aval.dtype) else size)
 
     return stateless(lambda updates, params: tree.map(scaled, updates, need_params("scale_by_param_block_rms", params)))
 

@@ -6,6 +6,7 @@ Inside the package, dtypes are torch's own: `Array.aval.dtype` and the results o
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import sys
 from typing import Any
@@ -58,6 +59,23 @@ FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f
 COMPLEX = frozenset({torch.complex64, torch.complex128})
 INEXACT = FLOATS | FLOAT8 | COMPLEX
 """The differentiable dtypes: real and complex floating ones."""
+
+_LARGEST_ROUNDED = 464.0
+"""The largest number that float8_e4m3fn rounds to its own largest, 448: a tie, which goes to the even number."""
+
+
+def converted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor in a dtype. What float8_e4m3fn cannot hold becomes NaN, as in JAX; torch returns 448."""
+    if dtype is torch.float8_e4m3fn and x.dtype is not dtype:
+        x = x if x.dtype in FLOATS else x.float()
+        x = torch.where(x.abs() <= _LARGEST_ROUNDED, x, math.nan)
+    return x.to(dtype)
+
+
+def number_held(value: Any, dtype: torch.dtype) -> Any:
+    """Return a Python number, or NaN if `converted` would return that."""
+    return math.nan if dtype is torch.float8_e4m3fn and not abs(value) <= _LARGEST_ROUNDED else value
+
 
 BIT_DTYPES = {torch.bfloat16: torch.int16} | dict.fromkeys(FLOAT8, torch.uint8)
 """Dtypes that NumPy lacks, with integers of the same width."""

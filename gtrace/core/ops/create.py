@@ -13,6 +13,7 @@ from gtrace.core.base.devices import CPU, as_device
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOAT8, FLOATS, INEXACT, LONG, SHORT, WIDE_UNSIGNED, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.ops.counts import is_short
 from gtrace.core.ops.declare import Aval, Sample, aval, define
 from gtrace.core.ops.elementwise import add, divide, floor, identity, multiply, subtract
 from gtrace.core.ops.join_split import stack
@@ -442,6 +443,9 @@ def linspace(
 def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:
     """Return evenly spaced numbers between the elements of arrays; the last of all parts is exactly `stop`."""
     a, b = broadcast_arrays(*promote_arrays("linspace", start, stop, floating=True))
+    if is_short(a.aval.dtype):  # it cannot number all places
+        kind = a.aval.dtype if dtype is None else dtype
+        return _between(cast(a, torch.float32), cast(b, torch.float32), count, parts, kind, axis)
     fractions = divide(arange(count, dtype=a.aval.dtype, device=a.device), float(max(parts, 1)))
     fractions = reshape(fractions, (count, *(1,) * a.ndim))
     out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))

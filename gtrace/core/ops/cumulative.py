@@ -13,6 +13,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_kind, same_shape
 from gtrace.core.ops.complex_parts import real
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import ORDER, Array, Op, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add, divide, exp, multiply, stop_gradient, subtract
 from gtrace.core.ops.gather import gather_op, scatter_add_op
@@ -120,6 +121,7 @@ def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -
     """
     if not x.size:
         return (constant(0.0, x.aval),)
+    dtype, x, ct = x.aval.dtype, unshortened(x), unshortened(ct)
     most = stop_gradient(bind(_cummax, (real(x) if x.aval.complex else x,), (axis,)))
     before = neighbours(most, axis, 1, -math.inf)
     lost = exp(where(equal(before, most), 0.0, subtract(before, most)))  # the difference of equal infinities is NaN
@@ -130,7 +132,7 @@ def _cumlogsumexp_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -
     sums = flip(_recurrence(flip(cast(lost, x.aval.dtype), axis), flip(terms, axis), axis), axis)
     kept = divide(multiply(neighbours(sums, axis, 1, 0.0), lost), sums)
     later = _recurrence(neighbours(kept, axis, -1, 0.0), ct, axis)
-    return (multiply(later, divide(terms, sums)),)
+    return (cast(multiply(later, divide(terms, sums)), dtype),)
 
 
 _cumlogsumexp = define(

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core.ops import logic, reduce
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import (
     absolute,
@@ -56,13 +57,14 @@ def logsumexp(
         x = logic.where(not_equal(factors, 0), x, -math.inf)
     if where is not None:
         x = logic.where(where, x, -math.inf)
+    dtype, x = x.aval.dtype, unshortened(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
     most = reduce.max(x, axes, True)
     most = stop_gradient(logic.where(isfinite(most), most, 0.0))
     terms = exp(subtract(x, most))
-    total = reduce.sum(terms if b is None else multiply(factors, terms), axes, keepdims=True)
+    total = reduce.sum(terms if b is None else multiply(unshortened(factors), terms), axes, keepdims=True)
     out = add(log(absolute(total) if return_sign else total), most)
-    results = [out, sign(total)] if return_sign else [out]
+    results = [cast(y, dtype) for y in ([out, sign(total)] if return_sign else [out])]
     if not keepdims:
         results = [squeeze(y, axes) for y in results]
     return tuple(results) if return_sign else results[0]
@@ -74,13 +76,14 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     >>> gt.nn.logmeanexp(gt.array([1000., 1000.]))
     Array(1000., dtype=float32)
     """
-    x = lift("logmeanexp", x)
+    (x,) = promote("logmeanexp", lift("logmeanexp", x), floating=True)
+    dtype, x = x.aval.dtype, unshortened(x)
     axes = normalize_axes("logmeanexp", axis, x.ndim)
     total = logsumexp(x, axes, keepdims, where=where)
     if where is None:
-        return subtract(total, math.log(math.prod(x.shape[k] for k in axes)))
+        return cast(subtract(total, math.log(math.prod(x.shape[k] for k in axes))), dtype)
     count = count_nonzero(broadcast_to(where, x.shape), axes, keepdims=keepdims)
-    return subtract(total, cast(log(count), total.aval.dtype))
+    return cast(subtract(total, cast(log(count), total.aval.dtype)), dtype)
 
 
 def log1mexp(x: Any) -> Array:

@@ -15,6 +15,7 @@ import torch
 from gtrace.core.ops import reduce
 from gtrace.core.ops.batching import places, spread, unchanged
 from gtrace.core.ops.checks import reshaped, same_kind
+from gtrace.core.ops.counts import accumulator, unshortened
 from gtrace.core.ops.declare import Array, Op, Sample, aval, bind, define, lift
 from gtrace.core.ops.elementwise import divide, multiply
 from gtrace.core.ops.gather import index_op
@@ -39,7 +40,9 @@ def _samples() -> list[Sample]:
 
 def _psum_named(size: int, batched: Sequence[bool], operands: Sequence[Array], **axis: Any) -> tuple[Array, bool]:
     (x,) = operands
-    return (reduce.sum(x, 0, dtype=x.aval.dtype) if batched[0] else multiply(x, size)), False
+    return (
+        reduce.sum(x, 0, dtype=x.aval.dtype) if batched[0] else cast(multiply(unshortened(x), size), x.aval.dtype)
+    ), False
 
 
 psum_op = define(
@@ -53,8 +56,9 @@ psum_op = define(
 def _extreme_vjp(ct: Array, needed: Any, x: Array, out: Array, **axis: Any) -> tuple[Array]:
     # all examples that attain the extreme share the derivative equally
     params = tuple(axis.values())
-    hit = cast(equal(x, out), x.aval.dtype)
-    return (multiply(hit, divide(bind(psum_op, (ct,), params), bind(psum_op, (hit,), params))),)
+    hit = equal(x, out)
+    total, ties = bind(psum_op, (unshortened(ct),), params), bind(psum_op, (cast(hit, accumulator(x)),), params)
+    return (multiply(cast(hit, x.aval.dtype), cast(divide(total, ties), x.aval.dtype)),)
 
 
 def _extreme(name: str, over: Any) -> Op:

@@ -14,7 +14,7 @@ from numpy.exceptions import ComplexWarning
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import sent
-from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED
+from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, converted
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ops.batching import unchanged
@@ -51,8 +51,8 @@ def _check_cast(op: str, avals: tuple[Aval, ...], dtype: str) -> None:
 
 _FLOATS = numpy.array([[-1.5, 0.0, 2.25]])
 _astype = define(
-    "astype", lambda x, dtype: _another(x.to(DTYPES[dtype.removesuffix(WEAK)]), x), moves=True, params=("dtype",),
-    check=_check_cast, linear=True, factors=same, batch=unchanged,
+    "astype", lambda x, dtype: _another(converted(x, DTYPES[dtype.removesuffix(WEAK)]), x),
+    moves=True, params=("dtype",), check=_check_cast, linear=True, factors=same, batch=unchanged,
     shape=lambda avals, dtype: aval(
         avals[0].shape, DTYPES[dtype.removesuffix(WEAK)], avals[0].device, dtype.endswith(WEAK)
     ),

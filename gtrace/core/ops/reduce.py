@@ -16,6 +16,7 @@ from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops import logic
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import as_flag, reduced_shape
+from gtrace.core.ops.counts import accumulator, is_short, over_count, unshortened
 from gtrace.core.ops.declare import ORDER, Array, Aval, BadSample, Op, Params, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import add, divide, exp, maximum, minimum, multiply, subtract
 from gtrace.core.ops.join_split import concat, slice_axis
@@ -83,20 +84,26 @@ def _check_nonempty(op: str, avals: tuple[Aval, ...], axes: tuple[int, ...], kee
 def _extremum_vjp(ct: Array, needed: Any, x: Array, out: Array, **over: Any) -> tuple[Array]:
     # elements that attain the extremum share the derivative equally
     params = tuple(over.values())
-    hit = cast(equal(x, _expand(out, x, *params)), x.aval.dtype)
-    share = divide(ct, bind(sum_op, (hit,), params))
-    return (multiply(hit, _expand(share, x, *params)),)
+    hit = equal(x, _expand(out, x, *params))
+    share = over_count(ct, _ties(hit, x, params))
+    return (multiply(cast(hit, x.aval.dtype), _expand(share, x, *params)),)
 
 
 def _extremum_jvp(ts: Any, x: Array, out: Array, **over: Any) -> Array:
     params = tuple(over.values())
-    hit = cast(equal(x, _expand(out, x, *params)), x.aval.dtype)
-    return divide(bind(sum_op, (multiply(hit, ts[0]),), params), bind(sum_op, (hit,), params))
+    hit = equal(x, _expand(out, x, *params))
+    total = bind(sum_op, (multiply(cast(hit, accumulator(x)), unshortened(ts[0])),), params)
+    return cast(divide(total, _ties(hit, x, params)), x.aval.dtype)
+
+
+def _ties(hit: Array, x: Array, params: Params) -> Array:
+    """Return how many elements attain the extremum, in the dtype in which those of x are summed."""
+    return bind(sum_op, (cast(hit, accumulator(x)),), params)
 
 
 def _mean_vjp(ct: Array, needed: Any, x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> tuple[Array]:
     count = math.prod(x.aval.shape[k] for k in axes)
-    return (_expand(divide(ct, float(count)) if count else ct, x, axes, keepdims),)
+    return (_expand(over_count(ct, float(count)) if count else ct, x, axes, keepdims),)
 
 
 sum_op = define(
@@ -130,21 +137,30 @@ _all = define("all", _over(torch.all), factors=reduction("min"), reference=numpy
               user=lambda x, **kw: all(x, **kw), **_LOGIC)  # fmt: skip
 
 
+def _logsumexp(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> torch.Tensor:
+    """Return torch's result, of 16-bit numbers rounded once: torch adds their powers in their own dtype."""
+    return torch.logsumexp(x.float() if is_short(x.dtype) else x, axes, keepdim=keepdim).to(x.dtype)
+
+
 def _softmax_weights(x: Array, out: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
-    """Return exp(x - logsumexp(x)), normalized: far from 0, `out` is rounded, and the sum is not 1."""
-    weights = exp(subtract(x, _expand(out, x, axes, keepdims)))
+    """Return exp(x - logsumexp(x)), in float32 for 16 bits.
+
+    It is normalized: far from 0, `out` is rounded, and the sum is not 1.
+    """
+    weights = exp(subtract(unshortened(x), unshortened(_expand(out, x, axes, keepdims))))
     total = bind(sum_op, (weights,), (axes, True))
     # beside an infinite element, whose weight is NaN, the other weights are zero
     return divide(weights, logic.where(equal(total, total), total, 1.0))
 
 
 logsumexp_op = define(
-    "logsumexp", _over(torch.logsumexp), params=_PARAMS, shape=reduced_shape,
+    "logsumexp", _over(_logsumexp), params=_PARAMS, shape=reduced_shape,
     vjp=lambda ct, needed, x, out, **over: (
-        multiply(_expand(ct, x, **over), _softmax_weights(x, out, **over)),
+        cast(multiply(unshortened(_expand(ct, x, **over)), _softmax_weights(x, out, **over)), x.aval.dtype),
     ),
-    jvp=lambda ts, x, out, **over: bind(
-        sum_op, (multiply(ts[0], _softmax_weights(x, out, **over)),), tuple(over.values())
+    jvp=lambda ts, x, out, **over: cast(
+        bind(sum_op, (multiply(unshortened(ts[0]), _softmax_weights(x, out, **over)),), tuple(over.values())),
+        x.aval.dtype,
     ),
     factors=reduction(), batch=shifted("axes"),
     samples=_axis_samples, errors=bad_axis, reference=scipy_special("logsumexp"),
@@ -216,7 +232,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     (x,) = promote("mean", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
     if where is None:
         return mean(x, axis, keepdims)
-    if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums overflow, and so do counts
+    if is_short(x.aval.dtype):  # its sums overflow, and so do counts
         return cast(mean(cast(x, torch.float32), axis, keepdims, where=where), x.aval.dtype)
     return divide(sum(x, axis, keepdims=keepdims, where=where), count_kept(x, where, axis, keepdims))
 

@@ -10,8 +10,9 @@ import torch
 from gtrace.core.ir.wide_unsigned import flipped
 from gtrace.core.ops.batching import align, places
 from gtrace.core.ops.checks import same_kind
+from gtrace.core.ops.counts import accumulator, over_count
 from gtrace.core.ops.declare import Array, Op, Sample, bind, define, lift
-from gtrace.core.ops.elementwise import add, divide, multiply
+from gtrace.core.ops.elementwise import add, multiply
 from gtrace.core.ops.gather import index_op, index_put_op, update_reference
 from gtrace.core.ops.join_split import flip, neighbours
 from gtrace.core.ops.logic import equal, where
@@ -62,9 +63,11 @@ def _scatter_vjp(ct: Array, needed: Any, x: Array, index: Array, u: Array, out: 
         into_u = multiply(_chosen(ct, index), _other_factors(x, index, u)) if needed[2] and u.size else None
         return bind(scatter_op, (ct, index, u), ("prod",)), None, into_u
     # all elements that attain the extremum share the derivative equally
-    hit_x, hit_u = cast(equal(x, out), x.aval.dtype), cast(equal(u, _chosen(out, index)), x.aval.dtype)
-    share = divide(ct, bind(index_put_op, (hit_x, hit_u, index), ((0,), (False,), True)))
-    return multiply(hit_x, share), None, multiply(hit_u, _chosen(share, index))
+    wide = accumulator(x)
+    hit_x, hit_u = cast(equal(x, out), wide), cast(equal(u, _chosen(out, index)), wide)
+    share = over_count(ct, bind(index_put_op, (hit_x, hit_u, index), ((0,), (False,), True)))
+    into_x, into_u = multiply(cast(hit_x, x.aval.dtype), share), cast(hit_u, x.aval.dtype)
+    return into_x, None, multiply(into_u, _chosen(share, index))
 
 
 def _scatter_batch(op: Op, size: int, batched: Any, operands: Any, mode: str) -> Array:

@@ -12,10 +12,11 @@ import torch
 from gtrace.core.ops import logic, reduce
 from gtrace.core.ops.batching import shifted
 from gtrace.core.ops.checks import same_shape
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import Array, Op, Params, Sample, bind, define, lift
 from gtrace.core.ops.elementwise import exp, multiply, neg, subtract
 from gtrace.core.ops.logic import not_equal
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.reduce import bad_axis, sum_op
 from gtrace.core.ops.samples import scipy_special, uniform
 from gtrace.core.ops.shape import (
@@ -34,22 +35,29 @@ __all__ = ["softmax", "log_softmax"]
 
 
 def _softmax_vjp(ct: Array, needed: Any, x: Array, out: Array, axis: int) -> tuple[Array]:
-    dtype = out.dtype
-    if dtype in (torch.float16, torch.bfloat16):
-        ct, out = ct.astype(torch.float32), out.astype(torch.float32)  # the differences cancel; torch rounds once
+    dtype = out.aval.dtype
+    ct, out = unshortened(ct), unshortened(out)  # the differences cancel; torch rounds once
     weighted = multiply(ct, out)
     total = bind(sum_op, (weighted,), ((axis,), True))
-    return (subtract(weighted, multiply(out, total)).astype(dtype),)
+    return (cast(subtract(weighted, multiply(out, total)), dtype),)
 
 
 def _log_softmax_grad_vjp(
     ct: Array, needed: Any, g: Array, out: Array, result: Array, axis: int
 ) -> tuple[Array | None, Array | None]:
     # the operation is g - exp(out) * sum(g)
+    dtype = out.aval.dtype
+    ct, g, out = map(unshortened, (ct, g, out))
     weighted = multiply(exp(out), ct)
     by_g = subtract(ct, bind(sum_op, (weighted,), ((axis,), True))) if needed[0] else None
     by_out = neg(multiply(weighted, bind(sum_op, (g,), ((axis,), True)))) if needed[1] else None
-    return by_g, by_out
+    return tuple(None if found is None else cast(found, dtype) for found in (by_g, by_out))  # type: ignore[return-value]
+
+
+def _log_softmax_jvp(ts: Any, x: Array, out: Array, axis: int) -> Array:
+    moved = unshortened(ts[0])
+    mean = bind(sum_op, (multiply(exp(unshortened(out)), moved),), ((axis,), True))
+    return cast(subtract(moved, mean), out.aval.dtype)
 
 
 def _normal_samples() -> list[Sample]:
@@ -80,8 +88,7 @@ _log_softmax_grad = define(
 _log_softmax = define(
     "log_softmax", lambda x, axis: torch.log_softmax(x, axis),
     vjp=lambda ct, needed, x, out, axis: (bind(_log_softmax_grad, (ct, out), (axis,)),),
-    jvp=lambda ts, x, out, axis: subtract(ts[0], bind(sum_op, (multiply(exp(out), ts[0]),), ((axis,), True))),
-    samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
+    jvp=_log_softmax_jvp, samples=_normal_samples, errors=bad_axis, reference=_along_last_axis("log_softmax"),
     user=lambda x, **kw: log_softmax(x, **kw), **_LINE,
 )  # fmt: skip
 

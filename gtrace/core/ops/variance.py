@@ -11,6 +11,7 @@ import torch
 
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops import reduce
+from gtrace.core.ops.counts import is_short
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import divide, maximum, sqrt, squared_magnitude, subtract
 from gtrace.core.ops.operands import cast, promote
@@ -44,7 +45,7 @@ def var(
         correction = ddof
     if not isinstance(correction, (int, float, numpy.number)):
         raise ArgumentError(message("var", "a number as correction", repr(correction), "Pass the rest by name."))
-    if x.aval.dtype in (torch.float16, torch.bfloat16):  # their sums of squares overflow
+    if is_short(x.aval.dtype):  # its sums of squares overflow
         return cast(var(cast(x, torch.float32), axis, correction, keepdims, where=where, mean=mean), x.aval.dtype)
     axes = normalize_axes("var", axis, x.ndim)
     center = reduce.mean(x, axes, True, where=where) if mean is None else mean

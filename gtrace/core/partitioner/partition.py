@@ -12,6 +12,7 @@ value is needed in parts, each process gets only its part of the sum.
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -331,6 +332,11 @@ class Partitioner:
         op, factor = node.op, 1.0
         if partial and factors.via is not None:
             op, factor = REGISTRY[factors.via[0]], factors.via[1]
+            (x,) = operands
+            count = self.program.types[x].size // math.prod(shape) if isinstance(x, int) and 0 not in shape else 0
+            if count and node.instr.aval.dtype.itemsize < 4:
+                # the sum of a part, and the number of all elements, may exceed float16; the mean of a part does not
+                op, factor = node.op, count * factor
         out = self.program.emit(op, operands, tuple(params.values()))
         if self.program.types[out].shape != shape:
             raise GraphError(

@@ -11,7 +11,7 @@ import torch
 
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU, as_device, sent
-from gtrace.core.base.dtypes import BIT_DTYPES, COMPLEX, FLOAT8, FLOATS, INEXACT, LONG
+from gtrace.core.base.dtypes import BIT_DTYPES, COMPLEX, FLOAT8, FLOATS, INEXACT, LONG, converted, number_held
 from gtrace.core.base.errors import ArgumentError, DeviceError, DtypeError, RangeError, ShapeError, message
 from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.base.torch_modes import without_modes
@@ -70,7 +70,7 @@ def _extremes(tensor: torch.Tensor) -> numpy.ndarray:
 
 @without_modes
 def _converted(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to(dtype)
+    return converted(tensor, dtype)
 
 
 @without_modes
@@ -219,7 +219,7 @@ def to_tensor(value: Any, dtype: torch.dtype | None, device: torch.device) -> to
             default_dtype(complex if kind == "c" else float) if kind in "cf" or not host.size else as_dtype(host.dtype)
         )
     check_cast(host, dtype)
-    return sent(torch.from_numpy(host).to(dtype), device)
+    return sent(converted(torch.from_numpy(host), dtype), device)
 
 
 def _as_uint64(value: Any) -> numpy.ndarray:
@@ -376,7 +376,7 @@ def scalar_operand(op: str, value: bool | int | float | complex, dtype: torch.dt
     if dtype in INEXACT:
         try:
             number = complex(value) if dtype in COMPLEX else float(value)
-            return Scalar(number, scalar_aval(dtype, device))
+            return Scalar(number_held(number, dtype), scalar_aval(dtype, device))
         except OverflowError:
             bits = f"an integer of {int(value).bit_length()} bits"
             raise RangeError(message(op, "a number that fits a float", bits, "Use a smaller number.")) from None

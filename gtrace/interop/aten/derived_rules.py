@@ -185,6 +185,8 @@ def vjp(call: OperatorCall, ct: Any, needed: Sequence[bool], operands: Sequence[
             pairs = [(results[k], _conjugate(ct)) for k, ct in zip(given, tensors[: len(cts)], strict=True)]
             pairs = [(result, ct) for result, ct in pairs if result.requires_grad]
             if not pairs:
+                if _is_special(call):
+                    raise NotImplementedError("its derivative is not zero, and torch has none; gt.special may")
                 return [torch.zeros_like(x) for x in active]
             outs, grads = zip(*pairs, strict=True)
             # neither torch.func.vjp nor torch.autograd.grad: they import torch.compile, or symbols for sizes
@@ -204,6 +206,14 @@ def vjp(call: OperatorCall, ct: Any, needed: Sequence[bool], operands: Sequence[
     for k, g in zip(chosen, grads, strict=True):
         out[k] = g
     return out
+
+
+def _is_special(call: OperatorCall) -> bool:
+    """Whether a call is of ``torch.special``, where a function that torch takes for constant is one without a rule.
+
+    These are the Bessel and Airy functions, and the orthogonal polynomials. torch's gradient of them is silently 0.
+    """
+    return call.overload.startswith("aten.special_")
 
 
 def _conjugate(x: torch.Tensor) -> torch.Tensor:
@@ -229,6 +239,8 @@ def jvp(
 
     NotImplemented if torch has no forward derivative; the transposed vjp then replaces it.
     """
+    if _is_special(call):
+        return NotImplemented
     chosen = [k for k, t in enumerate(tangents) if t is not None]
     moved = [t for t in tangents if t is not None]
     several = isinstance(result, Bundle)

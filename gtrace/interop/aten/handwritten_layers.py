@@ -16,6 +16,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.gather import gather_op
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
@@ -261,7 +262,14 @@ def _avg_pool_pullback(
     ct: Array, needed: Sequence[bool], operands: Sequence[Array], args: tuple[Any, ...]
 ) -> list[Array | None]:
     constants = OPERAND, OPERAND, args[1], *args[2:], *_AVG_DEFAULTS[len(args) - 2 :]
-    return [call_aten(AVG_POOL_BACKWARD, constants, [ct, *operands])]
+    dtype = ct.aval.dtype
+    if max(math.prod(args[1]), constants[-1] or 0) > _LARGEST_EXACT:  # torch's kernel divides by it in the short dtype
+        ct, operands = unshortened(ct), [unshortened(x) for x in operands]
+    return [cast(call_aten(AVG_POOL_BACKWARD, constants, [ct, *operands]), dtype)]
+
+
+_LARGEST_EXACT = 256
+"""Up to which each integer is a number of bfloat16."""
 
 
 def _avg_pool_backward_pullback(
@@ -367,7 +375,7 @@ def _group_norm_pullback(
         shifts = ops.reshape(x, (*mean.shape, count)) - ops.expand_dims(mean, 2)
         for ct, slopes in ((cts[1], ops.ones_like(shifts)), (cts[2], -(ops.expand_dims(scale, 2) ** 3) * shifts)):
             if ct is not None:
-                change = ops.reshape(ops.expand_dims(ct, 2) * slopes / max(count, 1), x.shape)
+                change = ops.reshape(unshortened(ops.expand_dims(ct, 2)) * slopes / max(count, 1), x.shape)
                 change = cast(change, x.aval.dtype)
                 found[0] = change if found[0] is None else found[0] + change
     return found

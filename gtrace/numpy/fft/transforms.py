@@ -13,7 +13,7 @@ from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.interop.aten import fourier
 from gtrace.interop.torch_functions import call_torch
 
@@ -143,7 +143,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     """
     half = (n + 1) // 2
     counts = ops.concat([ops.arange(0, half, device=device), ops.arange(-(n // 2), 0, device=device)])
-    return ops.divide(cast(counts, dtype or default_dtype(float)), n * d)
+    return _frequencies(counts, n * d, dtype)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Array:
@@ -152,7 +152,13 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> gt.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
-    return ops.divide(cast(ops.arange(0, n // 2 + 1, device=device), dtype or default_dtype(float)), n * d)
+    return _frequencies(ops.arange(0, n // 2 + 1, device=device), n * d, dtype)
+
+
+def _frequencies(counts: Array, total: Any, dtype: Any) -> Array:
+    """Return counts / total, rounded once: the dtype of the result may be unable to hold either."""
+    kind = default_dtype(float) if dtype is None else as_dtype(dtype)
+    return cast(ops.divide(cast(counts, torch.float64), total), kind)
 
 
 def _shifted(name: str, x: Any, axes: int | Sequence[int] | None, back: bool) -> Array:
