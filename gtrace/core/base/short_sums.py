@@ -1,7 +1,7 @@
 """Sums of 16-bit floats: they are added as float32, and rounded once.
 
 Some of torch's kernels round after each addition. A sum stops growing where its terms are less than half of its last
-digit: 4,000 terms of 0.1 make 32 in bfloat16, and 256 in float16. The sizes are measured in `tests/test_sums_16_bits.py`.
+digit: 4,000 terms of 0.1 make 32 in bfloat16, and 256 in float16. `docs/accuracy.md` says what is added in which dtype.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from gtrace.core.base.rounding import is_inexact
 
 SHORT = frozenset({torch.float16, torch.bfloat16})
 
@@ -29,7 +31,7 @@ _OF_WINDOWS = (
     "max_pool2d_with_indices_backward.default", "max_pool3d_with_indices_backward.default",
 )  # fmt: skip
 
-SUMS = frozenset(f"aten.{name}" for name in (*_OF_PLACES, *_OF_WINDOWS))
+SUMS = frozenset(f"aten.{name}" for name in (*_OF_PLACES, *_OF_WINDOWS, "native_layer_norm_backward.default"))
 """Overloads of torch that add up several values at one place, in kernels that may round after each addition."""
 
 INDEX_PUT = "aten.index_put.default"
@@ -57,9 +59,10 @@ def rounded_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def short_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
-    """Return the 16-bit dtype of the first tensor that has one; None if there is none."""
-    given = (*args, *kwargs.values())
-    return next((x.dtype for x in given if isinstance(x, torch.Tensor) and x.dtype in SHORT), None)
+    """Return the 16-bit dtype of all floating tensors; None if they have another one, or several."""
+    given = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and is_inexact(x.dtype)]
+    dtypes = {x.dtype for x in given}
+    return next(iter(dtypes)) if len(dtypes) == 1 and dtypes <= SHORT else None
 
 
 def _wide(x: Any) -> Any:
