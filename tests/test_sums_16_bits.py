@@ -7,7 +7,10 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.core.base.short_sums import INDEX_PUT, SUMS, rounded_once
+from gtrace.core.backends.interpreter.reference import reference
+from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once
+from gtrace.core.backends.native import gather_scatter
+from gtrace.core.runtime.agreement import disagreement
 
 F = torch.nn.functional
 
@@ -80,6 +83,9 @@ SUMS_OF_ROWS = {
 }
 
 
+COMPARED = ("scatter_add", "index_put", "at.add", "gradient of gather", "gradient of F.embedding", "cumsum", "sum")
+
+
 def columns(n, dtype):
     generator = torch.Generator().manual_seed(n)
     return torch.stack([torch.ones(n), torch.full((n,), 0.5), torch.rand(n, generator=generator)], 1).to(dtype)
@@ -123,3 +129,38 @@ def test_other_dtypes_are_left_alone():
         torch.float32,
     ]
     assert seen == [[torch.float32] * 2, [torch.float16, torch.float32], [torch.float32]]
+
+
+@pytest.mark.parametrize("n", [4000, 400_000])
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_sum_that_stagnates_is_found(name, n):
+    rows, table, places = columns(n, torch.bfloat16), torch.zeros(3, 3).bfloat16(), torch.zeros(n, dtype=torch.int64)
+    given = [table, rows, places]
+    graph = gt.make_graph(SUMS_OF_ROWS[name])(*map(gt.from_torch, given))
+    (right,) = reference(graph)(given)
+    wrong = right.clone()
+    wrong[0] = torch.tensor([256.0, 128.0, 128.0])  # where each addition is rounded
+    assert disagreement(graph, given, [right], [wrong]).startswith("result 0 of ")
+    assert not disagreement(graph, given, [right], [right.clone()])
+    other = right * (1 + 2.0**-7)  # the next number
+    assert not disagreement(graph, given, [right], [other])
+
+
+ADDED = {
+    "at.add": lambda table, rows, places: table.at[places[:, 0]].add(rows),
+    "gradient of take_along_axis": lambda table, rows, places: gt.grad(
+        lambda w: (gt.numpy.take_along_axis(w, places, 0) * rows).sum().astype(gt.float32)
+    )(table),
+}
+
+
+@pytest.mark.parametrize("name", ADDED)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_native_code_that_rounds_each_addition_is_not_used(dtype, name, monkeypatch):
+    gt.config.update(cache_size=0)
+    monkeypatch.setattr(gather_scatter, "SHORT_FLOATS", {})
+    table, rows = gt.zeros((2, 5), dtype=dtype), gt.full((4000, 5), 0.1, dtype=dtype)
+    places = gt.zeros((4000, 5), dtype=gt.int64)
+    with gt.config(hot_threshold=3, background=False), pytest.warns(gt.AuditWarning, match="where it is 400"):
+        found = [float(ADDED[name](table, rows, places)[0, 0]) for _ in range(6)]
+    assert found == [400.0] * 6

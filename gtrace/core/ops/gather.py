@@ -11,9 +11,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.backends.interpreter.short_sums import SHORT, rounded_once
 from gtrace.core.base.devices import sent
 from gtrace.core.base.errors import BoundsError, ShapeError, message
-from gtrace.core.base.short_sums import SHORT, rounded_once
 from gtrace.core.ops.batching import align, places, shifted
 from gtrace.core.ops.checks import of_operand, reshaped
 from gtrace.core.ops.declare import Aval, BadSample, Op, Sample, aval, bind, define

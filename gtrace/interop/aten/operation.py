@@ -14,9 +14,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once
 from gtrace.core.base.dtypes import COMPLEX, WIDE_UNSIGNED
 from gtrace.core.base.errors import DtypeError, ShapeError, message
-from gtrace.core.base.short_sums import INDEX_PUT, SUMS, rounded_once
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle, parse_type
 from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.infer import require_kernel

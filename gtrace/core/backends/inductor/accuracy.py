@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once, short_dtype
 from gtrace.core.base.mechanisms import ACCURATE_FUNCTIONS
-from gtrace.core.base.short_sums import INDEX_PUT, SUMS, rounded_once, short_dtype
 
 
 def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:

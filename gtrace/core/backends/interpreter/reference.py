@@ -17,12 +17,12 @@ import torch
 
 from gtrace.core.backends.interpreter.interpreter import Around, Owned, TensorFunction, bound_body, refuse_at
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
+from gtrace.core.backends.interpreter.short_sums import SHORT
 from gtrace.core.backends.interpreter.tuned import MOVED_AT_ONCE, SIGNS
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.rounding import is_inexact
-from gtrace.core.base.short_sums import SHORT
 from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph, subgraphs

@@ -10,9 +10,9 @@ import math
 
 import torch
 
+from gtrace.core.backends.interpreter.short_sums import rounded_once
 from gtrace.core.backends.interpreter.tuned import LEAST_CHOSEN, LEAST_CHOSEN_ROW
 from gtrace.core.base.mechanisms import ROW_INDEXING
-from gtrace.core.base.short_sums import rounded_once
 from gtrace.core.ir.aval import Aval
 
 _ADDED = torch.float32, torch.float64, torch.float16, torch.bfloat16
