@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.remainders import OVERLOADS as REMAINDERS
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
 from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once
 from gtrace.core.base.dtypes import COMPLEX, WIDE_UNSIGNED
@@ -45,7 +46,12 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
 def _rounding(
     overload: str, args: tuple[Any, ...], called: Callable[..., Callable[..., Any]], **options: Any
 ) -> Callable[..., Any]:
-    """Return the call of an overload. Sums of 16-bit floats are rounded once, which torch's kernels may not do."""
+    """Return the call of an overload. Sums of 16-bit floats are rounded once, which torch's kernels may not do.
+
+    Remainders are exact for all numbers.
+    """
+    if overload in REMAINDERS:
+        options["instead"] = REMAINDERS[overload]
     call = channels_last(overload, args, functools.partial(called, overload, **options))
     sums = overload in SUMS or (overload == INDEX_PUT and args[3:] == (True,))
     return rounded_once(call) if sums else call
