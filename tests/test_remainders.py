@@ -10,7 +10,8 @@ import gtrace as gt
 
 FUNCTIONS = {
     "fmod": (gt.numpy.fmod, np.fmod), "torch.fmod": (torch.fmod, np.fmod),
-    "remainder": (gt.remainder, np.mod), "torch.remainder": (torch.remainder, np.mod), "%": (lambda x, y: x % y, np.mod),
+    "remainder": (gt.remainder, np.mod), "torch.remainder": (torch.remainder, np.mod),
+    "%": (lambda x, y: x % y, np.mod),
 }  # fmt: skip
 
 
