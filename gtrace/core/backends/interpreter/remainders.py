@@ -20,12 +20,13 @@ FAR, FURTHEST = 2.0**1000, 2.0**500
 def _exact(name: str) -> Callable[..., Any]:
     function: Callable[..., torch.Tensor] = getattr(torch, name)
 
+    # torch rounds a number beside tensors to their dtype
     @functools.wraps(function)
     def call(x: Any, y: Any) -> torch.Tensor:
-        x, y = _together(x, y)
         dtype = torch.result_type(x, y)
-        if not dtype.is_floating_point or x.device.type != "cpu" or y.device.type != "cpu":
+        if not dtype.is_floating_point or any(z.device.type != "cpu" for z in (x, y) if isinstance(z, torch.Tensor)):
             return function(x, y)
+        x, y = [z if isinstance(z, torch.Tensor) else torch.full((), z, dtype=dtype) for z in (x, y)]
         if x.__class__ is torch.Tensor:  # it has values; others are traced for a compiler
             found = function(x, y)
             if not found.isnan().any():
@@ -38,15 +39,6 @@ def _exact(name: str) -> Callable[..., Any]:
         return function(torch.fmod(torch.fmod(x, furthest), far), y)
 
     return call
-
-
-def _together(x: Any, y: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both operands as tensors: torch rounds a number beside a tensor to its dtype."""
-    if not isinstance(y, torch.Tensor):
-        return x, torch.full((), y, dtype=torch.result_type(x, y), device=x.device)
-    if not isinstance(x, torch.Tensor):
-        return torch.full((), x, dtype=torch.result_type(x, y), device=y.device), y
-    return x, y
 
 
 fmod, remainder = _exact("fmod"), _exact("remainder")
