@@ -68,6 +68,10 @@ CASES = {
         ],
         [[0, 0, 1, 4, 10, 12, 9], "uint16"],
     ),
+    "mean in an integer dtype": (
+        lambda: [float(m := jnp.mean(jnp.array([1.5, 2.5]), dtype="int32")), str(m.dtype)],
+        [1.0, "int32"],
+    ),
     "is_deleted": (donated, [True, False]),
     "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),
     "comb with repetition": (

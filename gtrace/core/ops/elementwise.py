@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.remainders import remainder as exact_remainder
 from gtrace.core.base import tree
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir import wide_unsigned
@@ -105,7 +106,7 @@ floor_divide = binary(
     unsigned=wide_unsigned.quotient,
 )  # fmt: skip
 remainder = binary(
-    "remainder", torch.remainder, "Return x - floor(x / y) * y, with the sign of y.",
+    "remainder", exact_remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans, host_numbers=True,
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.remainder,

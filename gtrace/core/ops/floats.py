@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.interpreter.remainders import fmod as exact_fmod
 from gtrace.core.ir import wide_unsigned
 from gtrace.core.ops.checks import counts_only, no_booleans, real_only
 from gtrace.core.ops.declare import Array, lift
@@ -99,7 +100,7 @@ exp2 = unary(
     partials=(lambda x, out: multiply(out, 0.6931471805599453),), reference=numpy.exp2,
 )  # fmt: skip
 fmod = binary(
-    "fmod", torch.fmod, "Return x - trunc(x / y) * y, with the sign of x.",
+    "fmod", exact_fmod, "Return x - trunc(x / y) * y, with the sign of x.",
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)", check=no_booleans,
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.fmod,

@@ -11,6 +11,7 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.backends.interpreter.short_sums import SHORT, rounded_once
 from gtrace.core.base.devices import sent
 from gtrace.core.base.errors import BoundsError, ShapeError, message
 from gtrace.core.ops.batching import align, places, shifted
@@ -209,6 +210,10 @@ def _index_put_impl(
         put: torch's index_put; its in-place variant, if x is a new array.
         rows: whether whole rows are added.
     """
+    if accumulate and x.dtype in SHORT and indices[0].numel() > 1:
+        # torch's kernel rounds after each addition
+        wide = [y.to(torch.float32) for y in (x, u)]
+        return _index_put_impl(*wide, *indices, dims=dims, loose=loose, accumulate=True, rows=rows).to(x.dtype)
     if not any(loose):
         return torch.ops.aten.index_put.default(x, _spread(x, indices, dims), u, accumulate)
     near = list(indices)
@@ -237,8 +242,8 @@ def _index_put_impl(
     size = x.shape[axis]
     chosen = torch.clamp(torch.add(index, torch.bitwise_and(index >> 63, size)), -1, size)
     near[spare] = chosen if taken is None else torch.where(taken, chosen, size)
-    wide = torch.cat([x, x.narrow(axis, 0, 1)], axis)
-    return put(wide, _spread(x, tuple(near), dims), u, False).narrow(axis, 0, size)
+    longer = torch.cat([x, x.narrow(axis, 0, 1)], axis)
+    return put(longer, _spread(x, tuple(near), dims), u, False).narrow(axis, 0, size)
 
 
 def _index_put_direct(avals: tuple[Aval, ...], **params: Any) -> Callable[..., torch.Tensor] | None:
@@ -326,8 +331,13 @@ def _scatter_add_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndar
     return out
 
 
+@rounded_once
+def _scatter_add(x: torch.Tensor, index: torch.Tensor, u: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.scatter_add(x, axis, index, u)
+
+
 scatter_add_op = define(
-    "scatter_add", lambda x, index, u, axis: torch.scatter_add(x, axis, index, u), params=("axis",), arity=3,
+    "scatter_add", _scatter_add, params=("axis",), arity=3,
     indices=True, shape=_scatter_add_aval,
     vjp=lambda ct, needed, x, index, u, out, axis: (ct, None, bind(gather_op, (ct, index), (axis,))),
     linear=(0, 2), batch=shifted("axis"), factors=scattered,

@@ -22,7 +22,7 @@ from gtrace.core.ops.elementwise import (
     subtract,
 )
 from gtrace.core.ops.logic import isfinite, less, not_equal
-from gtrace.core.ops.operands import cast, promote
+from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.ops.reduce import count_nonzero, logsumexp_op, resolve_floating
 from gtrace.core.ops.shape import broadcast_to, normalize_axes, squeeze
 from gtrace.core.trace.fast import bind_met
@@ -53,7 +53,7 @@ def logsumexp(
     if b is None:
         (x,) = promote("logsumexp", lift("logsumexp", x), floating=True)
     else:
-        x, factors = promote("logsumexp", lift("logsumexp", x), lift("logsumexp", b), floating=True)
+        x, factors = promote_arrays("logsumexp", x, b, floating=True)
         x = logic.where(not_equal(factors, 0), x, -math.inf)
     if where is not None:
         x = logic.where(where, x, -math.inf)

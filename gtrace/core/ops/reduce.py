@@ -221,6 +221,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     """Return the mean over `axis`. Integers become float32.
 
     Args:
+        dtype: x is cast to it first; the mean is cast to an integer one as well, as in NumPy.
         where: a mask that broadcasts to x; other elements are ignored.
 
     >>> gt.mean(gt.array([1., 3.]))
@@ -229,7 +230,10 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
     if dtype is None and where is None:
         return bind_met(_mean, x, (axis, keepdims), resolve_floating)
     x = lift("mean", x)
-    (x,) = promote("mean", x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
+    kind = None if dtype is None else as_dtype(dtype)
+    if kind is not None and not (kind.is_floating_point or kind.is_complex):
+        return cast(mean(cast(x, kind), axis, keepdims, where=where), kind)
+    (x,) = promote("mean", x if kind is None else cast(x, kind), floating=True)
     if where is None:
         return mean(x, axis, keepdims)
     if is_short(x.aval.dtype):  # its sums overflow, and so do counts

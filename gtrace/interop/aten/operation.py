@@ -14,7 +14,9 @@ import numpy
 import torch
 
 from gtrace.core.backends.interpreter.batch_norms import KERNELS
+from gtrace.core.backends.interpreter.remainders import OVERLOADS as REMAINDERS
 from gtrace.core.backends.interpreter.row_indexing import add_rows, adds_rows, choose_rows, chooses_rows
+from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once
 from gtrace.core.base.dtypes import COMPLEX, WIDE_UNSIGNED
 from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle, parse_type
@@ -38,22 +40,31 @@ def _call(*tensors: torch.Tensor, overload: str, args: tuple[Any, ...]) -> Any:
     try:
         hash(args)
     except TypeError:  # open sizes are symbols, which have no hash
-        return channels_last(overload, args, functools.partial(new_caller, overload))(*tensors)
-    return channels_last(overload, args, _caller(overload))(*tensors)
+        return _rounding(overload, args, new_caller)(*tensors)
+    return _rounding(overload, args, caller)(*tensors)
+
+
+def _rounding(
+    overload: str, args: tuple[Any, ...], called: Callable[..., Callable[..., Any]], **options: Any
+) -> Callable[..., Any]:
+    """Return the call of an overload. Sums of 16-bit floats are rounded once, which torch's kernels may not do.
+
+    Remainders are exact for all numbers, and batch norms for images in any layout.
+    """
+    options["instead"] = REMAINDERS.get(overload) or KERNELS.get(overload)
+    call = channels_last(overload, args, functools.partial(called, overload, **options))
+    sums = overload in SUMS or (overload == INDEX_PUT and args[3:] == (True,))
+    return rounded_once(call) if sums else call
 
 
 def _direct(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Callable[..., Any]:
     if overload == "aten.index.Tensor" and args == (OPERAND, (OPERAND,)) and chooses_rows(*avals):
         return choose_rows
-    if overload == "aten.index_put.default" and args == (OPERAND, (OPERAND,), OPERAND, True):
+    if overload == INDEX_PUT and args == (OPERAND, (OPERAND,), OPERAND, True):
         x, index, u = avals
         if adds_rows(x, u, index):
             return lambda x, index, u: add_rows(x, u, index)
-    return channels_last(overload, args, _caller(overload, as_given=overload in NORMS))
-
-
-def _caller(overload: str, as_given: bool = False) -> Callable[..., Callable[..., Any]]:
-    return functools.partial(caller, overload, instead=KERNELS.get(overload), as_given=as_given)
+    return _rounding(overload, args, caller, as_given=overload in NORMS)
 
 
 def _result(avals: tuple[Aval, ...], overload: str, args: tuple[Any, ...]) -> Aval | Bundle:

@@ -6,12 +6,14 @@ functions that it computes well, and agree with torch. They apply to floating-po
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
+from gtrace.core.backends.interpreter.short_sums import INDEX_PUT, SUMS, rounded_once, short_dtype
 from gtrace.core.base.mechanisms import ACCURATE_FUNCTIONS
 
 
@@ -20,6 +22,7 @@ def decompositions(own: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[
     if not ACCURATE_FUNCTIONS.on:
         return dict(own)
     table = {**own, **{op: _on_cpu(function, own.get(op)) for op, function in _ACCURATE.items()}}
+    table |= {op: _added_in_single_precision(op, own.get(op)) for op in map(_overload, SUMS | {INDEX_PUT})}
     for op in (torch.ops.aten.div.Tensor_mode, torch.ops.aten.div.Scalar_mode):
         table[op] = _with_mode(own.get(op))
     for op in _VARIANCES:
@@ -184,6 +187,25 @@ def _cross(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
         return otherwise(x, y, dim=dim) if otherwise is not None else NotImplemented
 
     return cross
+
+
+def _overload(name: str) -> Any:
+    return functools.reduce(getattr, name.split("."), torch.ops)
+
+
+def _added_in_single_precision(op: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a decomposition of an operator that adds values at places: Inductor rounds 16 bits after each addition."""
+    once = rounded_once(op)
+
+    def added(*args: Any, **kwargs: Any) -> Any:
+        if short_dtype(args, kwargs) is not None and (op is not _INDEX_PUT or (*args, *kwargs.values())[3:] == (True,)):
+            return once(*args, **kwargs)
+        return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
+
+    return added
+
+
+_INDEX_PUT = _overload(INDEX_PUT)
 
 
 def _in_double_precision(op: Any, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ import torch
 
 from gtrace.core.backends.interpreter.interpreter import Around, Owned, TensorFunction, bound_body, refuse_at
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
+from gtrace.core.backends.interpreter.short_sums import SHORT
 from gtrace.core.backends.interpreter.tuned import MOVED_AT_ONCE, SIGNS
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.devices import CPU, number_tensor
@@ -281,7 +282,7 @@ def noise(graph: Graph, seed: int) -> Around:
     """Return what moves each rounded value of a graph up or down by some roundings, at random; see `Around`.
 
     Values that an operation computes exactly, and not by chance, stay as they are. Of sums over many terms the terms
-    are moved as well, and the more, the more terms there are.
+    are moved as well, and the more, the more terms there are; those of 16 bits are added as float32 and rounded once.
 
     Args:
         seed: another one gives other moves. With an odd one, all elements of an array move in the same direction.
@@ -299,7 +300,7 @@ def noise(graph: Graph, seed: int) -> Around:
         exactly, elementwise = wide(node, function), _is_elementwise(node)
         deviation = id(node) in deviations
         terms = 1 if op.elementwise else _terms(node)
-        roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else max(1.0, math.sqrt(terms) / 8))
+        roundings = NOISE * (1.0 if op.algebraic else FUNCTION if op.elementwise else _growth(terms, kinds))
 
         def near(x: Any) -> Any:
             return moved(x, None, roundings) if isinstance(x, torch.Tensor) and is_inexact(x.dtype) else x
@@ -471,6 +472,11 @@ def _terms(node: Node) -> float:
     if node.op.contraction is not None:
         return node.op.contraction(node.instr.ins, out, **node.attributes) / max(out.size, 1)
     return max([a.size for a in operands], default=1) / max(out.size, 1)
+
+
+def _growth(terms: float, kinds: Sequence[Aval]) -> float:
+    """Return how much more a sum of so many terms is rounded than one of few."""
+    return 1.0 if any(a.dtype in SHORT for a in kinds) else max(1.0, math.sqrt(terms) / 8)
 
 
 def _avals(kind: Any) -> Sequence[Aval]:

@@ -10,13 +10,16 @@ import math
 
 import torch
 
+from gtrace.core.backends.interpreter.short_sums import rounded_once
 from gtrace.core.backends.interpreter.tuned import LEAST_CHOSEN, LEAST_CHOSEN_ROW
 from gtrace.core.base.mechanisms import ROW_INDEXING
 from gtrace.core.ir.aval import Aval
 
-_ADDED = torch.float32, torch.float64
-_CHOSEN = *_ADDED, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool
+_ADDED = torch.float32, torch.float64, torch.float16, torch.bfloat16
+_CHOSEN = *_ADDED, torch.int64, torch.int32, torch.bool
 _PLACES = torch.int64, torch.int32
+
+_index_add = rounded_once(torch.index_add)
 
 
 def chooses_rows(x: Aval, index: Aval) -> bool:
@@ -50,12 +53,15 @@ def adds_rows(x: Aval, u: Aval, index: Aval) -> bool:
 
 
 def add_rows(x: torch.Tensor, u: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Return x with the rows of u added at the places of its first axis, all those of one place."""
+    """Return x with the rows of u added at the places of its first axis, all those of one place.
+
+    torch's kernel rounds sums of 16 bits after each addition.
+    """
     if not index.numel():
         return x.clone()
     ROW_INDEXING.used()
     flat = _counted(index, index.min(), x.shape[0]).reshape(-1)
-    return torch.index_add(x, 0, flat, u.reshape(flat.shape[0], *x.shape[1:]))
+    return _index_add(x, 0, flat, u.reshape(flat.shape[0], *x.shape[1:]))
 
 
 def _counted(index: torch.Tensor, low: torch.Tensor, size: int) -> torch.Tensor:

@@ -216,11 +216,11 @@ class Block:
             kinds = ", ".join(map(repr, node.instr.ins))
             raise UnsupportedLoopError(f"native loops have no {node.op.name} of {kinds}")
         if node.op.name in WIDENED and any(a.dtype in SHORT_FLOATS for a in (*node.instr.ins, node.instr.aval)):
-            self._emit_widened(node)
+            self.emit_widened(node)
         else:
             emit(self, node)
 
-    def _emit_widened(self, node: Node) -> None:
+    def emit_widened(self, node: Node) -> None:
         """Write a node of float16 or bfloat16 as one of float32."""
         avals = tuple(widened(a) for a in node.instr.ins)
         out = len(avals)

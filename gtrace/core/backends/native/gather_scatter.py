@@ -9,7 +9,16 @@ from itertools import pairwise
 
 from gtrace.core.backends.native.arrange import as_view, set_view
 from gtrace.core.backends.native.block import Block, check, emitter
-from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, plus, spread
+from gtrace.core.backends.native.values import (
+    SHORT_FLOATS,
+    Uniform,
+    UnsupportedLoopError,
+    Value,
+    View,
+    c_type,
+    plus,
+    spread,
+)
 from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.ir.aval import Aval, contiguous_strides
 from gtrace.core.ir.graph import Node
@@ -110,6 +119,8 @@ def _index_put(block: Block, node: Node) -> None:
     x, u, *indices = node.instr.ins
     for kind in (x, u, *indices):
         check(kind)
+    if accumulate and x.dtype in SHORT_FLOATS and indices[0].size > 1:
+        return block.emit_widened(node)  # several may be added to one element, and are rounded once
     if accumulate and c_type(x.dtype) == "bool":
         raise UnsupportedLoopError("native loops have no index_put of booleans that accumulates")
     writer = block.writer
@@ -157,6 +168,8 @@ def _gather(block: Block, node: Node) -> None:
         check(kind)
     writer = block.writer
     adds = node.op.name == "scatter_add"
+    if adds and x.dtype in SHORT_FLOATS:
+        return block.emit_widened(node)  # several may be added to one element, and are rounded once
     whole = block.result(node)
     if adds:
         block.cost += writer.copy(block.operand(node, 0), x, whole)
