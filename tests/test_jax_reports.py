@@ -4,12 +4,14 @@ import functools
 
 import numpy as np
 import pytest
+from gtrace.jax.scipy.ndimage import map_coordinates
 
 import gtrace as gt
 import gtrace.jax as jax
 import gtrace.jax.numpy as jnp
 from gtrace.jax.flatten_util import ravel_pytree
 from gtrace.jax.scipy import special
+from gtrace.lax.linalg import tridiagonal_solve
 
 
 def donated():
@@ -72,6 +74,14 @@ CASES = {
         lambda: [float(m := jnp.mean(jnp.array([1.5, 2.5]), dtype="int32")), str(m.dtype)],
         [1.0, "int32"],
     ),
+    "the step of no points": (
+        lambda: [x.shape for x in jnp.linspace(0.0, jnp.ones((2, 2)), 0, endpoint=False, retstep=True)],
+        [(0, 2, 2), ()],
+    ),
+    "slopes at grid points": (
+        lambda: jax.grad(lambda c: map_coordinates(jnp.arange(5.0) ** 2, [c], 1).sum())(jnp.array([2.0, 2.5])).tolist(),
+        [5.0, 5.0],
+    ),
     "is_deleted": (donated, [True, False]),
     "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),
     "comb with repetition": (
@@ -88,6 +98,29 @@ def test_a_reported_case(name):
     function, expected = CASES[name]
     with gt.config(x64=False):
         assert function() == expected
+
+
+def test_an_initial_value_is_a_number():
+    for reduce in (jnp.sum, jnp.prod, jnp.max, jnp.min):
+        with pytest.raises(gt.errors.ShapeError, match="a number as `initial`"):
+            reduce(jnp.ones((2, 3)), initial=jnp.ones(3), axis=0)
+        assert reduce(jnp.ones(3), initial=jnp.array(1.0)).shape == ()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_tridiagonal_solves_exchange_rows(size, jitted):
+    solve = jax.jit(tridiagonal_solve) if jitted else tridiagonal_solve
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        low, middle, high = (rng.normal(size=(2, size)) for _ in range(3))
+        if size > 1:
+            middle[:, ::2] = 0.0 if size % 2 == 0 else 1e-9
+        right = rng.normal(size=(2, size, 3))
+        full = [np.diag(middle[k]) + np.diag(low[k, 1:], -1) + np.diag(high[k, :-1], 1) for k in range(2)]
+        if np.linalg.cond(full).max() < 1e5:
+            found = solve(*map(gt.array, (low, middle, high, right)))
+            np.testing.assert_allclose(np.asarray(found), np.linalg.solve(full, right), atol=1e-8)
 
 
 @pytest.mark.parametrize("jitted", [False, True])

@@ -115,7 +115,9 @@ def symmetric_product(
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
-    """Return x with a @ x == b, for tridiagonal matrices a, by elimination without exchanges of rows.
+    """Return x with a @ x == b, for tridiagonal matrices a, by elimination.
+
+    Neighbouring rows are exchanged where the lower one has the larger pivot, as in LAPACK's gtsv.
 
     Args:
         dl, d, du: arrays (..., m): the elements below, on and above the diagonal; ``dl[..., 0]`` and ``du[..., -1]``
@@ -137,23 +139,35 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
         raise ShapeError(message("tridiagonal_solve", "diagonals (..., m) and b (..., m, n)", got, "Check the shapes."))
     rows = [ops.moveaxis(ops.expand_dims(x, -1), -2, 0) for x in (low, middle, high)]
     rows.append(ops.moveaxis(right, -2, 0))
-    nothing = ops.multiply(rows[1][0], 0)
+    nothing, none = ops.multiply(rows[1][0], 0), ops.multiply(rows[3][0], 0)
 
-    def eliminate(above: tuple[Array, Array], row: Any) -> Any:
+    def eliminate(above: tuple[Array, Array, Array], row: Any) -> Any:
+        first, second, value = above  # a row with an element in this column and in the next
         low, middle, high, right = row
-        pivot = ops.subtract(middle, ops.multiply(low, above[0]))
-        now = ops.divide(high, pivot), ops.divide(ops.subtract(right, ops.multiply(low, above[1])), pivot)
-        return now, now
+        exchange = ops.greater(ops.absolute(low), ops.absolute(first))
+        pivot = ops.where(exchange, low, first)
+        factor = ops.divide(ops.where(exchange, first, low), pivot)
+        kept = (
+            pivot, ops.where(exchange, middle, second), ops.where(exchange, high, 0), ops.where(exchange, right, value),
+        )  # fmt: skip
+        below = (
+            ops.subtract(ops.where(exchange, second, middle), ops.multiply(factor, kept[1])),
+            ops.subtract(ops.where(exchange, 0, high), ops.multiply(factor, kept[2])),
+            ops.subtract(ops.where(exchange, value, right), ops.multiply(factor, kept[3])),
+        )
+        return below, kept
 
-    def substitute(below: Array, row: Any) -> Any:
-        x = ops.subtract(row[1], ops.multiply(row[0], below))
-        return x, x
+    def substitute(below: tuple[Array, Array], row: Any) -> Any:
+        pivot, second, third, value = row
+        known = ops.add(ops.multiply(second, below[0]), ops.multiply(third, below[1]))
+        x = ops.divide(ops.subtract(value, known), pivot)
+        return (x, below[0]), x
 
-    rows[0] = rows[0].at[0].set(0)
-    none = ops.multiply(rows[3][0], 0)
-    _, reduced = scan(eliminate, (nothing, none), tuple(rows))
-    _, found = scan(substitute, none, reduced, reverse=True)
-    return ops.moveaxis(found, 0, -2)
+    rows[2] = rows[2].at[-1].set(0)
+    last, kept = scan(eliminate, (rows[1][0], rows[2][0], rows[3][0]), tuple(row[1:] for row in rows))
+    end, _ = substitute((none, none), (last[0], nothing, nothing, last[2]))
+    _, found = scan(substitute, end, kept, reverse=True)
+    return ops.moveaxis(ops.concat([found, end[0][None]]), 0, -2)
 
 
 def lu(x: Any) -> tuple[Array, Array, Array]:

@@ -70,7 +70,8 @@ def map_coordinates(
         for place, step, size in zip(places, corner, x.shape, strict=True):
             base = ops.round(place) if order == 0 else ops.floor(place) + step
             if order == 1:
-                weight = weight * (1 - ops.absolute(ops.subtract(place, base)))
+                share = ops.subtract(place, ops.floor(place))
+                weight = weight * (share if step else 1 - share)
             whole = cast(base, as_dtype("int32"))
             inside = ops.logical_and(inside, ops.logical_and(ops.greater_equal(whole, 0), ops.less(whole, size)))
             index.append(_within(whole, size, mode))

@@ -430,7 +430,9 @@ def linspace(
     parts = count - bool(endpoint)
     if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) for x in (start, stop)):
         out = _between(start, stop, count, parts, dtype, axis)
-        return (out, divide(subtract(stop, lift("linspace", start)), parts or math.nan)) if retstep else out
+        if not retstep:
+            return out
+        return out, divide(subtract(stop, lift("linspace", start)), parts) if parts else array(math.nan, out.dtype)
     if retstep:
         step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
         return linspace(start, stop, count, endpoint, dtype=dtype, device=device), array(step, dtype, device)

@@ -189,6 +189,9 @@ def keeping(op: str, x: Array, where: Any, otherwise: Any) -> Array:
 
 def _joined(combine: Callable[[Any, Any], Array], x: Array, number: Any) -> Array:
     """Return ``combine(x, number)``; with the setting `jax_results` the number does not change the dtype."""
+    if numpy.ndim(number):
+        got = f"an array of shape {numpy.shape(number)}"
+        raise ShapeError(message("reduce", "a number as `initial`", got, "Combine the result with the array."))
     out = combine(x, number)
     if out.aval.dtype is x.aval.dtype or not config.current.jax_results:
         return out
