@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -29,13 +31,15 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
             count = int(ops.max(ids)) + 1 if ids.size else 0
         else:
             count = as_int(name, "num_segments", num_segments)
+        kind, boolean = x.aval.dtype, x.aval.dtype is torch.bool and start in (_least, _most)
+        x = cast(x, torch.uint8) if boolean else x
         base = ops.full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
         if mode not in (None, "fill", "drop", "clip", "promise_in_bounds"):
             raise ArgumentError(message(name, "drop or clip as mode", repr(mode), "Pass one of them."))
         ids = ops.clip(ids, 0, count - 1) if mode == "clip" else ids
         # a negative place would count from the end
         out: Array = update(base.at[ops.where(ops.less(ids, 0), count, ids)])(x, mode="drop")
-        return out
+        return cast(out, kind) if boolean else out
 
     reduce.__name__ = reduce.__qualname__ = name
     return reduce

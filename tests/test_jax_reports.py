@@ -9,7 +9,9 @@ from gtrace.jax.scipy.ndimage import map_coordinates
 import gtrace as gt
 import gtrace.jax as jax
 import gtrace.jax.numpy as jnp
+from gtrace.jax import lax
 from gtrace.jax.flatten_util import ravel_pytree
+from gtrace.jax.ops import segment_max, segment_min
 from gtrace.jax.scipy import special
 from gtrace.lax.linalg import tridiagonal_solve
 
@@ -81,6 +83,26 @@ CASES = {
     "slopes at grid points": (
         lambda: jax.grad(lambda c: map_coordinates(jnp.arange(5.0) ** 2, [c], 1).sum())(jnp.array([2.0, 2.5])).tolist(),
         [5.0, 5.0],
+    ),
+    "bits of another width": (
+        lambda: [
+            lax.bitcast_convert_type(jnp.array([1, 1 << 24], "uint32"), "int8").tolist(),
+            lax.bitcast_convert_type(jnp.array([[1, 0, 0, 0], [0, 0, 0, 1]], "int8"), "uint32").tolist(),
+            lax.bitcast_convert_type(jnp.float32(1.0), "uint16").tolist(),
+        ],
+        [[[1, 0, 0, 0], [0, 0, 0, 1]], [1, 1 << 24], [0, 0x3F80]],
+    ),
+    "segments of booleans": (
+        lambda: [f(jnp.array([True, False]), jnp.array([0, 1]), 3).tolist() for f in (segment_max, segment_min)],
+        [[True, False, False], [True, False, True]],
+    ),
+    "sums of short integers": (
+        lambda: [
+            str(f(jnp.array([[1, 2]], "int16"), 1, promote_integers=wider).dtype)
+            for f in (jnp.sum, jnp.prod)
+            for wider in (False, True)
+        ],
+        ["int16", "int32"] * 2,
     ),
     "is_deleted": (donated, [True, False]),
     "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),

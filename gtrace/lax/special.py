@@ -9,7 +9,7 @@ import torch
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS, LONG
-from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ops import floats
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import cast, promote_arrays
@@ -32,23 +32,30 @@ real, zeta = ops.real, special.zeta
 
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Array:
-    """Return the bits of an array as numbers of another dtype of the same size. It has no derivative.
+    """Return the bits of an array as numbers of another dtype. It has no derivative.
+
+    The parts of a number of a longer dtype lie along a last axis: uint32 of shape (2,) are int8 of shape (2, 4).
 
     Raises:
-        DtypeError: the dtype has another size.
+        ShapeError: for a longer dtype, the last axis has not one number for each part.
 
     >>> gt.lax.bitcast_convert_type(gt.array([1.0]), gt.int32)
     Array([1065353216], dtype=int32)
     """
     x, kind = lift("bitcast_convert_type", operand), as_dtype(new_dtype)
-    if kind.itemsize != x.aval.dtype.itemsize:
-        fix = "Use x.astype(...) to convert values."
-        raise DtypeError(message("bitcast_convert_type", f"a dtype of {x.itemsize} bytes", LONG[kind], fix))
+    before, after = x.aval.dtype.itemsize, kind.itemsize
+    if before < after and x.shape[-1:] != (after // before,):
+        expected, fix = f"a last axis of {after // before} for {LONG[kind]}", "Use x.astype(...) to convert values."
+        raise ShapeError(message("bitcast_convert_type", expected, repr(x.aval), fix))
     return ops.stop_gradient(call_torch("bitcast_convert_type", _bits, ops.stop_gradient(x), kind))
 
 
 def _bits(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return x.contiguous().view(dtype)
+    before, after = x.dtype.itemsize, dtype.itemsize
+    if before > after:
+        return x.contiguous().unsqueeze(-1).view(dtype)
+    bits = x.contiguous().view(dtype)
+    return bits if before == after else bits.squeeze(-1)
 
 
 def shift_right_arithmetic(x: Any, y: Any) -> Array:

@@ -31,7 +31,7 @@ __all__ = [
     "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
     "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
-    "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std",
+    "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
     "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
     "unique_values", "var", "where",
 ]  # fmt: skip
@@ -412,6 +412,25 @@ def _with_dtype(name: str) -> Callable[..., Any]:
 
 argsort, corrcoef, cov = _with_dtype("argsort"), _with_dtype("corrcoef"), _with_dtype("cov")
 ravel_multi_index = _with_dtype("ravel_multi_index")
+
+
+def _total(name: str) -> Callable[..., Any]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    @functools.wraps(function)
+    def call(
+        a: Any, axis: Any = None, dtype: Any = None, *args: Any, promote_integers: bool = True, **options: Any
+    ) -> Any:
+        if dtype is None and not promote_integers:
+            dtype = lift(name, a).dtype
+        return function(a, axis, dtype, *args, **options)
+
+    del call.__wrapped__  # its parameters are not those of this one
+    call.__doc__ = f"``gt.numpy.{name}``, in the dtype of short integers too without `promote_integers`."
+    return call
+
+
+sum, prod = _total("sum"), _total("prod")  # noqa: A001 - JAX's names
 
 
 def _deviation(name: str) -> Callable[..., Any]:
