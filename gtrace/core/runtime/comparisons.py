@@ -371,7 +371,7 @@ class Comparisons:
         again = functools.partial(_again, whole, dict(ran), inputs)
         known = all(program in whole.programs for program, _ in ran)  # torch's number of threads may have changed
         outcome = self._compared(
-            whole.name, whole.graph, whole.reference, inputs, results, took, again if known else None, KERNELS_WORSE
+            whole.name, whole.graph, whole.reference, inputs, results, took, again if known else None, whole.worse
         )
         got, problem, seconds = outcome.results, outcome.problem, outcome.seconds
         if not problem:
@@ -392,9 +392,9 @@ class Comparisons:
         results = whole.form([y.clone() if x is None else x for x, y in zip(inputs.given, copies, strict=True)])
         if outcome.steps:
             again = functools.partial(_again, whole, {}, inputs)
-            differs = compare_first_steps(whole.graph, inputs, again, math.inf, KERNELS_WORSE, [outcome.steps]).problem
+            differs = compare_first_steps(whole.graph, inputs, again, math.inf, whole.worse, [outcome.steps]).problem
         else:
-            differs = disagreement(whole.graph, copies, got, results, KERNELS_WORSE)
+            differs = disagreement(whole.graph, copies, got, results, whole.worse)
         if differs:
             whole.disagree()
             findings.keep_wrong(whole.as_text(), problem)

@@ -15,7 +15,9 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.base.config import config
 from gtrace.core.base.torch_modes import deterministic_algorithms
 from gtrace.core.ir.graph import Graph, print_graph
+from gtrace.core.passes.named_calls import has_named_calls
 from gtrace.core.passes.subgraph_calls import has_loops
+from gtrace.core.runtime.agreement import KERNELS_WORSE, WORSE
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.routes import Parts, Route, Strides
 from gtrace.core.runtime.trials import as_text, operations_seconds
@@ -95,6 +97,12 @@ class Whole:
         """What the calls must agree with: the recording, operation by operation."""
         return with_strides(reference(self.graph), self.graph, self.strides)
 
+    @functools.cached_property
+    def worse(self) -> float:
+        """How many times the recording's error theirs may be: many times only if they call kernels in its place."""
+        called = sum(_operators(program.graph) for program in self.programs)
+        return KERNELS_WORSE if called > _operators(self.graph) or has_named_calls(self.graph) else WORSE
+
     @property
     def seconds(self) -> float:
         """Seconds of all calls of the programs so far."""
@@ -154,3 +162,8 @@ class Whole:
                 return self.reference(tensors)
         except REFUSALS as error:
             refuse("a program", error)
+
+
+def _operators(graph: Graph) -> int:
+    """Return how many operators of torch a graph calls."""
+    return sum(node.op.name == "aten" for node in graph.nodes)
