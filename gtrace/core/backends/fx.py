@@ -22,6 +22,7 @@ from gtrace.core.backends.native.values import UnsupportedLoopError
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.tuned import MAX_EXPORTED_OPS
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.rounding import rounded
 from gtrace.core.ir.aliasing import Pairs
 from gtrace.core.ir.aval import Aval, layout
 from gtrace.core.ir.graph import Graph, Node, Operand, Subgraph, is_subgraphs
@@ -209,7 +210,10 @@ class _Builder:
             def read(operand: Operand) -> torch.Tensor:
                 if isinstance(operand, int):
                     return env[operand]
-                return torch.full((), operand.value, dtype=operand.aval.dtype, device=operand.aval.device)
+                dtype, value = operand.aval.dtype, operand.value
+                # a compiler that sees it become float64 would take all its digits
+                value = rounded(value, dtype) if dtype.is_floating_point and isinstance(value, float) else value
+                return torch.full((), value, dtype=dtype, device=operand.aval.device)
 
             for node, impl in zip(graph.nodes, impls, strict=True):
                 env[node.out] = impl(*(read(x) for x in node.ins))

@@ -18,6 +18,21 @@ def is_inexact(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
+def rounded(value: float, dtype: torch.dtype) -> float:
+    """Return a number rounded to a floating dtype, half to even. No tensor is made: a tracer would see it.
+
+    >>> rounded(0.1, torch.float32), rounded(0.1, torch.float64), rounded(1e5, torch.float16)
+    (0.10000000149011612, 0.1, inf)
+    """
+    if dtype is torch.float64 or not math.isfinite(value) or not value:
+        return value
+    info = torch.finfo(dtype)
+    exponent = max(math.frexp(value)[1], math.frexp(info.smallest_normal)[1])
+    unit = math.ldexp(info.eps / 2, exponent)
+    found = round(value / unit) * unit
+    return found if abs(found) <= info.max else math.copysign(math.inf, value)
+
+
 def rounding_bound(dtype: torch.dtype, steps: int, scale: Any) -> Any:
     """Return the largest distance between two results that were each computed with `steps` roundings.
 

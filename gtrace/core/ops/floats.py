@@ -133,7 +133,8 @@ def lcm(x: Any, y: Any) -> Array:
     """
     divisor = gcd(x, y)
     zero = equal(divisor, 0)
-    return where(zero, 0, multiply(floor_divide(abs(x), where(zero, 1, divisor)), abs(y)))  # it may wrap around
+    x, y = (z if z.aval.dtype is torch.bool else abs(z) for z in (lift("lcm", x), lift("lcm", y)))
+    return where(zero, 0, multiply(floor_divide(x, where(zero, 1, divisor)), y))  # it may wrap around
 
 
 def _exponent_impl(x: torch.Tensor) -> torch.Tensor:

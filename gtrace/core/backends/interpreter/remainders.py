@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from gtrace.core.base.rounding import rounded
+
 FAR, FURTHEST = 2.0**1000, 2.0**500
 """Multiples of a divisor below 1: all quotients of float64, by one and then by the next, are finite."""
 
@@ -26,7 +28,8 @@ def _exact(name: str) -> Callable[..., Any]:
         dtype = torch.result_type(x, y)
         if not dtype.is_floating_point or any(z.device.type != "cpu" for z in (x, y) if isinstance(z, torch.Tensor)):
             return function(x, y)
-        x, y = [z if isinstance(z, torch.Tensor) else torch.full((), z, dtype=dtype) for z in (x, y)]
+        # rounded here: a compiler that sees float32 become float64 takes the number with all its digits
+        x, y = [z if isinstance(z, torch.Tensor) else torch.full((), rounded(z, dtype), dtype=dtype) for z in (x, y)]
         if x.__class__ is torch.Tensor:  # it has values; others are traced for a compiler
             found = function(x, y)
             if not found.isnan().any():

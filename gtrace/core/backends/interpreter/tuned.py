@@ -22,8 +22,7 @@ Chosen: that many float32 terms one by one may lose three of seven digits."""
 
 SUM_BLOCK = 1 << 7
 """Terms of such a block, which are added one by one; the sums of the blocks are added by pairs.
-Measured: 10,000,000 terms 0.1 * 0.1 are 1.4e-5 off in blocks of 1,024, and 1e-6 in blocks of 128, in 16 ms, not 50;
-Intel Emerald Rapids, one thread."""
+Measured: 10,000,000 terms of 0.1 in 16 ms, 1e-6 off; blocks of 1,024 take 50 ms and are 1.4e-5 off; Intel."""
 
 FEW_SUMS = 64
 """Sums of a product, at most, that is computed in blocks. For more, torch's library has blocks of its own.
