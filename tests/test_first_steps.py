@@ -102,13 +102,13 @@ def called(way, jitted, salt, times=2):
 
 
 def lie_in_loops(monkeypatch):
-    """Have the C++ of loops lose a ten-thousandth of each cosine."""
+    """Have the C++ of loops lose a thousandth of each cosine."""
 
     def lying(graph):
         code = generate(graph)
         if not any(node.op.loop for node in graph.nodes):
             return code
-        text = code.text.replace("float(m::cos(", "float(0.9999f * m::cos(")
+        text = code.text.replace("float(m::cos(", "float(0.999f * m::cos(")
         assert text != code.text
         return attrs.evolve(code, text=text)
 
