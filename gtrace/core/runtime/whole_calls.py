@@ -99,9 +99,9 @@ class Whole:
 
     @functools.cached_property
     def worse(self) -> float:
-        """How many times the recording's error theirs may be: many times only if they call kernels in its place."""
-        called = sum(_operators(program.graph) for program in self.programs)
-        return KERNELS_WORSE if called > _operators(self.graph) or has_named_calls(self.graph) else WORSE
+        """How many times the recording's error theirs may be: many times only if there are kernels of torch."""
+        called = any(_has_operators(program.graph) for program in self.programs)
+        return KERNELS_WORSE if called or has_named_calls(self.graph) else WORSE
 
     @property
     def seconds(self) -> float:
@@ -164,6 +164,6 @@ class Whole:
             refuse("a program", error)
 
 
-def _operators(graph: Graph) -> int:
-    """Return how many operators of torch a graph calls."""
-    return sum("overload" in node.op.params for node in graph.nodes)
+def _has_operators(graph: Graph) -> bool:
+    """Whether a graph calls operators of torch."""
+    return any("overload" in node.op.params for node in graph.nodes)
