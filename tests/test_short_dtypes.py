@@ -130,7 +130,7 @@ def assert_near(got, expected, dtype, what, steps=16):
         np.testing.assert_allclose(a, b, rtol=0, atol=steps * torch.finfo(dtype).eps * scale + 2e-7, err_msg=what)
 
 
-def compare(function, what, dtype, arrays, curved, steps=16):
+def check(function, what, dtype, arrays, curved, steps=16):
     """Compare value, gradient, tangent, second derivative and batch with those in float64.
 
     Args:
@@ -164,7 +164,7 @@ def test_reductions(name, dtype):
     with gt.config(auto_compile=False):
         for shape in SHAPES:
             what = f"{name} of {shape} in {dtype}"
-            compare(REDUCTIONS[name], what, dtype, [data(shape, dtype)[0]], name in CURVED)
+            check(REDUCTIONS[name], what, dtype, [data(shape, dtype)[0]], name in CURVED)
 
 
 def calls_of(op, dtype, shape):
@@ -198,7 +198,7 @@ def test_each_operation(name, dtype):
             for sample, call, floats in calls_of(op, dtype, shape):
                 what = f"{name} of {shape} in {dtype} with {sample.kwargs}"
                 # the formula of an elementwise derivative may cancel, and its only element is its scale
-                compare(call, what, dtype, floats, False, steps=64 if op.elementwise else 16)
+                check(call, what, dtype, floats, False, steps=64 if op.elementwise else 16)
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)

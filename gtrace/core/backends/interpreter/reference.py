@@ -22,7 +22,7 @@ from gtrace.core.backends.interpreter.tuned import MOVED_AT_ONCE, SIGNS
 from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
-from gtrace.core.base.rounding import is_inexact
+from gtrace.core.base.rounding import is_inexact, rounded
 from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph, subgraphs
@@ -220,7 +220,7 @@ def _rounded_to(dtype: torch.dtype, x: Any) -> Any:
     """Return an attribute with the numbers in it rounded to a dtype."""
     if isinstance(x, tuple):
         return tuple([_rounded_to(dtype, y) for y in x])
-    return torch.tensor(x, dtype=dtype).item() if isinstance(x, float) else x
+    return rounded(x, dtype) if isinstance(x, float) else x
 
 
 def wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,10 +241,10 @@ def wide(node: Node, function: Callable[..., Any]) -> Callable[..., Any]:
     other = _widely(node, _function(node, None, **changed))
 
     def nearest(*operands: Any) -> Any:
-        found, rounded = made(*operands), other(*operands)
+        found, nearer = made(*operands), other(*operands)
         own = function(*[_as(x, a) for x, a in zip(operands, node.instr.ins, strict=True)])
-        told = not torch.equal(found.to(own.dtype), own) and torch.equal(rounded.to(own.dtype), own)
-        return rounded if told else found
+        told = not torch.equal(found.to(own.dtype), own) and torch.equal(nearer.to(own.dtype), own)
+        return nearer if told else found
 
     return nearest
 

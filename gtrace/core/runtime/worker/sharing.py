@@ -151,7 +151,7 @@ class Sharing:
     def alone(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the worker stands still, unless its request starves. Nothing in it is measured.
 
-        That is for calls whose usual time nobody knows, such as a comparison: beside two compilers one took four times
+        That is for calls whose usual time nobody knows, such as a comparison: beside two compilers one took three times
         as long.
         """
         if not worker.pending or config.current.compile_share >= 1 or self._starved():
