@@ -127,9 +127,10 @@ class OpenCalls:
         self.calls += 1
         given = self.route.reading.inputs(numbers, tensors)
         share = config.current.audit
-        audit = share == 1.0 or self._seconds * share > self._comparing
-        if trial.faster is None or trial.compared < COMPARED or audit:
-            return self._tried(trial, codes, run, given, tensors, recorded, decode, audit)
+        if trial.compared < COMPARED or share == 1.0 or self._seconds * share > self._comparing:
+            return self._compared(trial, codes, run, given, tensors, recorded, decode)
+        if trial.faster is None:
+            return self._tried(trial, codes, run, given, tensors, recorded)
         start = perf_counter()
         results = _called(run, given)
         self._seconds += perf_counter() - start
@@ -171,12 +172,8 @@ class OpenCalls:
         given: list[torch.Tensor],
         tensors: Tensors,
         recorded: Run,
-        decode: Callable[[], RecordedGraph],
-        audit: bool,
     ) -> list[torch.Tensor]:
-        """Make a call in both ways, time them, and compare the results if that is due."""
-        if trial.compared < COMPARED or audit:
-            return self._compared(trial, codes, run, given, tensors, recorded, decode)
+        """Make a call in both ways, and time them."""
         code_first = len(trial.pairs) % 2 == 1  # what runs second finds the inputs in the caches
         start = perf_counter()
         got = _called(run, given) if code_first else None
