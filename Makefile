@@ -5,6 +5,8 @@
 # make fuzz SECONDS=600  whole programs drawn at random, compared with torch
 # make docs   the site, in build/site
 # make conformance  torch's own tests of its operators, on Arrays
+# make jax-tests JAX_SOURCE=PATH  JAX's own tests, from a checkout of JAX; writes docs/jax-tests.md
+# make array-api ARRAY_API_TESTS=PATH  the array API's own tests, from a checkout of them; writes docs/array-api.md
 # make dist   wheel and source distribution in dist/, checked, installed elsewhere and tried there
 # make ecosystem LIB=optax  libraries of JAX, or LIB=timm and LIB=transformers, on gtrace; writes docs/ecosystem.md.
 #                        JAX=/path/to/python runs their own tests on JAX too
@@ -17,7 +19,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := demo
-.PHONY: demo test test-all lint types core suite background fuzz conformance ecosystem compat bench docs dist clean
+.PHONY: demo test test-all lint types core suite background fuzz conformance jax-tests array-api ecosystem compat bench docs dist clean
 .NOTPARALLEL:
 
 demo: .venv/examples
@@ -56,6 +58,13 @@ background:
 # torch's own tests of its operators, on Arrays: writes docs/conformance.md
 conformance: .venv/conformance
 	OMP_NUM_THREADS=1 $(BIN)/python tests/conformance.py
+
+# the sources are not part of the project; without them, an error says how to get them
+jax-tests: .venv/test
+	$(BIN)/python tests/jax_suite/run.py --source "$(JAX_SOURCE)"
+
+array-api: .venv/test
+	$(BIN)/python tests/array_api_suite/run.py --source "$(ARRAY_API_TESTS)"
 
 # differing programs are printed, and written to build/fuzz/ as scripts
 SECONDS ?= 600

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.inductor.refused import uncompilable
@@ -157,3 +159,28 @@ if __name__ == "__main__":
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+
+
+_FLOAT32 = {
+    "float32",
+    "f32",
+    "single",
+    "f",
+    *(order + "f4" for order in ("", "<", ">", "=", "|")),
+    "<f",
+    ">f",
+    "=f",
+    "|f",
+}
+
+
+@pytest.mark.filterwarnings("error")
+@given(st.text() | st.text("(),{}[]:'fiuca48 <>=?", max_size=6) | st.integers() | st.none() | st.tuples(st.text()))
+def test_anything_can_be_compared_with_a_dtype(other):
+    assert (gt.float32 == other) is (other in _FLOAT32)
+    assert (gt.float32 != other) is not (gt.float32 == other)
+    assert gt.float32 in ("a text that names no dtype", other, np.floating, "float32")
+
+
+def test_in_comparisons_8_counts_bytes_as_in_numpy():
+    assert gt.int64 == "i8" and gt.int8 != "i8" and gt.uint64 == "u8" and gt.int8 == "i1"

@@ -702,3 +702,23 @@ def test_rows_keep_their_values_when_the_array_is_given_away_or_updated_in_place
             gt.eval(params, state, value)
             np.testing.assert_array_equal(np.asarray(rows), before)
             assert not np.array_equal(np.asarray(params[:5]), before)
+
+
+BOUND = st.none() | st.tuples(st.sampled_from(["int32", "int64", "uint8", None]), st.integers(0, 5))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(BOUND, BOUND, st.sampled_from([None, 1, 2, -1]), st.booleans()), min_size=2, max_size=6))
+def test_slices_whose_bounds_are_arrays_follow_the_values_of_each_call(calls):
+    x = np.arange(30.0).reshape(6, 5)
+    for low, high, step, second in calls:
+        bounds = [p and p[1] for p in (low, high)]
+        given = [p and (p[1] if p[0] is None else gt.array(p[1] + 1, dtype=p[0]) - 1) for p in (low, high)]
+        ours, theirs = slice(*given, step), slice(*bounds, step)
+        index, expected = ((slice(1, 4), ours), (slice(1, 4), theirs)) if second else (ours, theirs)
+        y = gt.array(x)
+        assert np.array_equal(y[index], x[expected])
+        updated = x.copy()
+        updated[expected] = -1.0
+        assert np.array_equal(y.at[index].set(-1.0), updated)
+        assert np.array_equal(gt.grad(lambda y, index=index: y[index].sum())(y), np.where(updated == -1.0, 1.0, 0.0))

@@ -104,6 +104,11 @@ class Settings:
     config_with_absl = parse_flags_with_absl
 
     @property
+    def values(self) -> dict[str, Any]:
+        """The values of all settings, by name."""
+        return {name: getattr(self, name) for name in (*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE)}
+
+    @property
     def x64_enabled(self) -> bool:
         """Whether 64-bit dtypes are on."""
         return bool(ours.x64)

@@ -5,7 +5,6 @@ Inside the package, dtypes are torch's own: `Array.aval.dtype` and the results o
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import sys
@@ -87,8 +86,8 @@ UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
 
 _NAMES = (*__all__,)
 
-_BITS = re.compile("(int|uint|float|complex)[1-9][0-9]{0,2}")
-"""Names in NumPy's style, such as float128. Some of them name no dtype here."""
+_NUMPYS = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z]\w*|\?")
+"""The form of NumPy's names of single dtypes. ``a`` is an old name of texts, of which NumPy warns."""
 
 
 _OF_NUMPY = frozenset(
@@ -179,17 +178,13 @@ class DType:
             return self is other
         if isinstance(other, torch.dtype):
             return self.torch is other
-        if isinstance(other, str):
-            found = _find(other)
-            if found is None and _BITS.fullmatch(other):
-                return False  # no dtype of gtrace has as many bits
-            if found is None:
-                near = difflib.get_close_matches(other, _NAMES, n=1)
-                fix = f"Did you mean {near[0]!r}?" if near else "Compare with a dtype or its name."
-                raise DtypeError(message("dtype", "the name of a dtype", repr(other), fix))
-            return self is found
-        if isinstance(other, (type, numpy.dtype)):
-            return self is _find(other)
+        if isinstance(other, (str, type, numpy.dtype)):
+            # anything can be compared: what is no dtype differs, and 8 counts bytes in these two, as in NumPy
+            other = {"i8": "int64", "u8": "uint64"}.get(other, other) if type(other) is str else other
+            try:
+                return self is _find(other)
+            except DtypeError:
+                return False
         return NotImplemented
 
     def __hash__(self) -> int:
@@ -267,6 +262,8 @@ def _find(dtype: Any) -> DType | None:
         name = _SHORT.get(dtype, dtype.removeprefix("torch.").removeprefix("gtrace."))
         if name in _BY_NAME:
             return _BY_NAME[name]
+        if _NUMPYS.fullmatch(dtype) is None:
+            return None
     elif isinstance(dtype, type):
         own = getattr(dtype, "dtype", None) if dtype.__class__ is not type else None
         if own.__class__ is DType:  # a scalar class, such as jax.numpy.float32

@@ -287,7 +287,7 @@ def _filled(values: Sequence[Any], arrays: Iterator[Array], sizes: Mapping[int, 
             filled.append(_filled(x, arrays, sizes))
         elif kind in HOLDERS:
             filled.append(HOLDERS[kind](next(arrays)))
-        elif sizes is not None and kind is slice:
+        elif kind is slice:
             filled.append(slice(*_filled([x.start, x.stop, x.step], arrays, sizes)))
         else:
             filled.append(sizes.get(x, x) if sizes is not None and kind is int else x)
