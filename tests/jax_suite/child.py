@@ -1,8 +1,8 @@
 """Runs one file of JAX's tests in this process, and appends a row of JSON a test to a file.
 
 
-Tests run in one order, which is drawn once: a run that its time ends is a sample. Tests that OUT has are left out. While a
-test runs, its name stands in OUT.now, so that the caller knows which one ended the process.
+Tests run in one order, which is drawn once: a run that its time ends is a sample. Tests that OUT has are left out.
+While a test runs, its name stands in OUT.now, so that the caller knows which one ended the process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one table of JAX's private names that its tests use, and what stands for each.
 
 A test file imports from ``jax._src``. Modules of `SOURCE` are executed from the checkout: they hold JAX's own checks,
-tolerances and makers of test data. Any other private module has the names that `NAMES` gives it, then those of the public
-modules in `PUBLIC`. What is in neither is `standins.Internal`: a test that uses it is skipped.
+tolerances and makers of test data. Any other private module has the names that `NAMES` gives it, then those of the
+public modules in `PUBLIC`. What is in neither is `standins.Internal`: a test that uses it is skipped.
 """
 
 from __future__ import annotations

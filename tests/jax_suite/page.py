@@ -86,11 +86,11 @@ does not contain those tests. [What differs](jax-differences.md) says which resu
     make jax-tests JAX_SOURCE=PATH     # a checkout of JAX at the tag jax-v0.10.2; it writes this page
 
 "Interpreted" runs every program uncompiled, and "x64" the same with `jax_enable_x64`. "Compiled" waits for code in
-each `jit`. "Second process" runs once more with what that has stored. A file stops after a time that the run states. Its
-tests have an order that was drawn once, so what has run is a sample.
+each `jit`. "Second process" runs once more with what that has stored. A file ends after ten minutes. Its tests have an
+order that was drawn once, so what has run is a sample.
 
-A cell has how many tests pass, of those that count. A test that uses a private name of JAX is skipped. One that asks for JAX's
-programs, counts or words does not count.
+A cell has how many tests pass, of those that count. A test that uses a private name of JAX is skipped. One that asks
+for JAX's programs, counts or words does not count.
 
 """
 

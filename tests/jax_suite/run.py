@@ -4,7 +4,8 @@
 
 PATH is a checkout of JAX at the tag jax-v0.10.2, which has tests/ and jax/_src/. FILE is a file of tests/ without its
 suffix; without any, all of `FILES` run. Rows go to build/jax-tests/FORM/FILE.jsonl, and a later run goes on where they
-end; `--anew` removes them first. It ends with 1 if a failure has no cause in causes.yaml. With `--on-jax PYTHON` the tests run on JAX too, to know which of them pass there.
+end; `--anew` removes them first. It ends with 1 if a failure has no cause in causes.yaml. With `--on-jax PYTHON` the
+tests run on JAX too, to know which of them pass there.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import internals
+from internals import REFERENCE_DTYPES
 
 
-class MissingName(AttributeError):
+class MissingNameError(AttributeError):
     """A public name of JAX that gtrace has not."""
 
 
@@ -102,7 +103,7 @@ class Missing(Internal):
 
     def _used(self) -> Any:
         if Tests.running:
-            raise MissingName(f"gtrace has no {self._name}")
+            raise MissingNameError(f"gtrace has no {self._name}")
         return Missing(f"{self._name}()")
 
 
@@ -148,14 +149,14 @@ def _of_dtypes(name: str) -> Any:
         for module in ("gtrace.jax._src.dtypes", "gtrace.jax.dtypes"):
             if (ours := _found(module, name)) is not None:
                 return ours
-    theirs = getattr(importlib.import_module(f"jax._src.{internals.REFERENCE_DTYPES}"), name, None)
+    theirs = getattr(importlib.import_module(f"jax._src.{REFERENCE_DTYPES}"), name, None)
     return Internal(f"jax._src.dtypes.{name}") if theirs is None else theirs
 
 
 def _is_module(name: str) -> bool:
     """Return whether ``jax._src.NAME`` is a module."""
     path = Tests.source.joinpath("jax", "_src", *name.split("."))
-    known = (internals.PUBLIC, internals.NAMES, internals.SOURCE, {internals.REFERENCE_DTYPES})
+    known = (internals.PUBLIC, internals.NAMES, internals.SOURCE, {REFERENCE_DTYPES})
     return any(name in k for k in known) or path.with_suffix(".py").exists() or path.is_dir()
 
 
@@ -191,7 +192,7 @@ class _Loader(importlib.abc.Loader):
         """Execute JAX's source, where it is one of the modules that are needed as they are."""
         module.__path__ = []
         name = module.__name__.removeprefix("jax._src.")
-        if name in internals.SOURCE or name == internals.REFERENCE_DTYPES:
+        if name in internals.SOURCE or name == REFERENCE_DTYPES:
             _execute(name, module)
         elif module.__name__ == "jax.test_util":
             checks = importlib.import_module("jax._src.public_test_util")
@@ -199,17 +200,15 @@ class _Loader(importlib.abc.Loader):
 
 
 def _execute(name: str, module: types.ModuleType) -> None:
-    file = Tests.source.joinpath("jax", "_src", *name.replace(internals.REFERENCE_DTYPES, "dtypes").split("."))
+    file = Tests.source.joinpath("jax", "_src", *name.replace(REFERENCE_DTYPES, "dtypes").split("."))
     file = file.with_suffix(".py")
     text = file.read_text(encoding="utf-8")
     # its checks compare with JAX's promotion, also where gtrace's dtypes are tested
-    text = text.replace(
-        "from jax._src import dtypes\n", f"from jax._src import {internals.REFERENCE_DTYPES} as dtypes\n"
-    )
-    text = text.replace("import dtypes as _dtypes", f"import {internals.REFERENCE_DTYPES} as _dtypes")
+    text = text.replace("from jax._src import dtypes\n", f"from jax._src import {REFERENCE_DTYPES} as dtypes\n")
+    text = text.replace("import dtypes as _dtypes", f"import {REFERENCE_DTYPES} as _dtypes")
     module.__file__ = str(file)
     exec(compile(text, str(file), "exec"), module.__dict__)
-    if name == internals.REFERENCE_DTYPES:
+    if name == REFERENCE_DTYPES:
         module.__dict__["canonicalize_dtype"] = _with_keys(module.__dict__["canonicalize_dtype"])
     elif name == "public_test_util":
         module.__dict__["_dtype"] = _numpys(module.__dict__["_dtype"])
@@ -299,7 +298,7 @@ def _import_as(name: str) -> types.ModuleType:
 class _Imports(ast.NodeTransformer):
     """Turns imports from jax into calls of `_import_from` and `_import_as`, which may return stand-ins."""
 
-    def visit_Import(self, node: ast.Import) -> Any:  # noqa: N802 - ast's name
+    def visit_Import(self, node: ast.Import) -> Any:
         """Rewrite ``import jax.module as name``."""
         made: list[ast.stmt] = []
         for alias in node.names:
@@ -309,7 +308,7 @@ class _Imports(ast.NodeTransformer):
                 made.append(ast.Import([alias]))
         return [ast.copy_location(line, node) for line in made]
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:  # noqa: N802 - ast's name
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
         """Rewrite ``from jax import name``."""
         if node.level or node.module is None or node.module.partition(".")[0] != "jax":
             return node

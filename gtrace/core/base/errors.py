@@ -65,7 +65,10 @@ class ShapeError(GtraceError, ValueError, TypeError):
 
 
 class BoundsError(ShapeError, IndexError):
-    """A known index outside its axis, or a mask whose shape differs from the axes that it covers."""
+    """An axis that the array has not, a known index outside its axis, or a mask unlike the axes that it covers.
+
+    It is an IndexError too, as NumPy's AxisError and IndexError are.
+    """
 
 
 class DtypeError(GtraceError, TypeError, ValueError):

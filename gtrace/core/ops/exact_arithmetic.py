@@ -1,4 +1,4 @@
-"""torch's sums, powers and complex signs, where its own are NaN for numbers that have a result."""
+"""torch's sums, powers and complex functions, where its own are NaN for numbers that have a result."""
 
 from __future__ import annotations
 
@@ -61,4 +61,32 @@ def complex_sign(x: torch.Tensor) -> torch.Tensor:
     parts = parts / torch.where(size == 0.0, 1.0, size)
     length = parts.square().sum(-1, keepdim=True).sqrt()
     out = torch.where(infinite.all(-1, keepdim=True), torch.nan, parts / torch.where(length == 0.0, 1.0, length))
-    return torch.view_as_complex(out)
+    return torch.view_as_complex(torch.where(length == 0.0, 0.0, out))  # +0, whatever the signs of x
+
+
+def expm1(x: torch.Tensor) -> torch.Tensor:
+    """Return e ** x - 1. Complex infinities, NaN and real numbers give what annex G of the C standard states."""
+    out = torch.expm1(x)
+    if not x.is_complex():
+        return out
+    re, im = x.real, x.imag
+    far = im.isinf() | im.isnan()
+    out = torch.where(im == 0.0, torch.complex(torch.expm1(re), im), out)
+    out = torch.where(far & (re == -torch.inf), -1.0, out)
+    return torch.where(far & (re == torch.inf), complex(torch.inf, torch.nan), out)
+
+
+def log1p(x: torch.Tensor) -> torch.Tensor:
+    """Return log(1 + x); infinite where a part of x is, as the modulus is, also beside a NaN."""
+    out = torch.log1p(x)
+    if not x.is_complex():
+        return out
+    angle = torch.atan2(x.imag, x.real + 1.0)
+    infinite = x.real.isinf() | x.imag.isinf()
+    return torch.where(infinite, torch.complex(torch.full_like(angle, torch.inf), angle), out)
+
+
+def arccos(x: torch.Tensor) -> torch.Tensor:
+    """Return the arc cosine; its imaginary part has the other sign than that of x, also where it is zero."""
+    out = torch.acos(x)
+    return torch.complex(out.real, torch.copysign(out.imag, -x.imag)) if x.is_complex() else out

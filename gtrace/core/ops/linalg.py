@@ -213,11 +213,17 @@ def dot(x: Any, y: Any) -> Array:
 def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     """Return the dot products of the conjugate of x with y over `axis`; the other axes broadcast.
 
+    Raises:
+        ShapeError: the sizes of `axis` differ.
+
     >>> gt.vecdot(gt.ones((2, 3)), gt.arange(3))
     Array([3., 3.], dtype=float32)
     """
+    x, y = promote_arrays("vecdot", x, y)
+    if not x.ndim or not y.ndim or x.shape[normalize_axis("vecdot", axis, x.ndim)] != y.shape[axis]:
+        raise ShapeError(message("vecdot", f"one size of axis {axis}", (x.aval, y.aval), "Use sum(conj(x) * y)."))
     if axis != -1:
-        x, y = (moveaxis(lift("vecdot", z), axis, -1) for z in (x, y))
+        x, y = (moveaxis(z, axis, -1) for z in (x, y))
     products = multiply(conj(x), y)
     return cast(reduce.sum(products, -1), products.aval.dtype)
 

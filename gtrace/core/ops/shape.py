@@ -10,7 +10,7 @@ import numpy
 import torch
 
 from gtrace.core.base.devices import CPU
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
 from gtrace.core.ir.aval import Aval, aval, broadcast
 from gtrace.core.ops.batching import prefixed
 from gtrace.core.ops.checks import of_operand, reshaped
@@ -49,7 +49,9 @@ def normalize_axis(op: str, axis: Any, ndim: int) -> int:
     """Return `axis` counted from the front."""
     number = as_int(op, "axis", axis)
     if not -ndim <= number < ndim:
-        raise ShapeError(message(op, f"an axis in [{-ndim}, {ndim})", str(number), f"The array has {ndim} dimensions."))
+        raise BoundsError(
+            message(op, f"an axis in [{-ndim}, {ndim})", str(number), f"The array has {ndim} dimensions.")
+        )
     return number % ndim
 
 

@@ -236,13 +236,16 @@ class Array(ArrayBase):
             return out.astype(dtype)
         return out.copy() if copy else out
 
-    def __dlpack__(self, *, copy: bool | None = None, **kwargs: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
         """Return a copy: a consumer may write to it, as torch does even if the memory is marked read-only."""
         if copy is False:
             fix = "Allow the copy, or use x.numpy(), which is read-only."
             raise BufferError(message("dlpack", "copy=True or None, as Arrays never change", "copy=False", fix))
         self._refuse_followed("dlpack")
-        return clone(whole(self, "dlpack")).__dlpack__(**kwargs)
+        return clone(whole(self, "dlpack")).__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device)
 
     def __dlpack_device__(self) -> Any:
         return torch.empty(0, device=self.aval.device).__dlpack_device__()

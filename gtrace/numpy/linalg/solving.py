@@ -133,7 +133,7 @@ def pinv(x: Any, /, rcond: Any = None, hermitian: bool = False, *, rtol: Any = N
     bound = rcond if rtol is None else rtol
     x = matrices("pinv", x, square=hermitian)
     if bound is not None and not isinstance(bound, (int, float)):
-        bound = cast(ops.array(bound), x.aval.dtype)
+        bound = cast(ops.array(bound), x.aval.dtype.to_real())  # also for complex matrices
 
     def inverse(x: Array) -> tuple[Array]:
         found = None if isinstance(bound, Array) else matrix_functions.pinv(x, bound, hermitian)
