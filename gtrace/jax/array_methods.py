@@ -69,6 +69,9 @@ METHODS: dict[str, Any] = {
     "committed": property(lambda self: False), "global_shards": property(lambda self: self.addressable_shards),
     "argpartition": lambda self, kth, axis=-1: names.argpartition(self, kth, axis),
     "choose": lambda self, choices, out=None, mode="raise": names.choose(self, choices, mode=mode),
+    "searchsorted": lambda self, v, side="left", sorter=None, *, method="scan": names.searchsorted(
+        self, v, side, sorter
+    ).astype("int32"),
     "tobytes": lambda self, order="C": self.numpy().tobytes(order),
     "unsafe_buffer_pointer": lambda self: materialize(self, "numpy").data_ptr(),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -235,12 +235,15 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
-    sizes, out = as_shape("unravel_index", shape), []
+    traced = isinstance(shape, tuple) and any(isinstance(n, Array) for n in shape)
+    sizes: Sequence[Any] = shape if traced else as_shape("unravel_index", shape)
+    out = []
     total = math.prod(sizes)
     rest = ops.clip(cast(ops.array(indices), torch.int64), -total, total - 1)
     for n in reversed(sizes):
-        out.append(ops.remainder(rest, max(n, 1)))
-        rest = ops.floor_divide(rest, max(n, 1))
+        count = ops.maximum(n, 1) if traced else max(n, 1)
+        out.append(ops.remainder(rest, count))
+        rest = ops.floor_divide(rest, count)
     return tuple(reversed(out))
 
 

@@ -236,7 +236,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     correction = ops.where(ops.less(ops.absolute(step), half if discont is None else discont), 0, correction)
     start = slice_axis(p, axis, 0, min(1, p.shape[axis]))
     rest = slice_axis(p, axis, min(1, p.shape[axis]), p.shape[axis])
-    return ops.concat([start, ops.add(rest, ops.cumsum(correction, axis))], axis)
+    return ops.concat([start, ops.add(rest, cast(ops.cumsum(correction, axis), p.aval.dtype))], axis)
 
 
 # -- window functions
