@@ -21,13 +21,13 @@ from gtrace.core.ops.declare import Aval, aval, bind
 from gtrace.core.ops.elementwise import clip, remainder
 from gtrace.core.ops.gather import gather_op, index_axis, index_op
 from gtrace.core.ops.index_bounds import (
-    check_mode,
     clamped,
     counted_from_front,
     fill_for,
     host_span,
     is_inside,
     is_loose,
+    mode_name,
 )
 from gtrace.core.ops.index_split import as_index, split_index, takes_outside
 from gtrace.core.ops.logic import where
@@ -136,9 +136,9 @@ def _plain_key(index: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def read(x: Array, index: Any, mode: str | None, fill_value: Any) -> Array:
+def read(x: Array, index: Any, mode: Any, fill_value: Any) -> Array:
     """Return x[index]. `mode` and `fill_value` say what an out-of-range index gives: see `AtIndex.get`."""
-    check_mode("get", mode)
+    mode = mode_name("get", mode)
     fills = mode in ("fill", "drop")
     split = split_index(x, index, checked=not (fills or mode == "promise_in_bounds"))
     y = split.view(x)
@@ -177,7 +177,7 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     Array([30, 10, 30], dtype=int64)
     """
     x, axis = with_axis("take", x, axis)
-    check_mode("take", mode, _TAKE_MODES)
+    mode = mode_name("take", mode, _TAKE_MODES)
     places = as_index(indices)
     size = x.shape[axis]
     if mode is None:
@@ -214,7 +214,7 @@ def take_along_axis(
            [3]], dtype=int64)
     """
     x, index = lift("take_along_axis", x), as_index(indices)
-    check_mode("take_along_axis", mode)
+    mode = mode_name("take_along_axis", mode)
     if axis is None:
         x, axis = ravel(x), 0
     if x.ndim != index.ndim:

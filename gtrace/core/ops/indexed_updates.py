@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from gtrace.core.ops.declare import Array, aval, bind
 from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
 from gtrace.core.ops.gather import index_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import read
-from gtrace.core.ops.index_bounds import check_mode
+from gtrace.core.ops.index_bounds import mode_name
 from gtrace.core.ops.index_split import Split, negatives_outside, split_index
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
@@ -56,7 +55,7 @@ def _updating(name: str, doc: str) -> Callable[..., Array]:
         self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
-        mode = _mode_name(mode)
+        mode = mode_name("at", mode)
         return self._counting(wrap_negative_indices, mode == "clip")._update(values, name, mode)
 
     update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", doc
@@ -106,7 +105,7 @@ class AtIndex:
         >>> gt.array([1., 2.]).at[gt.array([1, 5])].get(mode="fill")
         Array([ 2., nan], dtype=float32)
         """
-        mode = _mode_name(mode)
+        mode = mode_name("at", mode)
         if mode == "promise_in_bounds" and config.current.jax_results:
             mode = "clip"  # XLA moves all indices inside
         filled = mode in ("fill", "drop")
@@ -143,8 +142,7 @@ class AtIndex:
         >>> gt.array([1., 2.]).at[[0, 0]].apply(lambda x: x * 10)
         Array([100.,   2.], dtype=float32)
         """
-        mode = _mode_name(mode)
-        check_mode("at", mode)
+        mode = mode_name("at", mode)
         if not wrap_negative_indices:
             return self._counting(False, mode == "clip").apply(func, unique_indices=unique_indices, mode=mode)
         inside = "promise_in_bounds" if mode == "promise_in_bounds" else None
@@ -180,17 +178,11 @@ class AtIndex:
                 fix = "Use x.astype(gt.float32).at."
                 raise DtypeError(message("at", "a floating array to divide", repr(x.aval), fix))
             return AtIndex(cast(x, float_of(x.aval.dtype)), self._index)._update(values, name, mode)
-        check_mode("at", mode)
         met = _meeting(x, values)
         if met is x.aval.dtype:
             return _updated(x, self._index, values, name, mode)
         found = cast(x, met).at[self._index]._update(values, name, mode)
         return cast(found if x.aval.complex else real(found), x.aval.dtype)
-
-
-def _mode_name(mode: Any) -> Any:
-    """Return a mode as a name; it may be a member of `lax.GatherScatterMode`."""
-    return mode.value if isinstance(mode, enum.Enum) else mode
 
 
 loop: Any = None

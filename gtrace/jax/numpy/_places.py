@@ -11,6 +11,7 @@ from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.errors import BoundsError, message
 from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.index_bounds import READ_MODES, mode_name
 from gtrace.core.ops.index_split import as_index, negatives_outside
 from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import with_axis
@@ -29,7 +30,7 @@ __all__ = [
 
 @functools.partial(taking_keys, "jax.numpy.take")
 def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
 ) -> Array:  # fmt: skip
     """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise.
@@ -46,7 +47,7 @@ def take(
 
 @functools.partial(taking_keys, "jax.numpy.take_along_axis")
 def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None, *,
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, *,
     wrap_negative_indices: bool = True,
 ) -> Array:  # fmt: skip
     """``gt.take_along_axis``; places outside the axis give `fill_value`, as with `take`.
@@ -55,7 +56,7 @@ def take_along_axis(
         mode: also ``"one_hot"``: places outside give 0.
         wrap_negative_indices: negative places count from the end; else they lie outside.
     """
-    mode = mode or "fill"
+    mode = mode_name("take_along_axis", mode or "fill", (*READ_MODES, "one_hot"))
     if mode == "one_hot":
         mode, fill_value = "fill", 0
     if not wrap_negative_indices and mode != "promise_in_bounds":
