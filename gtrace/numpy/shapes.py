@@ -96,7 +96,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Array:
 def _arrays(op: str, arrays: Any) -> list[Array]:
     if isinstance(arrays, Array):
         return [arrays[k] for k in range(len(arrays))]
-    if not isinstance(arrays, (list, tuple)):
+    if not isinstance(arrays, (list, tuple, numpy.ndarray)) or (isinstance(arrays, numpy.ndarray) and not arrays.ndim):
         raise ArgumentError(message(op, "a sequence of arrays", type(arrays).__name__, "Pass a list."))
     return [ops.array(x) for x in arrays]
 
