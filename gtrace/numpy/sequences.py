@@ -114,7 +114,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     below = ops.clip(ops.subtract(above, 1), 0, count - 1)
     x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
     width = ops.subtract(index_axis(xp, above, 0), x0)
-    flat = ops.equal(width, 0.0)
+    # the inverse of a subnormal width, which derivatives need, may be infinite
+    flat = ops.less(ops.absolute(width), torch.finfo(width.aval.dtype).tiny)
     fraction = ops.where(flat, 0.0, ops.divide(ops.subtract(x, x0), ops.where(flat, 1.0, width)))
     out = ops.add(f0, ops.multiply(fraction, ops.subtract(index_axis(fp, above, 0), f0)))
     if period is None and not (isinstance(left, str) and left == "extrapolate"):
