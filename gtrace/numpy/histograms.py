@@ -157,7 +157,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ops.ravel(_bins(x, edges)), None if weights is None else ops.ravel(weights), edges.size - 1)
     if density:
-        (real,) = promote("histogram", edges, floating=True)
+        (real,) = promote_arrays("histogram", edges, floating=True)
         counts = cast(counts, accumulator(real))
         counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), real.aval.dtype)
     return counts, edges
@@ -199,7 +199,7 @@ def histogramdd(
     if weights is None:
         counts = counted(counts)
     if density:
-        (real,) = promote("histogramdd", edges[0], floating=True)
+        (real,) = promote_arrays("histogramdd", edges[0], floating=True)
         counts = cast(counts, accumulator(real))
         counts = ops.divide(counts, ops.sum(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
