@@ -378,7 +378,6 @@ def test_other_protocols():
         (lambda: gt.ones(3).sum(axis=1), gt.ShapeError, "axis"),
         (lambda: gt.ones(3)[5], gt.BoundsError, "out of range"),
         (lambda: gt.ones(3)[5], IndexError, "out of range"),
-        (lambda: gt.ones(3)[True], gt.ArgumentError, "True"),
         (lambda: gt.ones(3)[gt.array([True, False])], gt.ShapeError, "mask"),
         (lambda: gt.arange(3).at[0].set(1.5), gt.DtypeError, "1.5"),
         (lambda: gt.ones(3).at[0].set(1j), gt.DtypeError, "1j"),

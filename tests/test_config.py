@@ -41,6 +41,7 @@ DEFAULTS = Config()
         ("GT_MAX_PENDING_BYTES", "4096", "max_pending_bytes", 4096),
         ("GT_DEBUG_KEY_REUSE", "1", "debug_key_reuse", True),
         ("GT_DETERMINISTIC", "1", "deterministic", True),
+        ("GT_CHECK_STATIC_INDICES", "1", "check_static_indices", True),
         ("GT_THREEFRY_PARTITIONABLE", "0", "threefry_partitionable", False),
         ("GT_VERIFY_PASSES", "1", "verify_passes", True),
         ("GT_COLLECTIVE_TIMEOUT", "20", "collective_timeout", 20),

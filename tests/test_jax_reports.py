@@ -104,6 +104,35 @@ CASES = {
         ],
         ["int16", "int32"] * 2,
     ),
+    "densities with integer edges": (
+        lambda: [
+            f.tolist()
+            for f in (
+                jnp.histogram(jnp.array([0, 1, 1, 3]), jnp.array([0, 1, 5]), density=True)[0],
+                jnp.histogram2d(jnp.array([0, 1]), jnp.array([0, 1]), [jnp.array([0, 2])] * 2, density=True)[0],
+            )
+        ],
+        [[0.25, 0.1875], [[0.25]]],
+    ),
+    "distances along the axis of the sum": (
+        lambda: jnp.trapezoid(jnp.arange(6.0).reshape(2, 3), dx=jnp.array([1.0, 10.0, 100.0]), axis=0).tolist(),
+        [1.5, 25.0, 350.0],
+    ),
+    "lines between complex values": (lambda: jnp.interp(0.25, jnp.arange(2.0), jnp.array([0, 4j])).tolist(), 1j),
+    "lines that go on": (
+        lambda: [
+            jnp.interp(x, jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 20.0, 30.0]), left="extrapolate").item()
+            for x in (0.5, 1.5, 3.5)
+        ],
+        [5.0, 15.0, 30.0],
+    ),
+    "slopes of narrow steps": (
+        lambda: jax.grad(lambda x: jnp.interp(x, x, jnp.ones(2)).sum())(jnp.array([1e-39, 3e-39])).tolist(),
+        [0.0, 0.0],
+    ),
+    "stacks of one array": (lambda: [f(np.ones((2, 3))).shape for f in (jnp.hstack, jnp.vstack)], [(6,), (2, 3)]),
+    "a row and a column": (lambda: [jnp.r_["r", 1:3, 5].tolist(), jnp.c_["c", :2].shape], [[[1, 2, 5]], (2, 1)]),
+    "a grid without axes": (lambda: [jnp.mgrid[()].shape, jnp.ogrid[()]], [(0,), ()]),
     "is_deleted": (donated, [True, False]),
     "a partial of a partial": (partial_of_partial, [(2,), 7, 25, [2]]),
     "comb with repetition": (

@@ -46,6 +46,12 @@ def is_ready(self: Array) -> bool:
     return value_of(self) is not None
 
 
+def searchsorted(self: Array, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Array:
+    """Return ``jnp.searchsorted(self, v, side, sorter)``."""
+    found = names.searchsorted(self, v, side, sorter)
+    return found.astype("int32") if config.current.jax_results else found
+
+
 def _running(name: str) -> Callable[..., Array]:
     """Return the method for running sums or products, which in JAX keep the dtype of integers."""
     method = getattr(Array, name)
@@ -69,6 +75,7 @@ METHODS: dict[str, Any] = {
     "committed": property(lambda self: False), "global_shards": property(lambda self: self.addressable_shards),
     "argpartition": lambda self, kth, axis=-1: names.argpartition(self, kth, axis),
     "choose": lambda self, choices, out=None, mode="raise": names.choose(self, choices, mode=mode),
+    "searchsorted": searchsorted,
     "tobytes": lambda self, order="C": self.numpy().tobytes(order),
     "unsafe_buffer_pointer": lambda self: materialize(self, "numpy").data_ptr(),
 }  # fmt: skip

@@ -20,6 +20,7 @@ _SAME: dict[str, str] = {
     "jax_debug_infs": "debug_nans",
     "jax_debug_key_reuse": "debug_key_reuse",
     "jax_disable_jit": "eager",
+    "jax_check_static_indices": "check_static_indices",
     "jax_threefry_partitionable": "threefry_partitionable",
 }
 """JAX's settings that gtrace has, too."""

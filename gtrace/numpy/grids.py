@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -46,13 +46,18 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, tuple):
             return _range(key)
+        if not key:
+            return () if self._sparse else ops.full((0,), 0, default_dtype(int))
         axes = promote_arrays("grid", *[_range(part) for part in key])
         grid = ops.meshgrid(*axes, indexing="ij", sparse=self._sparse)
         return tuple(grid) if self._sparse else ops.stack(grid)
 
 
 class _Joined:
-    """``r_[1:4, 0, x]`` joins numbers, ranges and arrays along an axis; `c_` makes them columns first."""
+    """``r_[1:4, 0, x]`` joins numbers, ranges and arrays along an axis; `c_` makes them columns first.
+
+    With "r" or "c" before them a result of one dimension becomes a matrix of one row or column.
+    """
 
     def __init__(self, axis: int, ndim: int, place: int) -> None:
         self._how = axis, ndim, place
@@ -60,6 +65,7 @@ class _Joined:
     def __getitem__(self, key: Any) -> Array:
         axis, ndim, place = self._how
         parts = list(key) if isinstance(key, tuple) else [key]
+        matrix = parts.pop(0) if parts and isinstance(parts[0], str) and parts[0] in ("r", "c") else None
         if parts and isinstance(parts[0], str):
             axis, ndim, place = _directive(parts.pop(0), place)
         arrays = []
@@ -69,7 +75,8 @@ class _Joined:
             # the axes of x come last, or from `place` on
             before = missing if place == -1 else min(place, missing) if place >= 0 else max(missing + place + 1, 0)
             arrays.append(ops.reshape(x, (1,) * before + x.shape + (1,) * (missing - before)))
-        return ops.concat(arrays, axis)
+        out = ops.concat(arrays, axis)
+        return ops.expand_dims(out, 0 if matrix == "r" else 1) if matrix and out.ndim == 1 else out
 
 
 def _directive(text: str, place: int) -> tuple[int, int, int]:
@@ -235,12 +242,15 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     >>> gnp.unravel_index(gnp.array([1, 5]), (2, 3))
     (Array([0, 1], dtype=int64), Array([1, 2], dtype=int64))
     """
-    sizes, out = as_shape("unravel_index", shape), []
+    traced = isinstance(shape, tuple) and any(isinstance(n, Array) for n in shape)
+    sizes: Sequence[Any] = shape if traced else as_shape("unravel_index", shape)
+    out = []
     total = math.prod(sizes)
     rest = ops.clip(cast(ops.array(indices), torch.int64), -total, total - 1)
     for n in reversed(sizes):
-        out.append(ops.remainder(rest, max(n, 1)))
-        rest = ops.floor_divide(rest, max(n, 1))
+        count = ops.maximum(n, 1) if traced else max(n, 1)
+        out.append(ops.remainder(rest, count))
+        rest = ops.floor_divide(rest, count)
     return tuple(reversed(out))
 
 

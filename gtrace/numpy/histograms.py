@@ -157,8 +157,9 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ops.ravel(_bins(x, edges)), None if weights is None else ops.ravel(weights), edges.size - 1)
     if density:
-        counts = cast(counts, accumulator(edges))
-        counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), edges.aval.dtype)
+        (real,) = promote_arrays("histogram", edges, floating=True)
+        counts = cast(counts, accumulator(real))
+        counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), real.aval.dtype)
     return counts, edges
 
 
@@ -198,11 +199,12 @@ def histogramdd(
     if weights is None:
         counts = counted(counts)
     if density:
-        counts = cast(counts, accumulator(edges[0]))
+        (real,) = promote_arrays("histogramdd", edges[0], floating=True)
+        counts = cast(counts, accumulator(real))
         counts = ops.divide(counts, ops.sum(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
             counts = ops.divide(counts, ops.reshape(ops.diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
-        counts = cast(counts, edges[0].aval.dtype)
+        counts = cast(counts, real.aval.dtype)
     return counts, edges
 
 

@@ -205,6 +205,8 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     if not arrays or len({k.shape for k in arrays}) > 1:
         got = " and ".join(repr(k.aval) for k in arrays) or "none"
         raise ShapeError(message("lexsort", "keys of one shape", got, "Pass at least one."))
+    if not arrays[0].ndim:
+        return ops.full((), 0, torch.int64, device=arrays[0].device)
     if arrays[0].ndim == 1:
         return lexicographic(arrays)
     order = ops.argsort(arrays[0], axis)

@@ -83,7 +83,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
     Args:
         xp: ascending (with a period, in any order).
-        left, right: values before the first point and after the last; None: theirs.
+        left, right: values before the first point and after the last; None: theirs; ``"extrapolate"``: the lines go on.
         period: of the function, if it has one.
 
     Raises:
@@ -94,7 +94,10 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     """
     x = ops.array(x)
     xp, fp = (beside(x.aval.device, given, ops.array(given)) for given in (xp, fp))
-    x, xp, fp = promote_arrays("interp", x, xp, fp, floating=True)
+    if fp.aval.complex:
+        x, xp = promote_arrays("interp", x, xp, floating=True)
+    else:
+        x, xp, fp = promote_arrays("interp", x, xp, fp, floating=True)
     if xp.ndim != 1 or xp.shape != fp.shape or not xp.size:
         got = f"{xp.aval!r} and {fp.aval!r}"
         raise ShapeError(message("interp", "points of one dimension, as many xp as fp", got, "Check the shapes."))
@@ -111,11 +114,13 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     below = ops.clip(ops.subtract(above, 1), 0, count - 1)
     x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
     width = ops.subtract(index_axis(xp, above, 0), x0)
-    flat = ops.equal(width, 0.0)
+    # the inverse of a subnormal width, which derivatives need, may be infinite
+    flat = ops.less(ops.absolute(width), torch.finfo(width.aval.dtype).tiny)
     fraction = ops.where(flat, 0.0, ops.divide(ops.subtract(x, x0), ops.where(flat, 1.0, width)))
     out = ops.add(f0, ops.multiply(fraction, ops.subtract(index_axis(fp, above, 0), f0)))
-    if period is None:
+    if period is None and not (isinstance(left, str) and left == "extrapolate"):
         out = ops.where(ops.less(x, xp[0]), fp[0] if left is None else left, out)
+    if period is None and not (isinstance(right, str) and right == "extrapolate"):
         out = ops.where(ops.greater(x, xp[-1]), fp[-1] if right is None else right, out)
     return out
 
@@ -200,14 +205,18 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
     Args:
         x: the coordinates of the samples, of one dimension, or with the same `axis` and others that broadcast to those
             of y; None: their distance is dx.
+        dx: a number, or distances that broadcast to the pairs of neighbours.
 
     >>> gnp.trapezoid(gnp.array([1., 2., 3.]))
     Array(4., dtype=float32)
     """
     (y,) = promote("trapezoid", ops.array(y), floating=True)
     place = normalize_axis("trapezoid", axis, y.ndim)
-    y = ops.moveaxis(y, place, -1)
+    ndim, y = y.ndim, ops.moveaxis(y, place, -1)
     width: Any = dx
+    if numpy.ndim(dx):
+        dx = ops.array(dx)
+        width = ops.moveaxis(ops.reshape(dx, (1,) * (ndim - dx.ndim) + dx.shape), place, -1)
     if x is not None:
         x = ops.array(x)
         width = ops.diff(x if x.ndim == 1 else ops.moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
@@ -236,7 +245,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     correction = ops.where(ops.less(ops.absolute(step), half if discont is None else discont), 0, correction)
     start = slice_axis(p, axis, 0, min(1, p.shape[axis]))
     rest = slice_axis(p, axis, min(1, p.shape[axis]), p.shape[axis])
-    return ops.concat([start, ops.add(rest, ops.cumsum(correction, axis))], axis)
+    return ops.concat([start, ops.add(rest, cast(ops.cumsum(correction, axis), p.aval.dtype))], axis)
 
 
 # -- window functions

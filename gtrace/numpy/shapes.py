@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, BoundsError, ShapeError, message
-from gtrace.core.ops.gather import take_constant
+from gtrace.core.ops.gather import index_axis, take_constant
+from gtrace.core.ops.index_split import as_index
 from gtrace.core.ops.join_split import slice_axis, slice_update
 from gtrace.core.ops.ndarray_methods import diagonal, diagonal_bounds
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, as_sizes, normalize_axis
-from gtrace.core.ops.unique import places_where
+from gtrace.core.ops.shape import as_int, as_sizes, normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import whole
+from gtrace.core.trace.force import is_placeholder, whole
 from gtrace.core.trace.replayable import replayable
 from gtrace.numpy.filling import like
 
@@ -95,7 +96,7 @@ def rollaxis(x: Any, axis: int, start: int = 0) -> Array:
 def _arrays(op: str, arrays: Any) -> list[Array]:
     if isinstance(arrays, Array):
         return [arrays[k] for k in range(len(arrays))]
-    if not isinstance(arrays, (list, tuple)):
+    if not isinstance(arrays, (list, tuple, numpy.ndarray)) or (isinstance(arrays, numpy.ndarray) and not arrays.ndim):
         raise ArgumentError(message(op, "a sequence of arrays", type(arrays).__name__, "Pass a list."))
     return [ops.array(x) for x in arrays]
 
@@ -275,7 +276,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return x with `values` inserted along `axis` (None: into the flattened array), before the places `obj`.
 
     Args:
-        obj: an int, several, booleans, or a slice, whose values are known; places refer to x.
+        obj: an int, several, booleans, or a slice; places refer to x. While tracing, they must not be booleans.
 
     >>> gnp.insert(gnp.array([1, 2]), 1, 9)
     Array([1, 9, 2], dtype=int64)
@@ -285,17 +286,28 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
         x, axis = ops.ravel(x), 0
     axis = normalize_axis("insert", axis, x.ndim)
     size = x.shape[axis]
-    places = _constant_places("insert", size, obj)
+    traced = isinstance(obj, Array) and is_placeholder(obj) and obj.aval.dtype is not torch.bool
+    places = _counted(obj, size) if traced else _constant_places("insert", size, obj)
     values = like(values, x)
     if not places.ndim and values.ndim and x.ndim > 1:
         # at one place: the axis of the values that lies there comes first, as in NumPy
         values = ops.moveaxis(ops.reshape(values, (1,) * (x.ndim - values.ndim) + values.shape), 0, axis)
     flat = places.ravel()
     count = flat.size if flat.size != 1 or x.ndim < 1 else max(_extent(values, x.ndim, axis), 1)
-    flat = numpy.broadcast_to(flat, (count,)) if flat.size == 1 else flat
     new = ops.broadcast_to(values, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    both = ops.concat([new, x], axis)
+    if isinstance(flat, Array):
+        flat = ops.broadcast_to(flat, (count,)) if flat.size == 1 else flat
+        return index_axis(both, ops.argsort(ops.concat([flat, ops.arange(size, device=x.device)])), axis)
+    flat = numpy.broadcast_to(flat, (count,)) if flat.size == 1 else flat
     order = numpy.argsort(numpy.concatenate([flat, numpy.arange(size)]), kind="stable")
-    return take_constant(ops.concat([new, x], axis), order, axis)
+    return take_constant(both, order, axis)
+
+
+def _counted(obj: Array, size: int) -> Array:
+    """Return places as int64, counted from the front."""
+    places = as_index(obj)
+    return ops.where(ops.less(places, 0), ops.add(places, size), places)
 
 
 def _extent(values: Array, ndim: int, axis: int) -> int:
@@ -322,21 +334,25 @@ def delete(x: Any, obj: Any, axis: int | None = None) -> Array:
     return take_constant(x, numpy.delete(numpy.arange(x.shape[axis]), places), axis)
 
 
-def trim_zeros(x: Any, trim: str = "fb") -> Array:
-    """Return a sequence without the zeros at its front ("f"), its back ("b"), or both. It looks at the values.
+def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> Array:
+    """Return x without the zeros at its front ("f"), its back ("b"), or both. It looks at the values.
+
+    Args:
+        axis: one or several along which slices are left out that are zero; None: all.
 
     >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int64)
     """
-    x = ops.array(x)
-    if x.ndim != 1 or trim.lower() not in ("f", "b", "fb", "bf"):
-        got = f"{x.aval!r} and {trim!r}"
-        raise ArgumentError(message("trim_zeros", 'one dimension, and "f", "b" or "fb"', got, "Check both."))
-    places = places_where("trim_zeros", ops.not_equal(x, 0), None)
-    if not places.size:
-        return x[:0]
-    first, last = int(places[0]), int(places[-1])
-    return slice_axis(x, 0, first if "f" in trim.lower() else 0, last + 1 if "b" in trim.lower() else x.size)
+    x, kind = ops.array(x), trim.lower()
+    if kind not in ("f", "b", "fb", "bf"):
+        raise ArgumentError(message("trim_zeros", '"f", "b" or "fb"', repr(trim), "Pass one of them."))
+    places = numpy.argwhere(whole(ops.not_equal(x, 0), "size").cpu().numpy())
+    for along in normalize_axes("trim_zeros", axis, x.ndim):
+        held = places[:, along]
+        first = int(held.min()) if "f" in kind and held.size else 0
+        last = 0 if not held.size else int(held.max()) + 1 if "b" in kind else x.shape[along]
+        x = slice_axis(x, along, first, last)
+    return x
 
 
 # -- turning and resizing

@@ -165,6 +165,8 @@ class Config:
             and out-of-range numbers in index arrays act as in JAX. Floats follow `x64`, numbers beside integers give
             weak results, and updates of a wider dtype are cast (GT_JAX_RESULTS; True by default once ``gtrace.jax``
             is imported).
+        check_static_indices: with `jax_results`, a Python integer outside its axis raises, as it does without
+            (GT_CHECK_STATIC_INDICES).
         threefry_partitionable: an element of a random array depends on its key and its place alone. False: draws and
             splits as in JAX before 0.5, where it also depends on the size (GT_THREEFRY_PARTITIONABLE).
     """
@@ -203,6 +205,7 @@ class Config:
     disable: str | None = _setting(None, "GT_DISABLE", _names, (str, type(None)), fixed=True)
     mechanism_log: str | None = _setting(None, "GT_MECHANISM_LOG", _path, (str, type(None)), fixed=True)
     jax_results: bool = _setting(False, "GT_JAX_RESULTS", _flag, (bool, int))
+    check_static_indices: bool = _setting(False, "GT_CHECK_STATIC_INDICES", _flag, (bool, int))
     threefry_partitionable: bool = _setting(True, "GT_THREEFRY_PARTITIONABLE", _flag, (bool, int))
 
     @classmethod

@@ -19,7 +19,8 @@ __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "RangeError", "DeviceError", "ArgumentError",
     "AxisNameError", "StructureError",
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "BoolConcretizationError",
-    "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError", "LeakError",
+    "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError",
+    "SliceConcretizationError", "LeakError",
     "DonatedError", "KeyReuseError", "ConfigError", "UnknownSettingError",
     "ExecutionError", "CheckError", "OutOfMemoryError", "NonFiniteError", "ShardingError", "DistributedError",
     "DivergenceError",
@@ -121,6 +122,10 @@ class ArrayConcretizationError(ConcretizationError):
 
 class MaskConcretizationError(ConcretizationError, IndexError):
     """A placeholder of booleans was used as an index; the size of the result depends on its values."""
+
+
+class SliceConcretizationError(IntegerConcretizationError, IndexError):
+    """A placeholder was used as a bound of a slice; the size of the result depends on it."""
 
 
 class LeakError(GtraceError, RuntimeError, TypeError):

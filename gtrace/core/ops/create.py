@@ -459,7 +459,7 @@ def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: in
 
 
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:
-    """Return a matrix with ones on diagonal `k` and zeros elsewhere.
+    """Return a matrix with ones on diagonal `k`, an integer or an array of one, and zeros elsewhere.
 
     >>> gt.eye(2)
     Array([[1., 0.],
@@ -467,6 +467,7 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
     """
     sizes = as_sizes("eye", (n_rows, n_rows if n_cols is None else n_cols))
     rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
-    offset = as_int("eye", "k", k)
+    offset = k if isinstance(k, Array) else max(-sizes[0], min(as_int("eye", "k", k), sizes[1]))
+    rows = add(rows, offset) if isinstance(k, Array) or offset else rows
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)
-    return cast(equal(add(rows, offset) if offset else rows, columns), kind)
+    return cast(equal(rows, columns), kind)

@@ -5,6 +5,7 @@ No value is read: a range comes from the operation that computes the indices, or
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import numpy
@@ -85,7 +86,9 @@ def fill_for(x: Array, fill_value: Any) -> Any:
     return info.min if info.min else info.max
 
 
-def check_mode(name: str, mode: Any, modes: tuple[str, ...] = READ_MODES) -> None:
-    """Raise for a mode that is neither None nor in `modes`."""
+def mode_name(name: str, mode: Any, modes: tuple[str, ...] = READ_MODES) -> str | None:
+    """Return a mode, which may be a member of ``lax.GatherScatterMode``, as one of `modes`, or None; else raise."""
+    mode = mode.value if isinstance(mode, enum.Enum) else mode
     if mode is not None and mode not in modes:
         raise ArgumentError(message(name, f"a mode among {', '.join(modes)}", repr(mode), "Use one of them, or None."))
+    return mode

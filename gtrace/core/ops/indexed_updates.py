@@ -16,8 +16,9 @@ from gtrace.core.ops.complex_parts import real
 from gtrace.core.ops.declare import Array, aval, bind
 from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply, neg, power, subtract
 from gtrace.core.ops.gather import index_op, index_put_op, indexed_shape
-from gtrace.core.ops.index import Split, read, split_index
-from gtrace.core.ops.index_bounds import check_mode
+from gtrace.core.ops.index import read
+from gtrace.core.ops.index_bounds import mode_name
+from gtrace.core.ops.index_split import Split, negatives_outside, split_index
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
 from gtrace.core.ops.operands import beside, cast
@@ -52,9 +53,10 @@ def _updating(name: str, doc: str) -> Callable[..., Array]:
 
     def update(
         self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: str | None = None,
+        mode: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
-        return self._update(values, name, mode)
+        mode = mode_name("at", mode)
+        return self._counting(wrap_negative_indices, mode == "clip")._update(values, name, mode)
 
     update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", doc
     return update
@@ -70,6 +72,7 @@ class AtIndex:
 
     - `mode`: the treatment of out-of-range indices in index arrays. None, ``"drop"`` or ``"fill"``: those updates are
       dropped; ``"clip"``: the nearest element is updated; ``"promise_in_bounds"``: unspecified, and not checked.
+    - `wrap_negative_indices`: negative indices count from the end. Otherwise they are out of range, before the first.
     - `indices_are_sorted`, `unique_indices`: accepted as in JAX. Only `apply` uses `unique_indices`.
     """
 
@@ -79,9 +82,13 @@ class AtIndex:
         self._x = x
         self._index = index
 
+    def _counting(self, wraps: bool, nearest: bool) -> AtIndex:
+        """Return this without negative indices if they do not count from the end; see `negatives_outside`."""
+        return self if wraps else AtIndex(self._x, negatives_outside(self._index, nearest))
+
     def get(
-        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: str | None = None,
-        fill_value: Any = None,
+        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
+        fill_value: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
         """Return x[index].
 
@@ -90,6 +97,7 @@ class AtIndex:
             mode: the result for an out-of-range index. None or ``"clip"``: the nearest element; ``"fill"`` or
                 ``"drop"``: `fill_value`; ``"promise_in_bounds"``: unspecified.
             fill_value: None: NaN for floats, the least signed or the greatest unsigned integer, or True.
+            wrap_negative_indices: negative indices count from the end. Otherwise they are out of range.
 
         Raises:
             ArgumentError: the mode is unknown.
@@ -97,7 +105,11 @@ class AtIndex:
         >>> gt.array([1., 2.]).at[gt.array([1, 5])].get(mode="fill")
         Array([ 2., nan], dtype=float32)
         """
-        return read(self._x, self._index, mode, fill_value)
+        mode = mode_name("at", mode)
+        if mode == "promise_in_bounds" and config.current.jax_results:
+            mode = "clip"  # XLA moves all indices inside
+        filled = mode in ("fill", "drop")
+        return read(self._x, self._counting(wrap_negative_indices, not filled)._index, mode, fill_value)
 
     set = _updating("set", "Return x with x[index] replaced by `values`.")
     add = _updating("add", "Return x with `values` added to x[index].")
@@ -110,7 +122,7 @@ class AtIndex:
 
     def apply(
         self, func: Callable[[Array], Any], *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: str | None = None,
+        mode: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
         """Return x with x[index] replaced by func(x[index]).
 
@@ -130,7 +142,9 @@ class AtIndex:
         >>> gt.array([1., 2.]).at[[0, 0]].apply(lambda x: x * 10)
         Array([100.,   2.], dtype=float32)
         """
-        check_mode("at", mode)
+        mode = mode_name("at", mode)
+        if not wrap_negative_indices:
+            return self._counting(False, mode == "clip").apply(func, unique_indices=unique_indices, mode=mode)
         inside = "promise_in_bounds" if mode == "promise_in_bounds" else None
 
         def once(old: Array) -> Array:
@@ -164,7 +178,6 @@ class AtIndex:
                 fix = "Use x.astype(gt.float32).at."
                 raise DtypeError(message("at", "a floating array to divide", repr(x.aval), fix))
             return AtIndex(cast(x, float_of(x.aval.dtype)), self._index)._update(values, name, mode)
-        check_mode("at", mode)
         met = _meeting(x, values)
         if met is x.aval.dtype:
             return _updated(x, self._index, values, name, mode)
@@ -253,7 +266,7 @@ def _most_occurrences(x: Array, index: Any) -> int | None:
             host = _host_value(item)
             if host is None:
                 return None
-            found.extend(host.nonzero() if host.dtype == numpy.bool_ else [host.astype(numpy.int64)])
+            found.extend(numpy.atleast_1d(host).nonzero() if host.dtype == numpy.bool_ else [host.astype(numpy.int64)])
     if len(found) != len(split.arrays):
         return None
     sizes = [split.shape[axis] for axis in split.dims]
@@ -273,7 +286,7 @@ def _host_value(item: Any) -> numpy.ndarray | None:
 def _whole_mask(x: Array, index: Any) -> Array | None:
     if isinstance(index, (Array, numpy.ndarray, torch.Tensor)):
         mask = lift("at", index)
-        if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape and mask.ndim:
+        if mask.aval.dtype is torch.bool and mask.aval.shape == x.aval.shape:
             return mask
     return None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.base.errors import BoundsError, ShapeError, message
 from gtrace.core.ops import reduce
 from gtrace.core.ops.create import array
 from gtrace.core.ops.declare import Array, lift
@@ -16,6 +16,7 @@ from gtrace.core.ops.join_split import slice_axis, slice_bounds
 from gtrace.core.ops.logic import not_equal
 from gtrace.core.ops.shape import as_int, moveaxis, normalize_axis, reshape, with_axis
 from gtrace.core.ops.unique import filled, places_where
+from gtrace.core.trace.force import whole
 from gtrace.core.trace.replayable import replayable
 
 
@@ -73,12 +74,13 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     """Return the slices of x along `axis` (None: the elements of the flattened array) where `condition` holds.
 
     Args:
-        condition: a one-dimensional mask, no longer than the axis.
+        condition: a one-dimensional mask. Places of the axis beyond it are left out; it holds nowhere beyond the axis.
         size: the number of slices to return, which tracing needs; None: as many as `condition` selects.
         fill_value: the value of missing slices.
 
     Raises:
-        ShapeError: the condition has another shape.
+        ShapeError: the condition has more dimensions.
+        BoundsError: it holds at a place beyond the axis.
         ConcretizationError: there is no size while tracing.
 
     >>> gnp.compress(gnp.array([True, False, True]), gnp.array([1, 2, 3]))
@@ -86,10 +88,15 @@ def compress(condition: Any, x: Any, axis: int | None = None, *, size: int | Non
     """
     x, axis = with_axis("compress", x, axis)
     mask = array(condition)
-    if mask.ndim != 1 or mask.shape[0] > x.shape[axis]:
+    if mask.ndim != 1:
         got = f"{mask.aval!r} for axis {axis} of {x.aval!r}"
-        raise ShapeError(message("compress", "a mask of one dimension, as long as the axis", got, "Check its shape."))
+        raise ShapeError(message("compress", "a mask of one dimension", got, "Use gt.ravel."))
     mask = mask if mask.aval.dtype is torch.bool else not_equal(mask, 0)
-    x = moveaxis(slice_axis(x, axis, 0, mask.shape[0]), axis, 0)
+    count = min(mask.shape[0], x.shape[axis])
+    if size is None and mask.shape[0] > count and whole(mask[count:], "size").any():
+        got = f"{mask.aval!r} for axis {axis} of {x.aval!r}"
+        raise BoundsError(message("compress", "a mask that holds nowhere beyond the axis", got, "Check its shape."))
+    mask = mask[:count]
+    x = moveaxis(slice_axis(x, axis, 0, count), axis, 0)
     out = index_axis(x, places_where("compress", mask, size), 0)
     return moveaxis(out if size is None else filled(out, mask, fill_value), 0, axis)

@@ -30,6 +30,7 @@ def concretization(x: ArrayBase, cause: str) -> ConcretizationError:
         "thread": "Compute with it in the thread that traces the function",
         "mask": "Use gt.where(mask, x, 0) to keep the shape, or index outside the traced function",
         "size": "Pass size=, the size of the result, where the function takes it, or call it outside",
+        "mode": 'Pass mode="wrap" or mode="clip", which need no values',
     }
     fix = fixes.get(
         cause, "Return the value and look at it outside the traced function, or pass it as a static argument"

@@ -148,7 +148,13 @@ def _replayable(function: F, places: bool) -> F:
         if not trace.limit and trace.capture is None:  # each operation needs handling
             return function(*args, **kwargs)
         settings = config.process if config.blocks() is None else config.current
-        rules = settings.x64, settings.jax_results, settings.threefry_partitionable, settings.device
+        rules = (
+            settings.x64,
+            settings.jax_results,
+            settings.check_static_indices,
+            settings.threefry_partitionable,
+            settings.device,
+        )
         key: list[Any] = [rules, trace.place, thread.in_rule]
         arrays: list[Array] = []
         if settings.debug_key_reuse:

@@ -336,7 +336,7 @@ class Jitted:
         # the third entry separates f(x, k=y) from f((x,), {"k": y})
         settings = config.current
         places = settings.device, thread.trace.place
-        kinds = settings.x64, settings.jax_results, settings.threefry_partitionable
+        kinds = settings.x64, settings.jax_results, settings.check_static_indices, settings.threefry_partitionable
         rules = thread.in_rule, kinds, places, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:

@@ -5,39 +5,62 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import torch
+
 from gtrace import numpy as ours
 from gtrace.core import ops
+from gtrace.core.base.errors import BoundsError, message
+from gtrace.core.ops.gather import index_axis
+from gtrace.core.ops.index_bounds import READ_MODES, mode_name
+from gtrace.core.ops.index_split import as_index, negatives_outside
+from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.shape import with_axis
+from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import is_placeholder, whole
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.keys import taking_keys
 
-__all__ = ["bincount", "digitize", "searchsorted", "take", "take_along_axis"]
+__all__ = [
+    "bincount", "choose", "delete", "digitize", "ravel_multi_index", "searchsorted", "take",
+    "take_along_axis", "tri", "unravel_index",
+]  # fmt: skip
 
 
 @functools.partial(taking_keys, "jax.numpy.take")
 def take(
-    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: Any = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
 ) -> Array:  # fmt: skip
-    """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise."""
-    return ops.take(lift("take", a), indices, axis, mode=mode or "fill", fill_value=fill_value)
+    """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise.
+
+    Raises:
+        BoundsError: the axis is empty but the indices are not.
+    """
+    x = lift("take", a)
+    if not x.size and as_index(indices).size and not (x.size if axis is None else x.shape[axis]):
+        got = f"indices for {x.aval!r}"
+        raise BoundsError(message("take", "an axis with elements", got, "Check the axis."))
+    return ops.take(x, indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
 @functools.partial(taking_keys, "jax.numpy.take_along_axis")
 def take_along_axis(
-    arr: Any, indices: Any, axis: int | None = -1, mode: str | None = None, fill_value: Any = None, *,
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, *,
     wrap_negative_indices: bool = True,
 ) -> Array:  # fmt: skip
     """``gt.take_along_axis``; places outside the axis give `fill_value`, as with `take`.
 
     Args:
+        mode: also ``"one_hot"``: places outside give 0.
         wrap_negative_indices: negative places count from the end; else they lie outside.
     """
-    mode = mode or "fill"
-    if not wrap_negative_indices:
-        x, indices = lift("take_along_axis", arr), lift("take_along_axis", indices)
-        outside = 0 if mode == "clip" else x.size if axis is None else x.shape[axis]
-        indices = ops.where(indices < 0, outside, indices)
+    mode = mode_name("take_along_axis", mode or "fill", (*READ_MODES, "one_hot"))
+    if mode == "one_hot":
+        mode, fill_value = "fill", 0
+    if not wrap_negative_indices and mode != "promise_in_bounds":
+        indices = negatives_outside(as_index(indices), nearest=mode == "clip")[0]
     return ops.take_along_axis(arr, indices, axis, mode=mode, fill_value=fill_value)
 
 
@@ -46,6 +69,78 @@ def searchsorted(
 ) -> Array:  # fmt: skip
     """``gt.searchsorted``, with the places as int32."""
     return ours.searchsorted(a, v, side, sorter).astype("int32")
+
+
+def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:  # noqa: N803 - JAX's names
+    """``gt.numpy.tri``; k may be an array of one integer, also while tracing."""
+    if not isinstance(k, Array):
+        return ours.tri(N, M, k, dtype)
+    rows, columns = ops.arange(N), ops.arange(N if M is None else M)
+    return cast(ops.greater_equal(ops.expand_dims(ops.add(rows, k), 1), columns), as_dtype(dtype or float))
+
+
+def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
+    """``gt.numpy.unravel_index``, in the dtype of the indices."""
+    places = ops.array(indices)
+    return tuple([cast(x, places.aval.dtype) for x in ours.unravel_index(places, shape)])
+
+
+def ravel_multi_index(
+    multi_index: Any, dims: Any, mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Array:  # fmt: skip
+    """``gt.numpy.ravel_multi_index`` in the dtype of the indices.
+
+    Args:
+        mode: also ``"raise"``: an index outside its axis raises, for which indices must have values; ``"ignore"``:
+            nothing is checked.
+
+    Raises:
+        BoundsError: an index lies outside.
+    """
+    axes = promote_arrays("ravel_multi_index", *[ops.array(x) for x in multi_index])
+    if mode == "raise":
+        for index, size in zip(axes, dims, strict=False):
+            _refuse_outside("ravel_multi_index", index, size)
+    out = ours.ravel_multi_index(
+        [cast(x, torch.int64) for x in axes], dims, None if mode in ("raise", "ignore") else mode, order
+    )
+    return cast(out, axes[0].aval.dtype if dtype is None else as_dtype(dtype))
+
+
+def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
+    """``gt.numpy.choose``; with mode ``"raise"`` the numbers must have values, and lie inside.
+
+    Raises:
+        BoundsError: a number lies outside.
+    """
+    index = ops.array(a)
+    if mode == "raise":
+        _refuse_outside("choose", index, len(choices))
+    return ours.choose(index, choices, mode=mode)
+
+
+def _refuse_outside(name: str, index: Array, size: int) -> None:
+    """Raise if an index does not lie in [0, size)."""
+    values = whole(index, "mode")
+    if values.numel() and not 0 <= int(values.min()) <= int(values.max()) < size:
+        fix = 'Use mode="wrap" or mode="clip".'
+        raise BoundsError(message(name, f"indices in [0, {size})", f"others in {index.aval!r}", fix))
+
+
+@functools.partial(taking_keys, "jax.numpy.delete")
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Array:
+    """``gt.numpy.delete``; one place, or places that are unique, may be values of a traced function.
+
+    Args:
+        assume_unique_indices: no place is given twice.
+    """
+    traced = isinstance(obj, Array) and is_placeholder(obj) and obj.aval.dtype is not torch.bool
+    if not traced or not (assume_unique_indices or obj.size == 1):
+        return ours.delete(arr, obj, axis)
+    x, axis = with_axis("delete", arr, axis)
+    size = x.shape[axis]
+    kept = ops.ones(size, "bool", device=x.device).at[ops.ravel(obj)].set(False)
+    return index_axis(x, places_where("delete", kept, size - obj.size), axis)
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Array:

@@ -31,7 +31,7 @@ __all__ = [
     "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
     "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
-    "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
+    "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
     "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
     "unique_values", "var", "where",
 ]  # fmt: skip
@@ -411,7 +411,6 @@ def _with_dtype(name: str) -> Callable[..., Any]:
 
 
 argsort, corrcoef, cov = _with_dtype("argsort"), _with_dtype("corrcoef"), _with_dtype("cov")
-ravel_multi_index = _with_dtype("ravel_multi_index")
 
 
 def _total(name: str) -> Callable[..., Any]:
