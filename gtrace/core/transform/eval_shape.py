@@ -56,7 +56,7 @@ class ShapeDtypeStruct:
 
     def __new__(cls, shape: Any = None, dtype: Any = None, *_: Any, **__: Any) -> Any:
         """Return a new object; for the dtype of keys, an array of keys."""
-        return keys_of(cls(shape, torch.int64)) if isinstance(dtype, KeyType) else object.__new__(cls)
+        return keys_of(cls(shape, torch.int64), dtype) if isinstance(dtype, KeyType) else object.__new__(cls)
 
     @property
     def ndim(self) -> int:
