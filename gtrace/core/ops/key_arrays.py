@@ -92,9 +92,7 @@ _LIKE_DATA = frozenset(
 )
 """Attributes that come from the data."""
 
-_MOVING = frozenset(
-    "reshape ravel flatten squeeze transpose swapaxes repeat take to_device addressable_data".split()
-)
+_MOVING = frozenset("reshape ravel flatten squeeze transpose swapaxes repeat take to_device addressable_data".split())
 """Methods of Arrays that move elements; here they return keys."""
 
 _MOVED = frozenset({"T", "mT"})
@@ -103,7 +101,7 @@ _MOVED = frozenset({"T", "mT"})
 
 @whole_class
 class PRNGKeyArray(Array, of_keys=True):
-    """An array of keys: an Array with a dtype of `KINDS`, whose elements can be moved, compared and passed to `gt.random`.
+    """An array of keys, of a dtype of `KINDS`. Its elements can be moved, compared and passed to `gt.random`.
 
     >>> import gtrace.jax as jax
     >>> keys = jax.random.split(jax.random.key(0), 3)
