@@ -21,7 +21,6 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.nn.common import check_number
 from gtrace.random import continuous as draws
-from gtrace.random.continuous import float_dtype
 from gtrace.random.keys import fresh_key, two_keys
 from gtrace.random.matrices import orthogonal as draw_orthogonal
 
@@ -248,8 +247,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
             )
         axis = normalize_axis("orthogonal", column_axis, len(sizes))
         others = sizes[:axis] + sizes[axis + 1 :]
-        matrix = draw_orthogonal(key, math.prod(others), (), float_dtype("orthogonal", dtype), sizes[axis])
-        return ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
+        matrix = draw_orthogonal(key, math.prod(others), (), dtype, sizes[axis])
+        return _times(ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis), scale)
 
     return _with_default(dtype, init)
 

@@ -41,7 +41,7 @@ def _window(name: str, window: Any, size: int) -> numpy.ndarray:
     """
     if _named(window):
         if window in _WINDOWS:
-            return numpy.ones(size) if window == "boxcar" else _WINDOWS[window](size + 1)[:-1]
+            return numpy.ones(size) if window == "boxcar" or size == 1 else _WINDOWS[window](size + 1)[:-1]
         if importlib.util.find_spec("scipy") is None:
             known = ", ".join(_WINDOWS)
             fix = "pip install scipy, or pass an array."

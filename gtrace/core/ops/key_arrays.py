@@ -309,7 +309,8 @@ def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], KeyType]:
 def _of_leaf(kind: KeyType, children: Sequence[Any]) -> Any:
     """Return keys; a tangent of keys, which has no values, as it is."""
     (leaf,) = children
-    return leaf if leaf.__class__ is numpy.ndarray and leaf.dtype == FLOAT0 else keys_of(leaf, kind)
+    changeless = leaf.__class__ is not Array and getattr(leaf, "dtype", None) == FLOAT0
+    return leaf if changeless else keys_of(leaf, kind)
 
 
 register_pytree_with_keys(PRNGKeyArray, _one_leaf, _of_leaf)

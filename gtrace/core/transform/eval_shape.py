@@ -58,6 +58,11 @@ class ShapeDtypeStruct:
         """Return a new object; for the dtype of keys, an array of keys."""
         return keys_of(cls(shape, torch.int64), dtype) if isinstance(dtype, KeyType) else object.__new__(cls)
 
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """Return the shape and the dtype of an array, or of keys."""
+        return cls(x.shape, x.dtype)
+
     @property
     def ndim(self) -> int:
         """The number of dimensions."""
