@@ -148,6 +148,13 @@ def test_arrays_filled_with_keys():
     assert jax.ShapeDtypeStruct.like(KEY).dtype == kind
 
 
+def test_arrays_of_keys_made_of_their_parts():
+    keys, layout = jax.random.split(KEY, 3), jax.NamedSharding(jax.make_mesh((1,), ("d",)), jax.P("d"))
+    made = jax.make_array_from_callback((3,), layout, lambda place: keys[place])
+    again = jax.make_array_from_single_device_arrays((3,), layout, [keys])
+    assert bool((made == keys).all()) and bool((again == keys).all())
+
+
 def test_zero_tangents_of_keys_are_symbolic():
     seen = []
 

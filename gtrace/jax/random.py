@@ -10,6 +10,7 @@ import torch
 from gtrace import random
 from gtrace.core import ops
 from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.key_arrays import KINDS, KeyType, PRNGKeyArray, keys_of, packed_seed
 from gtrace.core.ops.operands import cast
@@ -38,7 +39,7 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     default = torch.uint64 if default_dtype(float) is torch.float64 else torch.uint32
     kind = default if dtype is None else as_dtype(dtype)
     if kind not in (torch.uint8, torch.uint16, torch.uint32, torch.uint64):
-        raise DtypeError(message("bits", "an unsigned integer dtype", str(kind), "Use view for others."))
+        raise DtypeError(message("bits", "an unsigned integer dtype", LONG[kind], "Use view for others."))
     return cast(random.bits(key, shape, 8 * kind.itemsize), kind)
 
 
