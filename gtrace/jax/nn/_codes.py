@@ -14,10 +14,10 @@ from gtrace.numpy import asarray
 
 
 def one_hot(x: Any, num_classes: Any, *, dtype: Any = None, axis: int = -1) -> Array:
-    """Return a vector with a one at index x for each number of x, and zeros for others, also for fractions.
+    """Return a vector with a one at index x for each number of x, and zeros for others. Floats give a warning.
 
     >>> import gtrace.jax as jax
-    >>> jax.nn.one_hot(gt.array([0.0, 0.5]), 2)
+    >>> jax.nn.one_hot([0, 5], 2)
     Array([[1., 0.],
            [0., 0.]], dtype=float32)
     """
