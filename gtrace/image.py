@@ -36,7 +36,11 @@ class ResizeMethod(enum.Enum):
         Raises:
             ArgumentError: none.
         """
-        alias = {"bilinear": "linear", "trilinear": "linear", "triangle": "linear", "bicubic": "cubic"}
+        alias = {
+            **dict.fromkeys(["bilinear", "trilinear", "triangle"], "linear"),
+            **dict.fromkeys(["bicubic", "tricubic"], "cubic"),
+            **dict.fromkeys(["cubic-pytorch", "bicubic-pytorch"], "cubic_pytorch"),
+        }
         try:
             return cls(alias.get(name, name))
         except ValueError:
@@ -79,7 +83,7 @@ _KERNELS: dict[ResizeMethod, Callable[[Array], Array]] = {
 
 
 def _weights(
-    before: int, after: int, ratio: Any, offset: Any, kernel: Callable[[Array], Array], antialias: bool, like: Array
+    before: int, after: int, ratio: Any, offset: Any, method: ResizeMethod, antialias: bool, like: Array
 ) -> Array:
     """Return the matrix from the elements of an axis to those of the resized axis; its columns sum to 1.
 
@@ -87,12 +91,20 @@ def _weights(
         ratio: elements of the axis for one of the resized axis.
         offset: where the resized axis begins, in elements of the axis.
     """
+    if method is ResizeMethod.CUBIC_PYTORCH and antialias:
+        method = ResizeMethod.CUBIC
+    kernel = _KERNELS[method]
+    beyond = 2 if method is ResizeMethod.CUBIC_PYTORCH else 0  # repetitions of the first and of the last element
+    kind = ops.real(like).aval.dtype
     width: Any = (ops.maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
-    centers = (cast(ops.arange(after, device=like.device), like.aval.dtype) + 0.5) * ratio + (offset - 0.5)
-    places = cast(ops.arange(before, device=like.device), like.aval.dtype)
+    centers = (cast(ops.arange(after, device=like.device), kind) + 0.5) * ratio + (offset - 0.5)
+    places = cast(ops.arange(-beyond, before + beyond, device=like.device), kind)
     weights = kernel((ops.expand_dims(centers, 0) - ops.expand_dims(places, 1)) / width)
     total = ops.sum(weights, 0, keepdims=True)
     weights = ops.where(ops.absolute(total) > 1000 * 1.2e-7, weights / ops.where(total != 0, total, 1.0), 0.0)
+    if beyond:
+        ends = ops.clip(ops.arange(-beyond, before + beyond, device=like.device), 0, before - 1)
+        weights = ops.zeros((before, after), kind, device=like.device).at[ends].add(weights)
     inside = ops.logical_and(centers >= -0.5, centers <= before - 0.5)
     return ops.where(ops.expand_dims(inside, 0), weights, 0.0)
 
@@ -106,7 +118,8 @@ def resize(
         image: of any number of axes, batch and channels among them.
         shape: of the result; axes whose size stays are left as they are.
         method: "nearest", "linear" (also "bilinear"), "cubic" (also "bicubic"), "lanczos3", "lanczos5",
-            "cubic_pytorch", or a `ResizeMethod`.
+            "cubic_pytorch" (also "bicubic-pytorch"), or a `ResizeMethod`. The last is torch's: "cubic" where
+            `antialias` is set, else another kernel, for which the elements at the edges are repeated.
         antialias: widen the kernel where an axis gets shorter.
         precision: ignored; products are computed in the dtype of the image.
 
@@ -129,8 +142,10 @@ def resize(
             x = _nearest(x, sizes[k], k)
         return x
     (x,) = as_arrays("resize", x)
+    if 0 in sizes:
+        return ops.zeros(sizes, x.aval.dtype, device=x.device)
     for k in axes:
-        weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, _KERNELS[chosen], bool(antialias), x)
+        weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, chosen, bool(antialias), x)
         x = ops.moveaxis(ops.tensordot(x, weights, ((k,), (0,))), -1, k)
     return x
 
@@ -143,6 +158,8 @@ def _nearest(x: Array, size: int, axis: int) -> Array:
     if size and before % size == 0:
         step = before // size
         return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
+    if not size:
+        return getitem(x, (*[slice(None)] * axis, slice(0, 0)))
     half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
     return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 
@@ -182,12 +199,10 @@ def scale_and_translate(
     chosen = method if isinstance(method, ResizeMethod) else ResizeMethod.from_string(method)
     if chosen is ResizeMethod.NEAREST:
         raise ArgumentError(message(name, "a kernel", "nearest", "Use linear, or resize."))
-    scales, moves = cast(scales, x.aval.dtype), cast(moves, x.aval.dtype)
+    scales, moves = (cast(given, ops.real(x).aval.dtype) for given in (scales, moves))
     for place, k in enumerate(dims):
         axis = normalize_axis(name, k, x.ndim)
         ratio = 1.0 / scales[place]
-        weights = _weights(
-            x.shape[axis], sizes[axis], ratio, -moves[place] * ratio, _KERNELS[chosen], bool(antialias), x
-        )
+        weights = _weights(x.shape[axis], sizes[axis], ratio, -moves[place] * ratio, chosen, bool(antialias), x)
         x = ops.moveaxis(ops.tensordot(x, weights, ((axis,), (0,))), -1, axis)
     return x

@@ -354,10 +354,9 @@ def test_a_batched_rule_gets_zeros_of_an_example_for_results_that_nobody_uses():
 def test_settings_that_would_change_results_are_refused(jax):
     key = jax.random.PRNGKey(0)
     for name, value, same in (
-        ("default_prng_impl", "rbg", "threefry2x32"), ("default_prng_impl", "unsafe_rbg", "threefry2x32"),
-        ("enable_custom_prng", True, False),
+        ("default_prng_impl", "philox4x32", "threefry2x32"), ("enable_custom_prng", True, False),
     ):  # fmt: skip
-        with pytest.raises(ArgumentError, match=rf"expected jax_{name}="):
+        with pytest.raises(ArgumentError, match=rf"expected jax_{name}"):
             jax.config.update(f"jax_{name}", value)
         with pytest.raises(ArgumentError), getattr(jax, name)(value):
             pass

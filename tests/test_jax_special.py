@@ -87,6 +87,7 @@ def test_integers_compute_as_those_of_jax(monkeypatch, bits):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.one_hot. expected integers:DeprecationWarning")
 def test_functions_of_hard_arrays_compute_as_those_of_jax(monkeypatch):
     made = maker(monkeypatch)
     for name in ("cluster.vq", "fft", "linalg", "signal", "special", "stats"):

@@ -14,6 +14,7 @@ import numpy
 
 import gtrace as gt
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.force import value_of, with_values
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
@@ -214,6 +215,8 @@ def make_array_from_single_device_arrays(
     if len(arrays) != 1:
         fix = "Use jax.make_array_from_process_local_data."
         raise ArgumentError(message("make_array_from_single_device_arrays", "one part", f"{len(arrays)}", fix))
+    if isinstance(arrays[0], PRNGKeyArray):
+        return arrays[0]._like(make_array_from_single_device_arrays(shape, sharding, [arrays[0]._data]))
     part = gt.array(arrays[0], dtype)
     if not isinstance(sharding, NamedSharding):
         return part.reshape(tuple(shape))

@@ -33,7 +33,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     >>> canonicalize_dtype("float32") is numpy.dtype("float32")
     True
     """
-    if allow_extended_dtype and dtype == key_arrays.KEY:
+    if allow_extended_dtype and isinstance(dtype, key_arrays.KeyType):
         return dtype
     found = dtypes.DType(as_dtype(float if dtype is None else dtype))
     return found if found.numpy_type is found else found.dtype

@@ -8,8 +8,15 @@ from typing import Any
 
 import torch
 
-from gtrace.core.base.errors import ArgumentError, DtypeError, ImmutableAttributeError, message
-from gtrace.core.ops.key_arrays import KEY, PRNGKeyArray, compared, data_of, keys_of
+from gtrace.core.base.errors import (
+    ArgumentError,
+    ConcretizationError,
+    DtypeError,
+    ImmutableAttributeError,
+    message,
+)
+from gtrace.core.ops import full
+from gtrace.core.ops.key_arrays import MASK, KeyType, PRNGKeyArray, compared, data_of, keys_of, packed_seed
 
 _FIRST = """
     array array_split asarray atleast_1d atleast_2d atleast_3d broadcast_to copy delete diagonal dsplit expand_dims flip
@@ -45,8 +52,12 @@ COMPARING = {
 }  # fmt: skip
 
 
+FILLED: dict[str, int | None] = {"full": None, "zeros": 0, "ones": 1, "empty": 0}
+"""Functions that fill an array: with keys, or with a number as each word of a key. So do those with ``_like``."""
+
+
 def taking_keys(name: str, function: Any) -> Any:
-    """Return a function that also takes arrays of keys where JAX's of this name does.
+    """Return a function that also takes arrays of keys, or their dtype, where JAX's of this name does.
 
     Calls without keys are those of the function: keys are looked for when it has refused its arguments.
     """
@@ -62,6 +73,8 @@ def taking_keys(name: str, function: Any) -> Any:
         taken = _type_of_keys
     elif name == "jax.lax.select_n":
         taken = functools.partial(_selected, function)
+    elif name.startswith("jax.numpy.") and name.rpartition(".")[2].removesuffix("_like") in FILLED:
+        taken = functools.partial(_filled, name, function)
     elif name in TAKEN:
         taken = functools.partial(_moved, name, function)
     else:
@@ -71,7 +84,7 @@ def taking_keys(name: str, function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except (ArgumentError, DtypeError, ImmutableAttributeError):
+        except (ArgumentError, ConcretizationError, DtypeError, ImmutableAttributeError):
             if not _hold_keys((args, kwargs)):
                 raise
         return taken(*args, **kwargs)
@@ -83,7 +96,25 @@ def _hold_keys(x: Any) -> bool:
     kind = type(x)
     if kind is tuple or kind is list:
         return any(map(_hold_keys, x))
-    return any(map(_hold_keys, x.values())) if kind is dict else kind is PRNGKeyArray
+    return any(map(_hold_keys, x.values())) if kind is dict else kind is PRNGKeyArray or kind is KeyType
+
+
+def _kind(name: str, *values: Any) -> KeyType:
+    """Return the dtype of all keys among values and in lists of values.
+
+    Raises:
+        DtypeError: they differ, or there are none.
+    """
+    kinds: set[KeyType] = set()
+    for x in values:
+        if type(x) in (list, tuple):
+            kinds.add(_kind(name, *x))
+        elif type(x) is PRNGKeyArray:
+            kinds.add(x.dtype)
+    if len(kinds) != 1:
+        got = " and ".join(map(str, kinds)) or "none"
+        raise DtypeError(message(name, "keys of one dtype", got, "Make keys of one cipher."))
+    return kinds.pop()
 
 
 def _data(name: str, x: Any) -> Any:
@@ -95,32 +126,46 @@ def _data(name: str, x: Any) -> Any:
     return type(x)([_data(name, y) for y in x]) if type(x) in (list, tuple) else data_of(name, x)
 
 
-def _keys(name: str, x: Any) -> Any:
+def _keys(name: str, x: Any, kind: KeyType) -> Any:
     """Return the results of a function of data as keys.
 
     Raises:
         DtypeError: another dtype was asked for.
     """
     if isinstance(x, (list, tuple)):
-        return type(x)([_keys(name, y) for y in x])
+        return type(x)([_keys(name, y, kind) for y in x])
     if x.aval.dtype is not torch.int64:
-        raise DtypeError(message(name, f"no dtype but {KEY} for keys", f"{x.dtype}", PRNGKeyArray.instead))
-    return keys_of(x)
+        raise DtypeError(message(name, f"no dtype but {kind} for keys", f"{x.dtype}", PRNGKeyArray.instead))
+    return keys_of(x, kind)
 
 
 def _moved(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     short = name.rpartition(".")[2]
     places = range(len(args)) if short.startswith(("atleast", "broadcast_arrays")) else TAKEN[name]
-    if kwargs.get("dtype") == KEY:
+    if isinstance(kwargs.get("dtype"), KeyType):
         kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
     if not any(k in places for k in range(len(args))):
         raise ArgumentError(message(short, "keys by position", "keys by name", "Leave the name out."))
     given = [_data(short, x) if k in places else x for k, x in enumerate(args)]
-    return _keys(short, function(*given, **kwargs))
+    kind = _kind(short, *[x for k, x in enumerate(args) if k in places])
+    return _keys(short, function(*given, **kwargs), kind)
+
+
+def _filled(name: str, function: Callable[..., Any], like: Any, *args: Any, **kwargs: Any) -> Any:
+    short = name.rpartition(".")[2]
+    value, rest = FILLED[short.removesuffix("_like")], args
+    if value is None:
+        value, rest = (args[0], args[1:]) if args else (kwargs["fill_value"], ())
+    kind = kwargs.get("dtype", rest[0] if rest else None)
+    kind, shape = (like.dtype if kind is None else kind, like.shape) if short.endswith("_like") else (kind, like)
+    if isinstance(value, PRNGKeyArray) or not isinstance(kind, KeyType):
+        return _moved(name, function, like, *args, **kwargs)
+    word = int(value) & MASK
+    return keys_of(full(shape, packed_seed((word, word)), torch.int64), kind)
 
 
 def _selected(function: Callable[..., Any], which: Any, *cases: Any) -> Any:
-    return keys_of(function(which, *[data_of("select_n", x) for x in cases]))
+    return keys_of(function(which, *[data_of("select_n", x) for x in cases]), _kind("select_n", *cases))
 
 
 def _array_equal(a: Any, b: Any, equal_nan: bool = False) -> Any:
@@ -132,12 +177,13 @@ def _all_equal(a: Any, b: Any) -> Any:
 
 
 def _as_keys(x: Any, dtype: Any, **options: Any) -> Any:
-    if dtype != KEY:
-        raise DtypeError(message("astype", f"no dtype but {KEY} for keys", str(dtype), PRNGKeyArray.instead))
-    return keys_of(data_of("astype", x))
+    data = data_of("astype", x)
+    if dtype != x.dtype:
+        raise DtypeError(message("astype", f"no dtype but {x.dtype} for keys", str(dtype), PRNGKeyArray.instead))
+    return keys_of(data, x.dtype)
 
 
 def _type_of_keys(*arrays: Any) -> Any:
     for x in arrays:
         data_of("result_type", x)
-    return KEY
+    return _kind("result_type", *arrays)

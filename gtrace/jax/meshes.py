@@ -16,6 +16,7 @@ from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, ShardingError, message
 from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
+from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
@@ -155,10 +156,13 @@ def make_array_from_callback(
     >>> jax.make_array_from_callback((3,), layout, lambda place: jax.numpy.arange(3.)[place])
     Array([0., 1., 2.], dtype=float32)
     """
-    if not isinstance(sharding_, NamedSharding):
-        return gt.array(data_callback(tuple(slice(0, n) for n in shape)), dtype)
-    own = sharding_.index(tuple(shape), sharding.process_index())
-    return sharding.from_process_local(sharding_, gt.array(data_callback(own), dtype), tuple(shape))
+    divided = isinstance(sharding_, NamedSharding)
+    own = sharding_.index(tuple(shape), sharding.process_index()) if divided else tuple(slice(0, n) for n in shape)
+    part = data_callback(own)
+    if isinstance(part, PRNGKeyArray):
+        return part._like(make_array_from_callback(shape, sharding_, lambda _: part._data))
+    found = gt.array(part, dtype)
+    return sharding.from_process_local(sharding_, found, tuple(shape)) if divided else found
 
 
 def make_array_from_process_local_data(

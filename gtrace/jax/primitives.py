@@ -17,7 +17,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Op
 from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.ops.key_arrays import PRNGKeyArray, keys_of
+from gtrace.core.ops.key_arrays import KeyType, PRNGKeyArray, keys_of
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, note_token
@@ -202,7 +202,7 @@ class _Values:
     """The arguments or results of a call without their Arrays.
 
     Attributes:
-        kinds: for each value `Array`, `PRNGKeyArray`, or a 1-tuple of what is no array.
+        kinds: for each value `Array`, the dtype of keys, or a 1-tuple of what is no array.
         tangents: the shapes and dtypes of their tangents.
     """
 
@@ -212,8 +212,8 @@ class _Values:
     @classmethod
     def of(cls, values: Sequence[Any]) -> tuple[_Values, list[Array]]:
         """Return the values without their Arrays, and these."""
-        kinds = [PRNGKeyArray if isinstance(x, PRNGKeyArray) else Array if type(x) is Array else (x,) for x in values]
-        arrays = [x._data if kind is PRNGKeyArray else x for x, kind in zip(values, kinds, strict=True)]
+        kinds = [x.dtype if isinstance(x, PRNGKeyArray) else Array if type(x) is Array else (x,) for x in values]
+        arrays = [x._data if isinstance(kind, KeyType) else x for x, kind in zip(values, kinds, strict=True)]
         tangents = [None if x is None else tangent_aval(x) for x in values]
         return cls(tuple(kinds), tuple(tangents)), [x for x in arrays if type(x) is Array]
 
@@ -221,7 +221,7 @@ class _Values:
         """Return the values with these Arrays."""
         rest = iter(arrays)
         return [
-            next(rest) if kind is Array else keys_of(next(rest)) if kind is PRNGKeyArray else kind[0]
+            next(rest) if kind is Array else keys_of(next(rest), kind) if isinstance(kind, KeyType) else kind[0]
             for kind in self.kinds
         ]
 

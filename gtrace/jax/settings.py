@@ -12,6 +12,7 @@ from typing import Any
 
 from gtrace import config as ours
 from gtrace.core.base.errors import ArgumentError, UnknownSettingError, message
+from gtrace.core.ops.key_arrays import KINDS
 from gtrace.jax.device_functions import device_name, devices
 
 _SAME: dict[str, str] = {
@@ -32,12 +33,11 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
-    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True,
+    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True, "jax_default_prng_impl": "threefry2x32",
 }  # fmt: skip
-"""JAX's settings that change no result here, with their values: those of JAX until a program sets others."""
+"""JAX's settings that change no number here, with their values: those of JAX until a program sets others."""
 
 _ONE_VALUE: dict[str, tuple[Any, str]] = {
-    "jax_default_prng_impl": ("threefry2x32", "There is one cipher."),
     "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
 }
 """JAX's settings that change results and have one value here, with what to do instead."""
@@ -74,6 +74,8 @@ class Settings:
             ours.update(device="cpu" if value is None else device_name(value))
         elif name in _ONE_VALUE:
             _check(name, value)
+        elif name == "jax_default_prng_impl" and value not in KINDS:
+            raise ArgumentError(message("jax.config", f"{name} among {', '.join(KINDS)}", repr(value), "Name one."))
         elif name in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[name] = value
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gtrace.core import ops
@@ -210,7 +211,9 @@ def squareplus(x: Any, b: Any = 4.0) -> Array:
     x, b = promote_arrays("squareplus", x, b, floating=True)
     wide = widened(x)  # its square soon overflows 16 bits
     positive = wide > 0
-    larger = (ops.sqrt(ops.square(wide) + b) + ops.where(positive, wide, -wide)) * 0.5
+    size, far = ops.where(positive, wide, -wide), ops.square(wide) == math.inf
+    root = ops.sqrt(ops.square(ops.where(far, 1.0, wide)) + b)
+    larger = (ops.where(far, size, root) + size) * 0.5
     # the product of the two roots of y ** 2 - x * y = b / 4 gives the smaller one
     smaller = b * 0.25 / ops.where(larger == 0, 1.0, larger)
     return cast(ops.where(positive, larger, smaller), x.aval.dtype)

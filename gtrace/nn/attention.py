@@ -112,25 +112,15 @@ def _attend(
 
         def attend(operands: Sequence[Array]) -> list[Array]:
             q, k, v = operands
-            return [_weighted(name, q if scale is not None else q * factor, k, v, None, None, causal)]
+            return [_weighted(_scores(name, q if scale is not None else q * factor, k, None, None, causal), v)]
 
         return _ATTENTION(attend, [rows, key, value], causal, factor)[0]
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return _weighted(name, query * factor, key, value, bias, mask, causal, rate, draws)
+    return _weighted(_scores(name, query * factor, key, bias, mask, causal), value, rate, draws)
 
 
-def _weighted(
-    name: str,
-    query: Array,
-    key: Array,
-    value: Array,
-    bias: Array | None,
-    mask: Array | None,
-    causal: bool,
-    rate: float = 0.0,
-    draws: Any = None,
-) -> Array:
-    """Return attention for queries that the scale has multiplied; see `_attend`."""
+def _scores(name: str, query: Array, key: Array, bias: Array | None, mask: Array | None, causal: bool) -> Array:
+    """Return the scores of queries that the scale has multiplied, minus infinity where hidden; see `_attend`."""
     earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
@@ -142,6 +132,13 @@ def _weighted(
     for visible in (None if mask is None else _fit(name, "mask", mask, scores.shape), earlier):
         if visible is not None:
             scores = ops.where(visible, scores, -math.inf)
+    return scores
+
+
+def _weighted(scores: Array, value: Array, rate: float = 0.0, draws: Any = None) -> Array:
+    """Return the means of values, weighted by the softmax of scores; see `_attend`."""
+    *batch, heads, queries, keys = scores.shape
+    groups = value.shape[-3]
     # a row of minus infinity alone has no weights, as in torch's kernels
     seen = ops.any(scores != -math.inf, -1, keepdims=True)
     weights = ops.where(seen, ops.softmax(ops.where(seen, scores, 0.0)), 0.0)
@@ -189,7 +186,8 @@ def dot_product_attention(
     query_seq_lengths: Any = None,
     key_value_seq_lengths: Any = None,
     local_window_size: Any = None,
-) -> Array:
+    return_residual: bool = False,
+) -> Any:
     """Return softmax(query @ key * scale + bias) @ value by head (Vaswani et al., 2017), as jax.nn.
 
     If a mask hides every key of a query, its result is 0, as in torch. JAX without a kernel returns the mean of all
@@ -205,6 +203,8 @@ def dot_product_attention(
         is_causal: a query at position i sees the keys at positions up to i.
         query_seq_lengths, key_value_seq_lengths: integers, (batch,). Later keys are hidden, and later results are 0.
         local_window_size: how far visible keys may be before and after a query: an int, or a pair.
+        return_residual: return the result with the logarithm of the sum of the exponentials of a query's scores,
+            (batch, queries, heads). It is minus infinity for a query that sees no key.
 
     Raises:
         ShapeError: shapes do not fit.
@@ -241,9 +241,12 @@ def dot_product_attention(
             counts = ops.reshape(counts, (batch, 1, 1, 1) if query.ndim == 4 else (1, 1, 1))
             keep = _both(keep, places < counts)
     q, k, v = (ops.swapaxes(x, -2, -3) for x in (query, key, value))
-    return ops.swapaxes(
-        _attend(name, q, k, v, None if bias is None else lift(name, bias), keep, is_causal, scale), -2, -3
-    )
+    added = None if bias is None else lift(name, bias)
+    if not return_residual:
+        return ops.swapaxes(_attend(name, q, k, v, added, keep, is_causal, scale), -2, -3)
+    scores = _scores(name, q * (1.0 / math.sqrt(q.shape[-1]) if scale is None else scale), k, added, keep, is_causal)
+    residual = cast(ops.logsumexp(scores, -1), key.aval.dtype)
+    return ops.swapaxes(_weighted(scores, v), -2, -3), ops.swapaxes(residual, -1, -2)
 
 
 @replayable

@@ -9,15 +9,19 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from gtrace.core import ops
 from gtrace.core.base.call_errors import constructor
+from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_sizes, normalize_axis
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.promotion import default_dtype
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.nn.common import check_number
 from gtrace.random import continuous as draws
-from gtrace.random.continuous import float_dtype
+from gtrace.random.keys import fresh_key, two_keys
 from gtrace.random.matrices import orthogonal as draw_orthogonal
 
 __all__ = [
@@ -34,6 +38,11 @@ def _with_default(dtype: Any, init: Callable[[Any, Any, Any], Array]) -> Initial
     """Return a function of (key, shape, dtype) as an initializer with a default dtype."""
     own = dtype
     return lambda key, shape, dtype=None: init(key, shape, own if dtype is None else dtype)
+
+
+def _times(draw: Array, factor: Any) -> Array:
+    """Return a draw times a factor, which may be an Array of another dtype."""
+    return draw * (cast(factor, draw.aval.dtype) if isinstance(factor, Array) else factor)
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:
@@ -73,7 +82,7 @@ def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> gt.nn.initializers.uniform(1.0)(gt.random.key(0), (2,))
     Array([0.947667 , 0.9785799], dtype=float32)
     """
-    return _with_default(dtype, lambda key, shape, kind: draws.uniform(key, shape, kind) * scale)
+    return _with_default(dtype, lambda key, shape, kind: _times(draws.uniform(key, shape, kind), scale))
 
 
 @constructor
@@ -83,7 +92,7 @@ def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
     >>> gt.round(gt.nn.initializers.normal(1.0)(gt.random.key(0), (2,)), 4)
     Array([1.6226, 2.0253], dtype=float32)
     """
-    return _with_default(dtype, lambda key, shape, kind: draws.normal(key, shape, kind) * stddev)
+    return _with_default(dtype, lambda key, shape, kind: _times(draws.normal(key, shape, kind), stddev))
 
 
 @constructor
@@ -94,13 +103,14 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0,
     True
     """
     return _with_default(
-        dtype, lambda key, shape, kind: draws.truncated_normal(key, lower, upper, shape, kind) * stddev
+        dtype, lambda key, shape, kind: _times(draws.truncated_normal(key, lower, upper, shape, kind), stddev)
     )
 
 
-_MODES = ("fan_in", "fan_out", "fan_avg")
+_MODES = ("fan_in", "fan_out", "fan_avg", "fan_geo_avg")
 _DISTRIBUTIONS = ("truncated_normal", "normal", "uniform")
 _TRUNCATED_STDDEV = 0.87962566103423978  # of a standard normal number inside (-2, 2)
+_TRUNCATED_COMPLEX_STDDEV = 0.95311164380491208  # of a complex one of variance 1, of an absolute value below 2
 
 
 @constructor
@@ -115,19 +125,20 @@ def variance_scaling(
 ) -> Initializer:
     """Return an initializer with mean 0 and variance scale / n.
 
-    n is the number of inputs of a unit (`mode` "fan_in"), of outputs ("fan_out"), or their mean ("fan_avg"). Other axes
-    are the receptive field, which multiplies both numbers.
+    n is the number of inputs of a unit (`mode` "fan_in"), of outputs ("fan_out"), their mean ("fan_avg") or the root of
+    their product ("fan_geo_avg"). Other axes are the receptive field, which multiplies both numbers. Complex numbers
+    are drawn from a disk: uniformly, or from a normal distribution that is truncated at an absolute value of 2.
 
     Args:
         scale: at least 0.
-        mode: "fan_in", "fan_out" or "fan_avg".
+        mode: "fan_in", "fan_out", "fan_avg" or "fan_geo_avg".
         distribution: "truncated_normal", "normal" or "uniform".
         in_axis, out_axis, batch_axis: an axis of the weights, or several.
-        dtype: the initializer's default, floating.
+        dtype: the initializer's default, floating or complex.
 
     Raises:
         ArgumentError: the mode or distribution is unknown, or the scale is negative.
-        ShapeError: (when called) the shape lacks the axes, or has fewer than two.
+        ShapeError: (when called) the shape lacks the axes.
 
     >>> init = gt.nn.initializers.variance_scaling(2.0, "fan_in", "normal")
     >>> round(float(init(gt.random.key(0), (200, 100)).std()), 2)
@@ -140,23 +151,39 @@ def variance_scaling(
             raise ArgumentError(message("variance_scaling", expected, repr(value), "Use one of them."))
 
     def init(key: Any, shape: Any, dtype: Any) -> Array:
-        sizes, kind = as_sizes("variance_scaling", shape), float_dtype("variance_scaling", dtype)
+        sizes = as_sizes("variance_scaling", shape)
         inputs, outputs = _fans(sizes, in_axis, out_axis, batch_axis)
-        count = {"fan_in": inputs, "fan_out": outputs, "fan_avg": (inputs + outputs) / 2}[mode]
-        variance = factor / count if count else 0.0
-        if distribution == "uniform":
-            return draws.uniform(key, sizes, kind, -1.0, 1.0) * math.sqrt(3.0 * variance)
+        averages = {"fan_avg": (inputs + outputs) / 2, "fan_geo_avg": math.sqrt(inputs * outputs)}
+        count = {"fan_in": inputs, "fan_out": outputs, **averages}[mode]
+        stddev = math.sqrt(factor / count) if count else 0.0
+        is_complex = dtype is not None and as_dtype(dtype) in COMPLEX
         if distribution == "normal":
-            return draws.normal(key, sizes, kind) * math.sqrt(variance)
-        return draws.truncated_normal(key, -2.0, 2.0, sizes, kind) * (math.sqrt(variance) / _TRUNCATED_STDDEV)
+            return draws.normal(key, sizes, dtype) * stddev
+        if distribution == "uniform":
+            if is_complex:
+                return _in_disk(key, sizes, as_dtype(dtype), lambda u: ops.sqrt(2.0 * u)) * stddev
+            return draws.uniform(key, sizes, dtype, -1.0, 1.0) * (math.sqrt(3.0) * stddev)
+        if is_complex:
+            inside = -math.expm1(-4.0)  # the probability of an absolute value below 2
+            drawn = _in_disk(key, sizes, as_dtype(dtype), lambda u: ops.sqrt(-ops.log1p(-inside * u)))
+            return drawn * (stddev / _TRUNCATED_COMPLEX_STDDEV)
+        return draws.truncated_normal(key, -2.0, 2.0, sizes, dtype) * (stddev / _TRUNCATED_STDDEV)
 
     return _with_default(dtype, init)
 
 
+def _in_disk(key: Any, shape: tuple[int, ...], dtype: torch.dtype, radius: Callable[[Array], Array]) -> Array:
+    """Return complex numbers whose absolute values are a function of uniform numbers, at uniform angles."""
+    first, second = two_keys(fresh_key("variance_scaling", key))
+    of_radius, of_angle = (draws.draw_unit(k, shape, dtype.to_real()) for k in (first, second))
+    size, angle = radius(of_radius), 2 * math.pi * of_angle
+    return ops.complex(size * ops.cos(angle), size * ops.sin(angle))
+
+
 def _fans(shape: tuple[int, ...], in_axis: Any, out_axis: Any, batch_axis: Any) -> tuple[float, float]:
     """Return the numbers of inputs and outputs of a unit with weights of this shape."""
-    if len(shape) < 2:
-        fix = "For a vector use initializers.normal or zeros."
+    if len(shape) < 2 and in_axis == -2:
+        fix = "Name the axes, as in in_axis=[], or use initializers.normal or zeros."
         raise ShapeError(message("variance_scaling", "a shape of at least two axes", str(shape), fix))
 
     def product(axis: Any) -> int:
@@ -220,8 +247,8 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
             )
         axis = normalize_axis("orthogonal", column_axis, len(sizes))
         others = sizes[:axis] + sizes[axis + 1 :]
-        matrix = draw_orthogonal(key, math.prod(others), (), float_dtype("orthogonal", dtype), sizes[axis])
-        return ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis) * scale
+        matrix = draw_orthogonal(key, math.prod(others), (), dtype, sizes[axis])
+        return _times(ops.moveaxis(ops.reshape(matrix, (*others, sizes[axis])), -1, axis), scale)
 
     return _with_default(dtype, init)
 

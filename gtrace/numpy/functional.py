@@ -13,7 +13,7 @@ import numpy
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.key_arrays import PRNGKeyArray, keys_of
+from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.transform.arguments import named
@@ -76,7 +76,7 @@ def vectorize(
         def of_arrays(*values: Array) -> Any:
             full = list(args)
             for k, value in zip(mapped, values, strict=True):
-                full[k] = keys_of(value) if k in keys else value
+                full[k] = args[k]._like(value) if k in keys else value
             return pyfunc(*full, **kwargs)
 
         if not loop:

@@ -34,7 +34,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     Args:
         minval: integer, or integer array that broadcasts to `shape`.
         maxval: likewise. If arrays give an empty range, the result is minval. Bounds are clipped to the dtype.
-        dtype: integer. None: int64, or int32 with `x64` off; then bounds that fit int32 are sampled as int32.
+        dtype: integer. None: int64, or int32 with `x64` off. Bounds that fit int32 are sampled as int32.
 
     Raises:
         ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.
@@ -45,7 +45,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     """
     sizes = as_sizes("randint", shape)
     low, high = _bound(minval, sizes), _bound(maxval, sizes)
-    kind = _drawn_as(dtype, low, high)
+    narrow = dtype is None and default_dtype(int) is torch.int32
+    kind = torch.int32 if narrow else _drawn_as(dtype, low, high)
     info = torch.iinfo(kind)
     if type(low) is int and type(high) is int and low >= high:
         raise ArgumentError(message("randint", "minval < maxval", f"{low} and {high}", "The range is empty."))

@@ -16,7 +16,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.create import to_device
 from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray, keys_of
+from gtrace.core.ops.key_arrays import MASK, PRNGKeyArray
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_sizes
 from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
@@ -52,6 +52,8 @@ def as_key(name: str, key: Any) -> Array:
         key = lift(name, key)
     if key.aval.dtype is torch.uint32:  # words as JAX stores them
         key = cast(key, torch.int64)
+        if key.aval.shape == (4,):  # for its "rbg"
+            key = merged_halves(key)
     elif key.aval.dtype is torch.int32:
         key = ops.bitwise_and(cast(key, torch.int64), MASK)
     a = key.aval
@@ -63,13 +65,20 @@ def as_key(name: str, key: Any) -> Array:
     return key
 
 
+def merged_halves(words: Array) -> Array:
+    """Return four words of keys, along the last axis, as two: the first two, if the other two repeat them."""
+    first, second = (slice_axis(words, words.ndim - 1, k, k + 2) for k in (0, 2))
+    difference = ops.multiply(ops.bitwise_xor(first, second), 0x9E3779B1)  # odd, so that no difference gets lost
+    return ops.bitwise_xor(first, ops.bitwise_and(difference, MASK))
+
+
 def key_beside(name: str, key: Any, x: Array) -> Any:
     """Return a key on the device of an array; if it must be copied there, `name` uses it up."""
     found = as_key(name, key)
     if found.device == x.device:
         return key
     moved = to_device(fresh_key(name, key), x.device)
-    return keys_of(moved) if type(key) is PRNGKeyArray else moved
+    return key._like(moved) if type(key) is PRNGKeyArray else moved
 
 
 def fresh_key(name: str, key: Any) -> Array:
@@ -331,7 +340,7 @@ def split(key: Any, num: Any = 2) -> Array:
     (3, 2)
     """
     found, shape = fresh_key("split", key), as_sizes("split", num)
-    return keys_of(packed_subkeys(found, shape)) if type(key) is PRNGKeyArray else subkeys(found, shape)
+    return key._like(packed_subkeys(found, shape)) if type(key) is PRNGKeyArray else subkeys(found, shape)
 
 
 @replayable
@@ -349,7 +358,7 @@ def fold_in(key: Any, data: Any) -> Array:
     Array([ 928981903, 3453687069], dtype=int64)
     """
     if type(key) is PRNGKeyArray:
-        return keys_of(ops.reshape(_folded(key, data), ()))
+        return key._like(ops.reshape(_folded(key, data), ()))
     return ops.reshape(unpack(_folded(key, data)), (2,))
 
 

@@ -8,16 +8,18 @@ import numpy
 import torch
 
 from gtrace.core import ops
+from gtrace.core.base.dtypes import COMPLEX
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_sizes
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.interop.aten import factorizations
 from gtrace.interop.torch_functions import call_torch
-from gtrace.random.continuous import draw_normal, float_dtype
+from gtrace.random.continuous import draw_normal, float_dtype, normal
 from gtrace.random.keys import fresh_key
 
 __all__ = ["multivariate_normal", "orthogonal"]
@@ -114,7 +116,7 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     Args:
         n: the number of rows.
         shape: of the stack of matrices.
-        dtype: floating; float32 by default.
+        dtype: floating; float32 by default. Complex matrices are unitary.
         m: the number of columns; None: n. If n < m, the rows are orthonormal, otherwise the columns.
 
     Returns:
@@ -127,14 +129,13 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     >>> bool((abs(q @ q.T - gt.eye(3)) < 1e-5).all())
     True
     """
-    sizes, kind = as_sizes("orthogonal", shape), float_dtype("orthogonal", dtype)
+    sizes, wanted = as_sizes("orthogonal", shape), None if dtype is None else as_dtype(dtype)
+    kind = wanted if wanted in COMPLEX else float_dtype("orthogonal", wanted)
     rows = as_int("orthogonal", "n", n)
     columns = rows if m is None else as_int("orthogonal", "m", m)
     if rows < 0 or columns < 0:
         raise ShapeError(message("orthogonal", "sizes >= 0", f"{rows} and {columns}", "Pass non-negative integers."))
-    found = fresh_key("orthogonal", key)
-    noise = draw_normal(found, (*sizes, max(rows, columns), min(rows, columns)), kind)
-    noise = cast(noise, _wide(kind))
+    noise = cast(normal(key, (*sizes, max(rows, columns), min(rows, columns)), kind), _wide(kind))
     q, r = factorizations.qr(noise, "reduced") or call_torch("orthogonal", torch.linalg.qr, noise)
     # the signs of the factors depend on the algorithm; a positive diagonal makes the distribution uniform
     q = cast(ops.multiply(q, ops.expand_dims(ops.sign(diagonal(r, 0, -2, -1)), -2)), kind)

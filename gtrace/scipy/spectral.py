@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -25,18 +27,29 @@ _WINDOWS: dict[str, Callable[[int], numpy.ndarray]] = {
 }  # fmt: skip
 
 
+def _named(window: Any) -> bool:
+    """Return whether a window is given by its name, alone or with parameters."""
+    return isinstance(window, str) or (isinstance(window, tuple) and isinstance(window[0], str))
+
+
 def _window(name: str, window: Any, size: int) -> numpy.ndarray:
     """Return a window of `size` elements: a periodic one by its name, or the one that is given.
 
     Raises:
-        ArgumentError: no such name.
+        ArgumentError: no such name; or it needs SciPy, which is not installed.
         ShapeError: an array of another size.
     """
-    if isinstance(window, str):
-        if window not in _WINDOWS:
+    if _named(window):
+        if window in _WINDOWS:
+            return numpy.ones(size) if window == "boxcar" or size == 1 else _WINDOWS[window](size + 1)[:-1]
+        if importlib.util.find_spec("scipy") is None:
             known = ", ".join(_WINDOWS)
-            raise ArgumentError(message(name, f"a window among {known}", repr(window), "Pass an array."))
-        return numpy.ones(size) if window == "boxcar" else _WINDOWS[window](size + 1)[:-1]
+            fix = "pip install scipy, or pass an array."
+            raise ArgumentError(message(name, f"a window among {known} without SciPy", repr(window), fix))
+        try:
+            return numpy.asarray(importlib.import_module("scipy.signal").get_window(window, size))
+        except ValueError as error:
+            raise ArgumentError(message(name, "a window of SciPy's", repr(window), f"SciPy says: {error}")) from None
     found = numpy.asarray(window, float)
     if found.shape != (size,):
         got = f"{found.shape} for nperseg={size}"
@@ -50,8 +63,8 @@ def _sizes(name: str, window: Any, nperseg: int | None, noverlap: int | None, nf
     Raises:
         ArgumentError: lengths that do not fit each other.
     """
-    length = (256 if isinstance(window, str) else len(window)) if nperseg is None else int(nperseg)
-    length = min(length, longest) if isinstance(window, str) else length
+    length = (256 if _named(window) else len(window)) if nperseg is None else int(nperseg)
+    length = min(length, longest) if _named(window) else length
     shared = length // 2 if noverlap is None else int(noverlap)
     points = length if nfft is None else int(nfft)
     if length < 1 or not 0 <= shared < length or points < length or length > longest:
@@ -156,7 +169,8 @@ def stft(
     Args:
         x: array of signals along `axis`.
         fs: elements in a unit of time.
-        window: "hann", "hamming", "blackman", "bartlett", "boxcar", or an array of nperseg elements.
+        window: "hann", "hamming", "blackman", "bartlett", "boxcar", an array of nperseg elements, or another name of
+            ``scipy.signal.get_window``, alone or in a tuple with its parameters, if SciPy is installed.
         nperseg: elements of a stretch; at most those of the signal.
         noverlap: how many of them neighbours share; None: half.
         nfft: elements of the transforms; the rest is zeros.
@@ -277,7 +291,7 @@ def istft(
         boundary: whether `stft` extended the signals.
 
     Returns:
-        The times of the elements, and the signals, on the last axis.
+        The times of the elements, and the signals, with them on `time_axis` of what is left without frequencies.
 
     Raises:
         ArgumentError: lengths that do not fit.
@@ -287,9 +301,8 @@ def istft(
     Array([1., 2., 3., 4.], dtype=float32)
     """
     (z,) = promote_arrays("istft", Zxx, floating=True)
-    z = ops.moveaxis(
-        z, (normalize_axis("istft", time_axis, z.ndim), normalize_axis("istft", freq_axis, z.ndim)), (-2, -1)
-    )
+    of_time, of_frequency = (normalize_axis("istft", k, z.ndim) for k in (time_axis, freq_axis))
+    z = ops.moveaxis(z, (of_time, of_frequency), (-2, -1))
     rows = 2 * (z.shape[-1] - 1) if input_onesided else z.shape[-1]
     length = rows if nperseg is None else int(nperseg)
     # an odd length has as many frequencies as the even one below it
@@ -309,4 +322,5 @@ def istft(
     out = ops.divide(out, ops.array(numpy.where(norm > 1e-10, norm, 1.0), kind))
     if boundary:
         out = out[..., length // 2 : total - length // 2]
-    return ops.array(numpy.arange(out.shape[-1]) / fs, kind), out
+    times = ops.array(numpy.arange(out.shape[-1]) / fs, kind)
+    return times, ops.moveaxis(out, -1, of_time - (of_frequency < of_time))

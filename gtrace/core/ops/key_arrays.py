@@ -3,6 +3,8 @@
 The underlying data are packed: an int64 Array of the same shape, whose elements hold the two words of a key. So shapes,
 axes and indices work as for any Array, in every operation and transform. Transforms flatten an array of keys into its
 data, like any pytree, so they never see it.
+
+Keys of JAX's "rbg" and "unsafe_rbg" have four words, of which the last two repeat the first.
 """
 
 from __future__ import annotations
@@ -32,21 +34,33 @@ class prng_key(extended):  # noqa: N801 - JAX's name
 
 
 class KeyType:
-    """The dtype of keys. The only one is for the cipher threefry2x32.
+    """The dtype of keys.
+
+    Attributes:
+        impl: JAX's name of the cipher.
+        name: the dtype's.
+        words: how many a key has.
 
     >>> KEY, KEY.name, KEY.itemsize
     (key<fry>, 'key<fry>', 8)
     """
 
-    __slots__ = ()
+    __slots__ = ("impl", "name", "words")
 
-    name = "key<fry>"
-    itemsize = 8
     type = prng_key
     kind = "V"
 
+    def __init__(self, impl: str, tag: str, words: int) -> None:
+        self.impl, self.name, self.words = impl, f"key<{tag}>", words
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of a key."""
+        return 4 * self.words
+
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is KeyType or (isinstance(other, str) and other == self.name)
+        name = other.name if isinstance(other, KeyType) else other
+        return isinstance(name, str) and name == self.name
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -54,22 +68,31 @@ class KeyType:
     def __repr__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> str:
-        return "KEY"
+    def __reduce__(self) -> Any:
+        return key_type, (self.impl,)
 
 
-KEY = KeyType()
-"""The dtype of keys."""
+KEY = KeyType("threefry2x32", "fry", 2)
+"""The dtype of keys, unless another cipher is named."""
+
+KINDS = {kind.impl: kind for kind in (KEY, KeyType("rbg", "rbg", 4), KeyType("unsafe_rbg", "urbg", 4))}
+"""The dtypes of keys, by the names of their ciphers."""
+
+
+def key_type(impl: str) -> KeyType:
+    """Return the dtype of keys of a cipher."""
+    return KINDS[impl]
+
 
 _LIKE_DATA = frozenset(
     """
-    shape ndim size nbytes itemsize device devices sharding is_ready is_deleted committed is_fully_addressable
-    is_fully_replicated platform on_device_size_in_bytes copy_to_host_async _buf _trace _number
+    shape ndim size device devices sharding is_ready delete is_deleted committed is_fully_addressable
+    is_fully_replicated platform unsafe_buffer_pointer copy_to_host_async _buf _trace _number
     """.split()
 )
 """Attributes that come from the data."""
 
-_MOVING = frozenset("reshape ravel flatten squeeze transpose swapaxes repeat take to_device".split())
+_MOVING = frozenset("reshape ravel flatten squeeze transpose swapaxes repeat take to_device addressable_data".split())
 """Methods of Arrays that move elements; here they return keys."""
 
 _MOVED = frozenset({"T", "mT"})
@@ -78,7 +101,7 @@ _MOVED = frozenset({"T", "mT"})
 
 @whole_class
 class PRNGKeyArray(Array, of_keys=True):
-    """An array of keys: an Array with the dtype `KEY`, whose elements can be moved, compared and passed to `gt.random`.
+    """An array of keys, of a dtype of `KINDS`. Its elements can be moved, compared and passed to `gt.random`.
 
     >>> import gtrace.jax as jax
     >>> keys = jax.random.split(jax.random.key(0), 3)
@@ -86,9 +109,10 @@ class PRNGKeyArray(Array, of_keys=True):
     ((3,), (), key<fry>)
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_data", "_kind")
 
     _data: Any  # an int64 Array, or its replacement inside transforms
+    _kind: KeyType
 
     instead = "Keys are moved, compared and drawn from: use jax.random.key_data(key) for the integers they consist of."
 
@@ -99,25 +123,43 @@ class PRNGKeyArray(Array, of_keys=True):
         if name in _LIKE_DATA:
             return getattr(data, name)
         if name in _MOVED:
-            return keys_of(getattr(data, name))
+            return self._like(getattr(data, name))
         if name in _MOVING:
             method = getattr(data, name)
-            return lambda *args, **kwargs: keys_of(method(*args, **kwargs))
+            return lambda *args, **kwargs: self._like(method(*args, **kwargs))
         raise ImmutableAttributeError(f"[{name}] expected numbers, got keys. {self.instead} (at {user_location()})")
+
+    def _like(self, data: Any) -> PRNGKeyArray:
+        """Return other packed keys as an array of keys of this dtype."""
+        return keys_of(data, self._kind)
 
     @property
     def dtype(self) -> Any:
-        """`KEY`."""
-        return KEY
+        """That of the cipher."""
+        return self._kind
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of a key."""
+        return self._kind.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all keys."""
+        return int(self._data.size) * self._kind.itemsize
+
+    def on_device_size_in_bytes(self) -> int:
+        """Return the bytes of all keys."""
+        return self.nbytes
 
     @property
     def at(self) -> KeysAt:
         """``keys.at[index]``, which has `get` and `set`."""
-        return KeysAt(self._data)
+        return KeysAt(self)
 
     def copy(self) -> PRNGKeyArray:
         """Return another array of the same keys, which stays usable if this one is donated."""
-        return keys_of(self._data.copy())
+        return self._like(self._data.copy())
 
     def __copy__(self) -> PRNGKeyArray:
         return self.copy()
@@ -131,13 +173,13 @@ class PRNGKeyArray(Array, of_keys=True):
         return self
 
     def __getitem__(self, index: Any) -> PRNGKeyArray:
-        return keys_of(self._data[index])
+        return self._like(self._data[index])
 
     def __len__(self) -> int:
         return len(self._data)
 
     def __iter__(self) -> Any:
-        return map(keys_of, self._data)
+        return map(self._like, self._data)
 
     def __eq__(self, other: Any) -> Any:
         return compared("equal", self, other)
@@ -148,15 +190,17 @@ class PRNGKeyArray(Array, of_keys=True):
     __hash__ = None
 
     def __reduce__(self) -> Any:
-        return keys_of, (self._data,)
+        return keys_of, (self._data, self._kind)
 
     def __repr__(self) -> str:
         data = self._data
         if type(data) is not Array:
-            return f"ShapeDtypeStruct(shape={data.shape}, dtype={KEY})" if hasattr(data, "shape") else f"Keys({data!r})"
+            struct = f"ShapeDtypeStruct(shape={data.shape}, dtype={self._kind})"
+            return struct if hasattr(data, "shape") else f"Keys({data!r})"
         if is_placeholder(data):
-            return f"Traced({KEY}{list(data.shape)})"
-        return f"Array({data.shape}, dtype={KEY}) overlaying:\n{words_of(data.numpy())}"
+            return f"Traced({self._kind}{list(data.shape)})"
+        words = numpy.tile(words_of(data.numpy()), self._kind.words // 2)
+        return f"Array({data.shape}, dtype={self._kind}) overlaying:\n{words}"
 
     __str__ = __repr__
 
@@ -191,30 +235,35 @@ class KeysAt:
     [True, True, False]
     """
 
-    __slots__ = ("_data", "_index")
+    __slots__ = ("_index", "_keys")
 
-    def __init__(self, data: Array, index: Any = None) -> None:
-        self._data, self._index = data, index
+    def __init__(self, keys: PRNGKeyArray, index: Any = None) -> None:
+        self._keys, self._index = keys, index
 
     def __getitem__(self, index: Any) -> KeysAt:
-        return KeysAt(self._data, index)
+        return KeysAt(self._keys, index)
 
     def get(self, **options: Any) -> PRNGKeyArray:
-        """Return the keys at the index; the options are those of Arrays."""
-        return keys_of(self._data.at[self._index].get(**options))
+        """Return the keys at the index; the options are those of Arrays. All bits of a filling key are ones."""
+        if options.get("mode") == "fill":
+            options = {"fill_value": -1, **options}
+        return self._keys._like(self._keys._data.at[self._index].get(**options))
 
     def set(self, values: Any, **options: Any) -> PRNGKeyArray:
         """Return all keys, with those at the index replaced by the keys `values`."""
-        return keys_of(self._data.at[self._index].set(data_of("at.set", values), **options))
+        data, kind = data_of("at.set", values), self._keys._kind
+        if values._kind != kind:
+            raise DtypeError(message("at.set", f"keys of dtype {kind}", f"{values._kind}", "Make keys of one cipher."))
+        return self._keys._like(self._keys._data.at[self._index].set(data, **options))
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ImmutableAttributeError(f"[at.{name}] expected numbers, got keys. {PRNGKeyArray.instead}")
 
 
-def keys_of(data: Any) -> PRNGKeyArray:
+def keys_of(data: Any, kind: KeyType = KEY) -> PRNGKeyArray:
     """Return packed keys, an int64 Array, as an array of keys."""
     out = object.__new__(PRNGKeyArray)
-    out._data = data
+    out._data, out._kind = data, kind
     return out
 
 
@@ -228,7 +277,10 @@ def data_of(name: str, keys: Any) -> Array:
 
 def compared(name: str, a: Any, b: Any) -> Array:
     """Compare the keys of `a` and `b`: whether they are equal or, for `name` "not_equal", different."""
-    return (equal if name == "equal" else not_equal)(data_of(name, a), data_of(name, b))
+    first, second = data_of(name, a), data_of(name, b)
+    if a._kind != b._kind:
+        raise DtypeError(message(name, "keys of one dtype", f"{a._kind} and {b._kind}", "Make keys of one cipher."))
+    return (equal if name == "equal" else not_equal)(first, second)
 
 
 def words_of(packed: numpy.ndarray) -> numpy.ndarray:
@@ -250,15 +302,16 @@ def packed_seed(words: tuple[int, int]) -> int:
     return pair - (1 << 64) if pair >= 1 << 63 else pair
 
 
-def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], None]:
-    return [(GetAttrKey("packed_keys"), keys._data)], None
+def _one_leaf(keys: PRNGKeyArray) -> tuple[list[tuple[Any, Any]], KeyType]:
+    return [(GetAttrKey("packed_keys"), keys._data)], keys._kind
 
 
-def _of_leaf(_: Any, children: Sequence[Any]) -> Any:
+def _of_leaf(kind: KeyType, children: Sequence[Any]) -> Any:
     """Return keys; a tangent of keys, which has no values, as it is."""
     (leaf,) = children
-    return leaf if leaf.__class__ is numpy.ndarray and leaf.dtype == FLOAT0 else keys_of(leaf)
+    changeless = leaf.__class__ is not Array and getattr(leaf, "dtype", None) == FLOAT0
+    return leaf if changeless else keys_of(leaf, kind)
 
 
 register_pytree_with_keys(PRNGKeyArray, _one_leaf, _of_leaf)
-HOLDERS[PRNGKeyArray] = keys_of
+HOLDERS[PRNGKeyArray] = PRNGKeyArray._like

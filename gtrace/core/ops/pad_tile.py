@@ -71,6 +71,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Array:
     if len(shifts) != len(axes):
         raise ShapeError(message("roll", "as many shifts as axes", (shifts, axes), "Pass one shift for each axis."))
     places = tuple(normalize_axis("roll", a, x.ndim) for a in axes)
+    if not places:
+        return x
     if not any(isinstance(s, Array) for s in shifts):
         return bind(_roll, (x,), (tuple(as_int("roll", "shift", s) for s in shifts), places))
     for by, place in zip(shifts, places, strict=True):

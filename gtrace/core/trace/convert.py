@@ -315,7 +315,7 @@ def lift(op: str, x: Any, share: bool = False) -> Array:
     if value is not None:
         kind = typed_scalar(x)
         if kind is not None:
-            return wrap(new_tensor(value, kind.dtype))
+            return wrap(new_tensor(scalar_operand(op, value, kind.dtype, kind.device).value, kind.dtype))
         scalar = scalar_operand(op, value, default_dtype(type(value)), as_device(None))
         return wrap(new_tensor(scalar.value, scalar.aval.dtype), weak=True)
     if isinstance(x, numpy.ndarray):

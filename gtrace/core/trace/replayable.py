@@ -41,7 +41,7 @@ MAX_TEMPLATES = 256
 MAX_NUMBERS = 32
 """Distinct numbers beside arrays of the same types. After that many, the function is not captured for new ones."""
 
-HOLDERS: dict[type, Callable[[Array], Any]] = {}
+HOLDERS: dict[type, Callable[[Any, Array], Any]] = {}
 """Classes whose objects hold one Array in `_data`, with their constructors."""
 
 PURE: set[Callable[..., Any]] = set()
@@ -262,7 +262,7 @@ def _describe(values: Sequence[Any], key: list[Any], arrays: list[Array], places
             if not _describe((x.start, x.stop, x.step), key, arrays, places):
                 return False
         elif kind in HOLDERS:
-            key.append(kind)
+            key += (kind, x.dtype)
             if not _describe((x._data,), key, arrays, places):
                 return False
         elif isinstance(x, type) or (kind is FunctionType and x in PURE):
@@ -292,7 +292,7 @@ def _filled(values: Sequence[Any], arrays: Iterator[Array], sizes: Mapping[int, 
         elif kind is tuple or kind is list:
             filled.append(_filled(x, arrays, sizes))
         elif kind in HOLDERS:
-            filled.append(HOLDERS[kind](next(arrays)))
+            filled.append(HOLDERS[kind](x, next(arrays)))
         elif kind is slice:
             filled.append(slice(*_filled([x.start, x.stop, x.step], arrays, sizes)))
         else:

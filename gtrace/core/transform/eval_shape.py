@@ -56,7 +56,12 @@ class ShapeDtypeStruct:
 
     def __new__(cls, shape: Any = None, dtype: Any = None, *_: Any, **__: Any) -> Any:
         """Return a new object; for the dtype of keys, an array of keys."""
-        return keys_of(cls(shape, torch.int64)) if isinstance(dtype, KeyType) else object.__new__(cls)
+        return keys_of(cls(shape, torch.int64), dtype) if isinstance(dtype, KeyType) else object.__new__(cls)
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """Return the shape and the dtype of an array, or of keys."""
+        return cls(x.shape, x.dtype)
 
     @property
     def ndim(self) -> int:

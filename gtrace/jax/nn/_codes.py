@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_size, normalize_axis
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.numpy import asarray
 
 
 def one_hot(x: Any, num_classes: Any, *, dtype: Any = None, axis: int = -1) -> Array:
-    """Return a vector with a one at index x for each number of x, and zeros for others, also for fractions.
+    """Return a vector with a one at index x for each number of x, and zeros for others. Floats give a warning.
 
     >>> import gtrace.jax as jax
-    >>> jax.nn.one_hot(gt.array([0.0, 0.5]), 2)
+    >>> jax.nn.one_hot([0, 5], 2)
     Array([[1., 0.],
            [0., 0.]], dtype=float32)
     """
-    values = lift("one_hot", x)
+    values = asarray(x)
     if not values.aval.floating:
         return ops.one_hot(values, num_classes, dtype, axis)
+    warnings.warn("[one_hot] expected integers, got floats: use x.astype(int)", DeprecationWarning, 2)
     place = normalize_axis("one_hot", axis, values.ndim + 1)
     count = as_size("one_hot", "num_classes", num_classes)
     classes = cast(ops.arange(count, device=values.device), values.aval.dtype)

@@ -11,6 +11,7 @@ from gtrace.core import ops
 from gtrace.core.base.docstrings import with_example
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, default_dtype
@@ -141,6 +142,7 @@ def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) ->
     >>> gt.fft.fftfreq(4)
     Array([ 0.  ,  0.25, -0.5 , -0.25], dtype=float32)
     """
+    n = as_int("fftfreq", "n", n)
     half = (n + 1) // 2
     counts = ops.concat([ops.arange(0, half, device=device), ops.arange(-(n // 2), 0, device=device)])
     return _frequencies(counts, n * d, dtype)
@@ -152,6 +154,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
     >>> gt.fft.rfftfreq(4)
     Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
+    n = as_int("rfftfreq", "n", n)
     return _frequencies(ops.arange(0, n // 2 + 1, device=device), n * d, dtype)
 
 
