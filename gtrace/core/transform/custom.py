@@ -233,7 +233,8 @@ class _Custom:
             rebuilt: Any = structure.unflatten(inputs)
             return lift_outputs(self._name, self.__wrapped__(*_merge(static, rebuilt)))
 
-        captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}", repeated=True)
+        name = f"{self.__name__} called at {user_location()}"
+        captured = capture(run, [x.aval for x in arrays], name, repeated=True, given=arrays)
         captured = lift_numbers(captured, self._name)
         self._refuse_placeholders(static.values())
         call = _Call(len(arrays), structure, captured.result)
