@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,7 +11,7 @@ import optree
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
+from gtrace.core.base.errors import ArgumentError, ClosureError, RuleError, message, user_location
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Instr, Op, define
@@ -23,7 +23,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import captured_by
+from gtrace.core.trace.force import is_placeholder
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread, thread_has
@@ -158,21 +158,51 @@ def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: 
 
 @attrs.frozen(eq=False)
 class _Call:
-    """The number of differentiated leaves of a call's arguments, and the structures of these and of the outputs."""
+    """The leaves of a call's arguments: those that are differentiated come first.
+
+    Attributes:
+        count: how many of them are differentiated.
+        in_structure, out_structure: the structures of the differentiated arguments and of the outputs.
+        others: the arguments that are not differentiated, by position; placeholders among their leaves are operands.
+        traced: the places of these placeholders among the leaves.
+    """
 
     count: int
     in_structure: tree.TreeDef
     out_structure: tree.TreeDef
+    others: Mapping[int, Any]
+    traced: tuple[int, ...]
 
     def arguments(self, values: Sequence[Array]) -> list[Any]:
         """Return the differentiated arguments with these leaves."""
         rebuilt: Any = self.in_structure.unflatten(list(values)[: self.count])
         return list(rebuilt)
 
+    def static(self, values: Sequence[Array]) -> Mapping[int, Any]:
+        """Return the arguments that are not differentiated, by position, in a call with these operands."""
+        if not self.traced:
+            return self.others
+        leaves, structure = tree.flatten(self.others)
+        for place, x in zip(self.traced, values[self.count :], strict=False):
+            leaves[place] = x
+        rebuilt: Any = structure.unflatten(leaves)
+        return dict(rebuilt)
+
     def refuse_constants(self, name: str, active: Sequence[bool]) -> None:
         if any(active[self.count :]):
             got = "a value it closes over is being differentiated"
-            raise ArgumentError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
+            raise ClosureError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
+
+    def check_value(self, name: str, value: Any, body: Subgraph) -> list[Array]:
+        """Return the leaves of the output of a rule; raise if it is not like the output of the function."""
+        found, structure = lift_outputs(name, value)
+        fix = "Return what the function returns."
+        if structure != self.out_structure:
+            raise ArgumentError(message(name, f"an output of structure {self.out_structure}", str(structure), fix))
+        for x, a in zip(found, body.graph.out_avals, strict=True):
+            if x.aval.shape != a.shape or not (x.aval.dtype is a.dtype or x.aval.weak or a.weak):
+                raise ArgumentError(message(name, f"{a!r} as the rule's output", repr(x.aval), fix))
+        return found
 
 
 def _defaults(f: Callable[..., Any]) -> list[Any]:
@@ -229,20 +259,23 @@ class _Custom:
                     raise ArgumentError(message(self._name, "arrays or numbers", got, "Name it in nondiff_argnums."))
             arrays = [lift(self._name, x) for x in arrays]
 
+        others = tree.leaves(static)
+        traced = tuple([k for k, x in enumerate(others) if type(x) is Array and is_placeholder(x)])
+        call = _Call(len(arrays), structure, structure, static, traced)
+        arrays = [*arrays, *[others[k] for k in traced]]
+
         def run(inputs: Sequence[Array]) -> Any:
-            rebuilt: Any = structure.unflatten(inputs)
-            return lift_outputs(self._name, self.__wrapped__(*_merge(static, rebuilt)))
+            rebuilt = call.arguments(inputs)
+            return lift_outputs(self._name, self.__wrapped__(*_merge(call.static(inputs), rebuilt)))
 
         name = f"{self.__name__} called at {user_location()}"
         captured = capture(run, [x.aval for x in arrays], name, repeated=True, given=arrays)
         captured = lift_numbers(captured, self._name)
-        self._refuse_placeholders(static.values())
-        call = _Call(len(arrays), structure, captured.result)
-        op = self._with_rules(call, static)
+        op = self._with_rules(attrs.evolve(call, out_structure=captured.result))
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
-        """Return the operation for calls with this split of arguments; `static` are not differentiated."""
+    def _with_rules(self, call: _Call) -> Op:
+        """Return the operation for calls with this split of arguments."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -257,7 +290,7 @@ class _Custom:
         elif len(args) < len(self._defaults):
             args = (*args, *[x for x in self._defaults[len(args) :] if x is not inspect.Parameter.empty])
         if not self._stated():
-            raise ArgumentError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
+            raise RuleError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
         if thread.trace.tape is None and thread.trace.capture is None:
             return self.__wrapped__(*args)
         return self._call(*args)
@@ -272,18 +305,6 @@ class _Custom:
     def _for_forward(self, arguments: Sequence[Any], needed: Sequence[bool]) -> Sequence[Any]:
         """Return what the forward rule gets for the differentiated arguments; `needed` flags their leaves."""
         return arguments
-
-    def _refuse_placeholders(self, static: Iterable[Any]) -> None:
-        """Raise a LeakError for placeholders in nondiff_argnums: rules run after the trace of a body has ended."""
-        for value in static:
-            for leaf in tree.leaves(value):
-                captured = captured_by(leaf) if type(leaf) is Array else None
-                if captured is not None:
-                    raise LeakError(
-                        f"[{self._name}] expected Python values for nondiff_argnums, got the placeholder {leaf!r} of"
-                        f" {captured}, which its rule would see only after that trace is over. Pass it as an"
-                        f" argument that is differentiated; its cotangent may be None. (at {user_location()})"
-                    )
 
 
 class custom_vjp(_Custom):  # noqa: N801 - a decorator
@@ -316,17 +337,22 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._fwd is not None and self._bwd is not None
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+    def _with_rules(self, call: _Call) -> Op:
         assert self._fwd is not None and self._bwd is not None
+        if call.traced:
+            fix = "Pass them as arguments that are differentiated; their cotangents may be None."
+            got = "placeholders of a function that is traced"
+            raise ClosureError(message("custom_vjp", "Python values for nondiff_argnums", got, fix))
         fwd, bwd = of_user(self._fwd), of_user(self._bwd)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_vjp", needed)
-            operands = rest[: call.count]
+            operands, static = rest[: call.count], call.static(rest)
             pair = fwd(*_merge(static, self._for_forward(call.arguments(operands), needed)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
+            call.check_value("custom_vjp", pair[0], body)
             outs = body.graph.out_avals
             full = [self._zero(a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
             grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
@@ -417,19 +443,19 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._rule is not None
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+    def _with_rules(self, call: _Call) -> Op:
         assert self._rule is not None
         rule = of_user(self._rule)
 
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])
-            operands = rest[: call.count]
+            operands, static = rest[: call.count], call.static(rest)
             full = [self._zero(x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
             pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
-            outs, _ = lift_outputs("custom_jvp", pair[0])
+            outs = call.check_value("custom_jvp", pair[0], body)
             return _like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
