@@ -141,9 +141,14 @@ def _batched_call(
 
 
 class KnownZero:
-    """A tangent or cotangent that is known to be zero. Rules that ask for such zeros get them."""
+    """A tangent or cotangent that is known to be zero. Rules that ask for such zeros get them.
+
+    Attributes:
+        aval: its shape and dtype.
+    """
 
     __slots__ = ()
+    aval: Any
 
 
 def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
@@ -151,6 +156,10 @@ def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: 
     leaves, given = tree.flatten(values)
     zero = [isinstance(leaf, KnownZero) for leaf in leaves]
     if any(zero) and given == structure:
+        for leaf, flag, x in zip(leaves, zero, patterns, strict=True):
+            if flag and leaf.aval.shape != x.aval.shape:
+                fix = "Return None where there is no cotangent."
+                raise ArgumentError(message(name, f"a {what} of the shape of {x.aval!r}", repr(leaf.aval), fix))
         values = given.unflatten([x if flag else leaf for x, leaf, flag in zip(patterns, leaves, zero, strict=True)])
     found = like(name, what, values, structure, patterns)
     return [None if flag or not x.aval.floating else x for x, flag in zip(found, zero, strict=True)]
