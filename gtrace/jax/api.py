@@ -18,13 +18,14 @@ from gtrace.core.trace.force import value_of, with_values
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
+from gtrace.jax.ad_checkpoint import checkpoint as checkpoint
+from gtrace.jax.ad_checkpoint import checkpoint_policies as checkpoint_policies
 from gtrace.jax.adapt import __version__
 from gtrace.jax.avals import get_aval
 from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
 from gtrace.jax.pullbacks import vjp as vjp
 
-checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
 eval_shape, grad, hessian, value_and_grad = gt.eval_shape, gt.grad, gt.hessian, gt.value_and_grad
 jacfwd, jacrev, jvp, linear_transpose = gt.jacfwd, gt.jacrev, gt.jvp, gt.linear_transpose
