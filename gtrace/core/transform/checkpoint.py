@@ -64,7 +64,8 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
 
 named_value_op = define(
     "named_value", lambda x, name: x, params=("name",), identity=True, vjp=lambda ct, needed, x, out, name: (ct,),
-    linear=True, batch=unchanged, elsewhere="test_rules: a value that a policy keeps by its name",
+    result=lambda avals, name: avals[0], linear=True, batch=unchanged,
+    elsewhere="test_rules: a value that a policy keeps by its name",
 )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
 from gtrace.core.transform.batch import batch
+from gtrace.core.transform.custom_values import CustomCall, cotangents_of, floating_like
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.tape import pull_some, record
 from gtrace.core.transform.vmap import without_batch
@@ -140,80 +141,6 @@ def _batched_call(
 # -- the functions
 
 
-class KnownZero:
-    """A tangent or cotangent that is known to be zero. Rules that ask for such zeros get them.
-
-    Attributes:
-        aval: its shape and dtype.
-    """
-
-    __slots__ = ()
-    aval: Any
-
-
-def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
-    """Return the result of `like`, with None for leaves that are known to be zero or not floating."""
-    leaves, given = tree.flatten(values)
-    zero = [isinstance(leaf, KnownZero) for leaf in leaves]
-    if any(zero) and given == structure:
-        for leaf, flag, x in zip(leaves, zero, patterns, strict=True):
-            if flag and leaf.aval.shape != x.aval.shape:
-                fix = "Return None where there is no cotangent."
-                raise ArgumentError(message(name, f"a {what} of the shape of {x.aval!r}", repr(leaf.aval), fix))
-        values = given.unflatten([x if flag else leaf for x, leaf, flag in zip(patterns, leaves, zero, strict=True)])
-    found = like(name, what, values, structure, patterns)
-    return [None if flag or not x.aval.floating else x for x, flag in zip(found, zero, strict=True)]
-
-
-@attrs.frozen(eq=False)
-class _Call:
-    """The leaves of a call's arguments: those that are differentiated come first.
-
-    Attributes:
-        count: how many of them are differentiated.
-        in_structure, out_structure: the structures of the differentiated arguments and of the outputs.
-        others: the arguments that are not differentiated, by position; placeholders among their leaves are operands.
-        traced: the places of these placeholders among the leaves.
-    """
-
-    count: int
-    in_structure: tree.TreeDef
-    out_structure: tree.TreeDef
-    others: Mapping[int, Any]
-    traced: tuple[int, ...]
-
-    def arguments(self, values: Sequence[Array]) -> list[Any]:
-        """Return the differentiated arguments with these leaves."""
-        rebuilt: Any = self.in_structure.unflatten(list(values)[: self.count])
-        return list(rebuilt)
-
-    def static(self, values: Sequence[Array]) -> Mapping[int, Any]:
-        """Return the arguments that are not differentiated, by position, in a call with these operands."""
-        if not self.traced:
-            return self.others
-        leaves, structure = tree.flatten(self.others)
-        for place, x in zip(self.traced, values[self.count :], strict=False):
-            leaves[place] = x
-        rebuilt: Any = structure.unflatten(leaves)
-        return dict(rebuilt)
-
-    def refuse_constants(self, name: str, active: Sequence[bool]) -> None:
-        if any(active[self.count :]):
-            got = "a value it closes over is being differentiated"
-            raise ClosureError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
-
-    def check_value(self, name: str, value: Any, body: Subgraph) -> list[Array]:
-        """Return the leaves of the output of a rule; raise if it is not like the output of the function."""
-        found, structure = lift_outputs(name, value)
-        fix = "Return what the function returns."
-        if structure != self.out_structure:
-            raise ArgumentError(message(name, f"an output of structure {self.out_structure}", str(structure), fix))
-        for x, a in zip(found, body.graph.out_avals, strict=True):
-            if x.aval.shape != a.shape or not (x.aval.dtype is a.dtype or x.aval.weak or a.weak):
-                raise ArgumentError(message(name, f"{a!r} as the rule's output", repr(x.aval), fix))
-        return found
-
-
 def _defaults(f: Callable[..., Any]) -> list[Any]:
     """Return the defaults of a function's arguments by position; `inspect.Parameter.empty` for those that have none."""
     try:
@@ -270,7 +197,7 @@ class _Custom:
 
         others = tree.leaves(static)
         traced = tuple([k for k, x in enumerate(others) if type(x) is Array and is_placeholder(x)])
-        call = _Call(len(arrays), structure, structure, static, traced)
+        call = CustomCall(len(arrays), structure, structure, static, traced)
         arrays = [*arrays, *[others[k] for k in traced]]
 
         def run(inputs: Sequence[Array]) -> Any:
@@ -283,7 +210,7 @@ class _Custom:
         op = self._with_rules(attrs.evolve(call, out_structure=captured.result))
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
-    def _with_rules(self, call: _Call) -> Op:
+    def _with_rules(self, call: CustomCall) -> Op:
         """Return the operation for calls with this split of arguments."""
         raise NotImplementedError
 
@@ -346,7 +273,7 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._fwd is not None and self._bwd is not None
 
-    def _with_rules(self, call: _Call) -> Op:
+    def _with_rules(self, call: CustomCall) -> Op:
         assert self._fwd is not None and self._bwd is not None
         if call.traced:
             fix = "Pass them as arguments that are differentiated; their cotangents may be None."
@@ -365,44 +292,9 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
             outs = body.graph.out_avals
             full = [self._zero(a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
             grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
-            return [*_cotangents(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
+            return [*cotangents_of(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
 
         return with_rules(vjp, None)
-
-
-def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Array | None]:
-    count = len(tree.children(call.in_structure))
-    if not isinstance(grads, (tuple, list)) or len(grads) != count:
-        got = f"{len(grads)}" if isinstance(grads, (tuple, list)) else type(grads).__name__
-        fix = "Return a tuple, with None for arguments that have none."
-        raise ArgumentError(message("custom_vjp", f"{count} cotangents from bwd", got, fix))
-    out: list[Array | None] = []
-    values = iter(operands)
-    for g, part in zip(grads, tree.children(call.in_structure), strict=True):
-        patterns = [next(values) for _ in range(part.num_leaves)]
-        if g is None:
-            out += [None] * len(patterns)
-        elif tree.structure(g) != part and (found := _prefix(g, part.unflatten(patterns))) is not None:
-            leaf = tree.structure(0)
-            for x, pattern in zip(found, patterns, strict=True):
-                out += [None] if x is None else _like("custom_vjp", "cotangent from bwd", x, leaf, [pattern])
-        else:
-            out += _like("custom_vjp", "cotangent from bwd", g, part, patterns)
-    return out
-
-
-def _prefix(given: Any, full: Any) -> list[Any] | None:
-    """Return the cotangents of the leaves of `full`, of which one may stand for all in a subtree; None if none fit."""
-    try:
-        expanded = optree.tree_broadcast_prefix(given, full, none_is_leaf=True, namespace=tree.NAMESPACE)
-    except (ValueError, TypeError):
-        return None
-    pairs = zip(
-        optree.tree_leaves(expanded, none_is_leaf=True, namespace=tree.NAMESPACE),
-        optree.tree_leaves(full, none_is_leaf=True, namespace=tree.NAMESPACE),
-        strict=True,
-    )
-    return [x for x, leaf in pairs if leaf is not None]
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator
@@ -452,7 +344,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._rule is not None
 
-    def _with_rules(self, call: _Call) -> Op:
+    def _with_rules(self, call: CustomCall) -> Op:
         assert self._rule is not None
         rule = of_user(self._rule)
 
@@ -465,7 +357,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
             outs = call.check_value("custom_jvp", pair[0], body)
-            return _like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
+            return floating_like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             if not thread.linear:
