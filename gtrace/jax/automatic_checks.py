@@ -16,6 +16,7 @@ import gtrace as gt
 from gtrace.core.base import tree
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph
+from gtrace.core.ops.host_calls import function_of
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit_all
 from gtrace.core.trace.capture import capture, located
@@ -53,6 +54,32 @@ class _Sites:
         return [(failed, values, text) for (failed, values), text in zip(pairs, self.texts, strict=True)]
 
 
+@attrs.frozen(eq=False)
+class StatedCheck:
+    """A check that a function within the one under `checkify` states: an operation, which `Checker` replaces.
+
+    Attributes:
+        structure: of the boolean and the values for the text, which are the operands.
+        text: the text.
+    """
+
+    structure: tree.TreeDef
+    text: str
+
+    def __call__(self, arrays: list[Any]) -> Any:
+        raise AssertionError("a check within a function under checkify is replaced")
+
+    def found(self, operands: Sequence[Array], levels: Sequence[Any]) -> Found:
+        """Return the check; under `vmap`, whose axes `levels` has, the first example that failed."""
+        leaves = list(operands[: self.structure.num_leaves])
+        for size, flags, _ in reversed(levels):
+            failed = gt.broadcast_to(leaves[0] if flags[0] else leaves[0][..., None], (*leaves[0].shape[:-1], size))
+            at = gt.argmax(failed, -1)
+            leaves = [x[at] if flag else x for x, flag in zip(leaves, flags, strict=False)]
+        failed, values = self.structure.unflatten(leaves)
+        return failed, values, self.text
+
+
 def _leaves(found: Sequence[Found]) -> list[Array]:
     return tree.leaves([pair[:2] for pair in found])
 
@@ -82,6 +109,10 @@ class Checker:
                 self._division(node, env, made)
             if node.op.name in ("index", "index_put") and "index" in self.kinds:
                 self._indices(node, env, made)
+            if node.op.name == "host_call" and isinstance(function_of(node.attributes["call"]), StatedCheck):
+                self.found.append(function_of(node.attributes["call"]).found(operands, node.attributes["levels"]))
+                env[node.out] = [gt.zeros(a.shape, a.dtype) for a in node.instr.aval.avals]
+                continue
             out = self._result(node, operands)
             env[node.out] = out
             if "nan" in self.kinds and isinstance(out, Array) and out.aval.floating and node.op.name not in _MOVES:

@@ -14,7 +14,7 @@ from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
-from gtrace.core.transform.arguments import like, lift_outputs
+from gtrace.core.transform.arguments import lift_outputs, like
 
 
 @attrs.frozen

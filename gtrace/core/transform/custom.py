@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import optree
 
 from gtrace.core import ops
 from gtrace.core.base import tree
@@ -27,7 +26,7 @@ from gtrace.core.trace.force import is_placeholder
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread, thread_has
-from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
+from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, only_arrays
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.custom_values import CustomCall, cotangents_of, floating_like
 from gtrace.core.transform.subgraph_rules import batched as batched_graph

@@ -26,7 +26,9 @@ class KnownZero:
     aval: Any
 
 
-def floating_like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
+def floating_like(
+    name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]
+) -> list[Array | None]:
     """Return the result of `like`, with None for leaves that are known to be zero or not floating."""
     leaves, given = tree.flatten(values)
     zero = [isinstance(leaf, KnownZero) for leaf in leaves]

@@ -7,6 +7,7 @@ divisions, indices and NaN are added to the recorded function.
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +17,15 @@ import numpy
 
 import gtrace as gt
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, CheckError, message
+from gtrace.core.base.errors import ArgumentError, CheckError, ShapeError, message
+from gtrace.core.ops.host_calls import note_effect, register
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import without_empty
+from gtrace.core.transform.arguments import is_array, without_empty
 from gtrace.core.transform.callbacks import call_for_effect
 from gtrace.core.transform.eval_shape import capture_like
-from gtrace.jax.automatic_checks import Checker
+from gtrace.jax.automatic_checks import Checker, StatedCheck
 
 JaxRuntimeError = CheckError
 
@@ -118,6 +120,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
     Raises:
         CheckError: it is false, outside of `checkify`.
+        ShapeError: it is no scalar.
         ValueError: it has no value and nothing is under `checkify`.
 
     >>> import gtrace.jax as jax
@@ -129,9 +132,14 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     >>> err.get()
     '-1.0 is not positive (`check` failed)'
     """
+    other = [x for x in tree.leaves((fmt_args, fmt_kwargs)) if not is_array(x)]
+    if other:
+        got = type(other[0]).__name__
+        raise ArgumentError(message("check", "arrays and numbers for the text", got, "Write it into the text."))
     msg += " (`check` failed)"
     failed = gt.logical_not(lift("check", pred))
-    failed = gt.any(failed) if failed.ndim else failed
+    if failed.ndim:
+        raise ShapeError(message("check", "a scalar", repr(failed.aval), "Use jnp.all or jnp.any."))
     if not _checks.open:
         if debug:
             return
@@ -147,9 +155,10 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         found.append((failed, (fmt_args, fmt_kwargs), msg))
         return
     if where.capture is not None:
-        fix = "Use jax.jit(checkify.checkify(f)) or jax.vmap(checkify.checkify(f)) of the function that checks."
-        got = f"one in {thread.trace.capture} within it"
-        raise ArgumentError(message("checkify", "checks in the traced function itself", got, fix))
+        leaves, structure = tree.flatten((failed, (fmt_args, fmt_kwargs)))
+        call = register("check", StatedCheck(structure, msg))
+        note_effect(call, [lift("check", x) for x in leaves], True)
+        return
 
     def note(failed: Any, args: Any, named: Any) -> None:
         # the program runs while the function is under checkify, which computes its results before it ends
@@ -168,8 +177,8 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     """Return a function for the error of the checks in `f`, and its result.
 
     Args:
-        errors: which checks count: those of `check`, and with `nan_checks`, `div_checks` and `index_checks` those of all
-            operations. For these the function is traced, so it cannot read values.
+        errors: which checks count: those of `check`, and with `nan_checks`, `div_checks` and `index_checks` those of
+            all operations. For these the function is traced, so it cannot read values.
 
     >>> import gtrace.jax as jax
     >>> from gtrace.jax.experimental import checkify
@@ -184,7 +193,10 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
         noted: list[tuple[Any, Any, str]] = []
         _checks.open.append((thread.trace, noted))
         try:
-            out = _with_automatic(f, automatic, noted, found, args, kwargs) if automatic else f(*args, **kwargs)
+            if automatic or thread.trace.capture is not None:
+                out = _recorded(f, automatic, noted, found, args, kwargs)
+            else:
+                out = f(*args, **kwargs)
             if thread.trace.capture is None:
                 gt.eval([x for x in tree.leaves(out) if isinstance(x, Array)])
         finally:
@@ -198,10 +210,13 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     return checked
 
 
-def _with_automatic(
+def _recorded(
     f: Callable[..., Any], kinds: frozenset[str], noted: list[Any], found: list[Any], args: Any, kwargs: Any
 ) -> Any:
-    """Return the result of a function; add the checks of its operations, and those that it states itself."""
+    """Return the result of a function, as it is recorded.
+
+    The checks that it states itself are added to `noted`, those of operations and of functions within it to `found`.
+    """
     texts: list[str] = []
 
     def traced(*args: Any, **kwargs: Any) -> Any:
@@ -214,7 +229,12 @@ def _with_automatic(
         texts[:] = [text for _, _, text in own]
         return out, [pair[:2] for pair in own]
 
-    captured = capture_like("checkify", traced, args, kwargs)
+    if not kinds:  # Python numbers stay what they are
+        inner: Callable[..., Any] = functools.partial(traced, *args, **kwargs)
+        args, kwargs = (), {}
+    else:
+        inner = traced
+    captured = capture_like("checkify", inner, args, kwargs)
     leaves = [lift("checkify", x) for x in without_empty(*tree.flatten((args, kwargs)))[0]]
     checker = Checker(kinds)
     out, own = captured.result.unflatten(checker.run(captured.graph, [*leaves, *captured.constants]))
@@ -237,7 +257,11 @@ def check_error(error: Error) -> None:
         fix = "Return the error, and check it outside."
         got = f"one in {thread.trace.capture} within it"
         raise ArgumentError(message("check_error", "an error of the function under checkify", got, fix))
-    found += zip(error.failed, error.values, error.texts, strict=True)
+    for failed, values, text in zip(error.failed, error.values, error.texts, strict=True):
+        for _ in range(failed.ndim):  # the first example that failed
+            at = gt.argmax(gt.any(failed, tuple(range(1, failed.ndim))) if failed.ndim > 1 else failed)
+            failed, values = failed[at], tree.map(lambda x, k=at: x[k] if isinstance(x, Array) else x, values)
+        found.append((failed, values, text))
 
 
 __all__ = [

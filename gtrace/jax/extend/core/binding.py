@@ -235,6 +235,7 @@ RULES: dict[str, Rule] = {
     "cholesky": lambda x, **_: ours.linalg.cholesky(x),
     "triangular_solve": lambda a, b, **params: ours.linalg.triangular_solve(a, b, **params),
     "jit": _jit, "closed_call": _inline, "core_call": _inline, "custom_jvp_call": _with_rules,
-    "custom_vjp_call": _with_rules, "remat2": _remat, "name": checkpoint_name, "scan": _scan, "while": _while, "cond": _cond,
+    "custom_vjp_call": _with_rules, "remat2": _remat, "name": checkpoint_name,
+    "scan": _scan, "while": _while, "cond": _cond,
 }  # fmt: skip
 """For each of JAX's operations, the function that records it."""
