@@ -72,12 +72,16 @@ class StatedCheck:
     def found(self, operands: Sequence[Array], levels: Sequence[Any]) -> Found:
         """Return the check; under `vmap`, whose axes `levels` has, the first example that failed."""
         leaves = list(operands[: self.structure.num_leaves])
-        for size, flags, _ in reversed(levels):
-            failed = gt.broadcast_to(leaves[0] if flags[0] else leaves[0][..., None], (*leaves[0].shape[:-1], size))
-            at = gt.argmax(failed, -1)
+        for _, flags, _ in levels:
+            at = first_failed(leaves[0]) if flags[0] else 0
             leaves = [x[at] if flag else x for x, flag in zip(leaves, flags, strict=False)]
-        failed, values = self.structure.unflatten(leaves)
-        return failed, values, self.text
+        pair: Any = self.structure.unflatten(leaves)
+        return pair[0], pair[1], self.text
+
+
+def first_failed(failed: Array) -> Any:
+    """Return the place on axis 0 of the first example in which something failed."""
+    return gt.argmax(gt.any(failed, tuple(range(1, failed.ndim))))
 
 
 def _leaves(found: Sequence[Found]) -> list[Array]:
@@ -101,7 +105,7 @@ class Checker:
         env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
         made = {node.out: node for node in graph.nodes}
         for node in located(graph):
-            operands = [env[x] if isinstance(x, int) else x for x in node.ins]
+            operands: list[Any] = [env[x] if isinstance(x, int) else x for x in node.ins]
             if node.op.projection:
                 env[node.out] = operands[0][node.params[0]]
                 continue
@@ -109,8 +113,9 @@ class Checker:
                 self._division(node, env, made)
             if node.op.name in ("index", "index_put") and "index" in self.kinds:
                 self._indices(node, env, made)
-            if node.op.name == "host_call" and isinstance(function_of(node.attributes["call"]), StatedCheck):
-                self.found.append(function_of(node.attributes["call"]).found(operands, node.attributes["levels"]))
+            stated = function_of(node.attributes["call"]) if node.op.name == "host_call" else None
+            if isinstance(stated, StatedCheck):
+                self.found.append(stated.found(operands, node.attributes["levels"]))
                 env[node.out] = [gt.zeros(a.shape, a.dtype) for a in node.instr.aval.avals]
                 continue
             out = self._result(node, operands)

@@ -86,7 +86,7 @@ def _text(policy: Policy, body: Graph) -> str:
 def _keeps(policy: str) -> Callable[[Node], bool] | None:
     """Return whether the result of an operation is kept, by the text of a policy; None: nothing is."""
     if policy == "dots_saveable":
-        return lambda node: node.op.contraction
+        return lambda node: node.op.contraction is not None
     if policy.startswith(_CHOSEN):
         kept = frozenset(map(int, policy.split()[1:]))
         return lambda node: node.instr.digest in kept

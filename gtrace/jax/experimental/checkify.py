@@ -25,7 +25,7 @@ from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import is_array, without_empty
 from gtrace.core.transform.callbacks import call_for_effect
 from gtrace.core.transform.eval_shape import capture_like
-from gtrace.jax.automatic_checks import Checker, StatedCheck
+from gtrace.jax.automatic_checks import Checker, StatedCheck, first_failed
 
 JaxRuntimeError = CheckError
 
@@ -259,7 +259,7 @@ def check_error(error: Error) -> None:
         raise ArgumentError(message("check_error", "an error of the function under checkify", got, fix))
     for failed, values, text in zip(error.failed, error.values, error.texts, strict=True):
         for _ in range(failed.ndim):  # the first example that failed
-            at = gt.argmax(gt.any(failed, tuple(range(1, failed.ndim))) if failed.ndim > 1 else failed)
+            at = first_failed(failed)
             failed, values = failed[at], tree.map(lambda x, k=at: x[k] if isinstance(x, Array) else x, values)
         found.append((failed, values, text))
 
