@@ -19,16 +19,18 @@ from gtrace.core.trace.force import value_of, with_values
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
+from gtrace.jax.ad_checkpoint import checkpoint as checkpoint
+from gtrace.jax.ad_checkpoint import checkpoint_policies as checkpoint_policies
 from gtrace.jax.adapt import __version__
 from gtrace.jax.avals import get_aval
 from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
+from gtrace.jax.pullbacks import vjp as vjp
 
-checkpoint, checkpoint_policies = gt.checkpoint, gt.checkpoint_policies
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
 eval_shape, grad, hessian, value_and_grad = gt.eval_shape, gt.grad, gt.hessian, gt.value_and_grad
 jacfwd, jacrev, jvp, linear_transpose = gt.jacfwd, gt.jacrev, gt.jvp, gt.linear_transpose
-linearize, pure_callback, vjp, vmap = gt.linearize, gt.pure_callback, gt.vjp, gt.vmap
+linearize, pure_callback, vmap = gt.linearize, gt.pure_callback, gt.vmap
 NamedSharding, P = sharding.NamedSharding, sharding.PartitionSpec
 float0 = dtypes.float0
 jacobian = jacrev
@@ -137,7 +139,7 @@ def fwd_and_bwd(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux
                 given[k] = x
             return fun(*given)
 
-        out = gt.vjp(varied, *[args[k] for k in numbers], has_aux=has_aux)
+        out = vjp(varied, *[args[k] for k in numbers], has_aux=has_aux)
         return (out[0], out[1]) if not has_aux else (out[0], out[1], out[2])
 
     def backward(pull: Any, cotangent: Any) -> Any:

@@ -14,7 +14,7 @@ from gtrace.core.base.tree import register_pytree_node
 from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.ops.shape import constant
 from gtrace.core.trace.convert import lift
-from gtrace.core.transform.custom import KnownZero
+from gtrace.core.transform.custom_values import KnownZero
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
 
 

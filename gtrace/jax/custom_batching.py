@@ -17,13 +17,14 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.transform.arguments import is_empty, name_of
 from gtrace.core.transform.jvp import jvp
 from gtrace.jax.avals import instantiate_zeros
+from gtrace.jax.custom_derivatives import Stating
 from gtrace.jax.lax import map as lax_map
 from gtrace.jax.primitives import AxisData, Primitive, fancy_primitive_batchers, primitive_jvps
 
 __all__ = ["custom_vmap", "sequential_vmap"]
 
 
-class custom_vmap:  # noqa: N801 - JAX's name
+class custom_vmap(Stating):  # noqa: N801 - JAX's name
     """A function with a rule for batches, which `def_vmap` sets. Derivatives are those of the function and the rule.
 
     The rule takes the size of the batch, a list that says of each argument whether it is batched, and the arguments

@@ -51,7 +51,21 @@ def _zero(a: Aval, symbolic: bool) -> Any:
     return zero if symbolic else zeros_like_aval(zero.aval)
 
 
-class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
+_STATEMENTS = frozenset(["def_vmap", "defjvp", "defjvps", "defvjp"])
+
+
+class Stating:
+    """A function with a rule. The methods by which rules of other kinds are stated are those of the function in it."""
+
+    __wrapped__: Callable[..., Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _STATEMENTS:
+            return getattr(self.__wrapped__, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+
+class custom_vjp(Stating, gt.custom_vjp):  # noqa: N801 - JAX's name
     """``gt.custom_vjp``, with JAX's names of parameters and its options of `defvjp`."""
 
     _symbolic = False
@@ -93,7 +107,7 @@ class custom_vjp(gt.custom_vjp):  # noqa: N801 - JAX's name
         return list(paths.map(mark, list(arguments)))
 
 
-class custom_jvp(gt.custom_jvp):  # noqa: N801 - JAX's name
+class custom_jvp(Stating, gt.custom_jvp):  # noqa: N801 - JAX's name
     """``gt.custom_jvp``, with JAX's names of parameters and its option of `defjvp`."""
 
     _symbolic = False

@@ -454,6 +454,11 @@ def _switch(w: Any, node: Any, *operands: Any) -> Any:
     return w.several("cond", [index, *operands[1:]], node.instr.aval.avals, branches=branches)
 
 
+@_rule("named_value")
+def _named_value(w: Any, node: Any, x: Any) -> Any:
+    return w("name", [x], node.instr.aval.shape, x, name=node.params[0])
+
+
 @_rule("checkpoint", "rematerialize")
 def _checkpoint(w: Any, node: Any, *operands: Any) -> Any:
     p = node.attributes

@@ -16,6 +16,8 @@ from gtrace.jax.structures import PyTreeDef, spec_of
 
 Leaf = Callable[..., bool] | None
 
+_registered: Any = optree.register_pytree_node.get
+
 
 def flatten(tree_: Any, is_leaf: Leaf = None) -> tuple[list[Any], PyTreeDef]:
     """Return the leaves of a tree, left to right, and its structure.
@@ -73,8 +75,13 @@ def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Leaf = None) -> Any:
 
 
 def transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
-    """``gt.tree.transpose``."""
-    return tree.transpose(spec_of(outer_treedef), spec_of(inner_treedef), pytree_to_transpose)
+    """``gt.tree.transpose``; the static data of nodes need not agree, only the number of leaves."""
+    outer, inner = spec_of(outer_treedef), spec_of(inner_treedef)
+    values = leaves(pytree_to_transpose)
+    if inner is None or len(values) != outer.num_leaves * inner.num_leaves:
+        return tree.transpose(outer, inner, pytree_to_transpose)
+    width = inner.num_leaves
+    return inner.unflatten([outer.unflatten(values[k::width]) for k in range(width)])
 
 
 def treedef_children(treedef: Any) -> list[PyTreeDef]:
@@ -152,7 +159,9 @@ def reduce_associative(
 
 
 def is_tree_node(x: Any) -> bool:
-    """Whether something is an inner node of pytrees, such as a list or None, and no leaf."""
+    """Whether something is an inner node of pytrees, such as a list or None, and no leaf; or a class of such nodes."""
+    if isinstance(x, type):
+        return optree.is_namedtuple_class(x) or _registered(x, namespace=NAMESPACE) is not None
     return not tree.structure(x, is_whole).is_leaf() or x is None
 
 
@@ -173,5 +182,6 @@ def flatten_one_level_with_keys(x: Any) -> tuple[list[tuple[Any, Any]], Any]:
         ValueError: it is a leaf.
     """
     children, kept = flatten_one_level(x)
+    kept = tuple(kept) if isinstance(x, dict) else kept
     keys = [path[0] for path, _ in tree.leaves_with_path(x, is_leaf=lambda node: node is not x)]
     return list(zip(keys, children, strict=True)), kept

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "GtraceError", "ShapeError", "BoundsError", "DtypeError", "RangeError", "DeviceError", "ArgumentError",
-    "AxisNameError", "StructureError",
+    "AxisNameError", "StructureError", "ClosureError", "RuleError",
     "ImmutableError", "ImmutableAttributeError", "ConcretizationError", "BoolConcretizationError",
     "IntegerConcretizationError", "ArrayConcretizationError", "MaskConcretizationError",
     "SliceConcretizationError", "LeakError",
@@ -130,6 +130,14 @@ class SliceConcretizationError(IntegerConcretizationError, IndexError):
 
 class LeakError(GtraceError, RuntimeError, TypeError):
     """A placeholder outlived its trace."""
+
+
+class ClosureError(ArgumentError, LeakError):
+    """A function with a derivative of its own uses a value of a function that is differentiated or traced."""
+
+
+class RuleError(ArgumentError, AttributeError):
+    """A function was called before its rule for derivatives was stated."""
 
 
 class DonatedError(GtraceError, RuntimeError):

@@ -19,7 +19,8 @@ from gtrace.core.ir.skeleton import kind
 def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
     """Replace nodes that return their operand (``stop_gradient``, gradient markers) by the operand.
 
-    With `keep_stops`, identities that change derivatives stay: ``stop_gradient``, and identities of several operands.
+    With `keep_stops`, identities that matter to derivatives stay: ``stop_gradient``, and identities of several operands
+    or with attributes.
 
     >>> from gtrace import ir
     >>> print(ir.remove_identities(gt.make_graph(lambda x: gt.stop_gradient(x) + 1)(gt.ones(2))))
@@ -33,7 +34,7 @@ def remove_identities(graph: Graph, keep_stops: bool = False) -> Graph:
     replacement: dict[int, Operand] = {}
     nodes = []
     for node in graph.nodes:
-        stops = node.op.rules.nondiff is not None or len(node.ins) > 1
+        stops = node.op.rules.nondiff is not None or len(node.ins) > 1 or bool(node.params)
         gone = node.op.identity and not (keep_stops and stops)
         operand = node.ins[0] if gone else None
         if isinstance(operand, int):

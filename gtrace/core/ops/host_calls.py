@@ -71,6 +71,11 @@ def register(name: str, function: Function) -> CallName:
     return number
 
 
+def function_of(call: str) -> Function:
+    """Return the function that an operation calls, by its attribute."""
+    return _calls[call.partition(":")[0]].function
+
+
 def _type(avals: tuple[Aval, ...], call: str, results: Any, levels: Any, order: int) -> Bundle:
     device = next((a.device for a in avals if a.shape), avals[0].device if avals else torch.device("cpu"))
     sizes = tuple([size for size, _, _ in levels])

@@ -69,6 +69,7 @@ def capture(
     knows: bool = False,
     runs: bool = False,
     lines: bool = True,
+    given: Sequence[Array] | None = None,
 ) -> Captured:
     """Run `function` on placeholders of `avals`, in its own trace.
 
@@ -81,6 +82,7 @@ def capture(
         knows: what follows from no placeholder has a value, unless the function around is traced without such.
         runs: the program runs as it is recorded, and is no part of another one.
         lines: whether the user's line of each operation is noted, which takes about as long as recording it.
+        given: the arguments themselves, of a function that may look at their values: it is captured at each call.
 
     Raises:
         ConcretizationError: the function reads the value of a placeholder.
@@ -91,6 +93,7 @@ def capture(
     # placeholders first: once the trace is current, a signal handler could record an input ahead of them
     trace.place = _place(avals, outer)
     trace.knows = knows and (outer.capture is None or outer.knows)
+    trace.given = given
     inputs = [placeholder(trace, a) for a in avals]
     thread.trace, thread.layout = trace, None  # a region around a function does not include its body
     try:

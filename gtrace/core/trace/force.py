@@ -129,7 +129,7 @@ def _run(graph: Graph, strides: Sequence[tuple[int, ...]], inputs: list[torch.Te
 def sources(x: ArrayBase) -> list[ArrayBase] | None:
     """Return the Arrays with values that a value of a function under `vmap` follows from; None: it has no value yet."""
     trace = x._trace
-    if not trace.knows or trace.closed:
+    if trace.closed or not (trace.knows or trace.given is not None):
         return None
     found: list[ArrayBase] = []
     flat, todo, seen = trace.flat, [x._number], set()
@@ -140,7 +140,7 @@ def sources(x: ArrayBase) -> list[ArrayBase] | None:
         seen.add(at)
         entry = flat[at]
         if entry.__class__ is Leaf:
-            value = trace.leaves[flat[at + 1]]
+            value = _argument(trace, flat[at + 1])
             above = [value] if not is_placeholder(value) else None if value._trace is trace else sources(value)
             if above is None:
                 return None
@@ -150,6 +150,13 @@ def sources(x: ArrayBase) -> list[ArrayBase] | None:
         else:
             todo += flat[at + 1 : at + 1 + len(entry.ins)]
     return found
+
+
+def _argument(trace: Trace, slot: int) -> ArrayBase:
+    """Return the input of a captured function in a slot: what a placeholder stands for, where that is known."""
+    given = trace.given
+    value: ArrayBase = trace.leaves[slot] if given is None or slot >= len(given) else given[slot]
+    return value
 
 
 def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
@@ -163,12 +170,12 @@ def _known_value(x: ArrayBase, cause: str) -> torch.Tensor:
     graph = dce(program.graph)
     used = {*graph.outputs, *[value for node in graph.nodes for value in node.values()]}
     places = [k for k, value in enumerate(graph.inputs) if value in used]
-    leaves = [trace.leaves[program.slots[k]] for k in places]
+    leaves = [_argument(trace, program.slots[k]) for k in places]
     inputs = [materialize(leaf, cause) for leaf in leaves]
     avals = tuple([leaf.aval for leaf in leaves])
     graph = Graph(tuple([graph.inputs[k] for k in places]), avals, graph.nodes, graph.outputs)
     tensor = _run(graph, [layout(leaf).strides for leaf in leaves], inputs, cause)[0]
-    if not follows:  # else its derivative goes by the program of the function
+    if not follows and trace.given is None:  # else its derivative goes by the program of the function
         x._buf = tensor
     return tensor
 

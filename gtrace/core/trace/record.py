@@ -57,6 +57,7 @@ class Trace:
         runs: the program runs as it is recorded, and is no part of another one.
         place: the GPU of the arguments of a captured function, where it makes new arrays; None: where the setting says.
         knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
+        given: what the placeholders of a captured function stand for, where it may look at them; None: it may not.
         locations: the user's line of each operation, by its number; None where it is not needed.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
@@ -84,6 +85,7 @@ class Trace:
         "runs",
         "place",
         "knows",
+        "given",
         "closed",
         "held",
         "allowed",
@@ -107,6 +109,7 @@ class Trace:
         self.runs = capture is None
         self.place: Any = None
         self.knows = False
+        self.given: Sequence[ArrayBase] | None = None
         self.closed = False
         self.held = 0
         self.full = False

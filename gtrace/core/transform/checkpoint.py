@@ -9,13 +9,14 @@ from typing import Any
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Bundle, bundle
-from gtrace.core.ir.graph import Graph, Subgraph
-from gtrace.core.ir.op import Op, define
+from gtrace.core.ir.graph import Graph, Node, Subgraph
+from gtrace.core.ir.op import Instr, Op, define
 from gtrace.core.ir.simplify import dce
 from gtrace.core.ir.subgraph import select, subgraph
+from gtrace.core.ops.batching import unchanged
 from gtrace.core.passes.partial_eval import partial_eval
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind_all
+from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.capture import capture
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.lifted_numbers import lift_numbers, lift_rule_numbers
@@ -27,6 +28,12 @@ from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 __all__ = ["checkpoint", "checkpoint_policies"]
 
 POLICIES = ("nothing_saveable", "dots_saveable", "everything_saveable")
+
+Policy = str | Callable[[Instr], bool]
+"""What is kept: one of `POLICIES`, or a function that tells of an instruction whether its result is kept."""
+
+_CHOSEN = "chosen"
+"""Begins the text of a policy that was a function; the digests of the instructions that are kept follow."""
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
@@ -55,6 +62,37 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
         return "everything_saveable"
 
 
+named_value_op = define(
+    "named_value", lambda x, name: x, params=("name",), identity=True, vjp=lambda ct, needed, x, out, name: (ct,),
+    result=lambda avals, name: avals[0], linear=True, batch=unchanged,
+    elsewhere="test_rules: a value that a policy keeps by its name",
+)  # fmt: skip
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """Return the arrays of a pytree under a name, by which a policy of `checkpoint` may keep them."""
+    return tree.map(lambda leaf: bind(named_value_op, (lift("checkpoint_name", leaf),), (name,)), x)
+
+
+def _text(policy: Policy, body: Graph) -> str:
+    """Return a policy for this program as text."""
+    if isinstance(policy, str):
+        return policy
+    instrs = {node.instr for node in body.nodes if node.instr.aval.__class__ is not Bundle}
+    kept = sorted(instr.digest for instr in instrs if policy(instr))
+    return " ".join([_CHOSEN, *map(str, kept)]) if kept else POLICIES[0]
+
+
+def _keeps(policy: str) -> Callable[[Node], bool] | None:
+    """Return whether the result of an operation is kept, by the text of a policy; None: nothing is."""
+    if policy == "dots_saveable":
+        return lambda node: node.op.contraction is not None
+    if policy.startswith(_CHOSEN):
+        kept = frozenset(map(int, policy.split()[1:]))
+        return lambda node: node.instr.digest in kept
+    return None
+
+
 def _run(programs: Sequence[Callable[..., Any]], *operands: Any, policy: str) -> Any:
     return programs[0](operands)
 
@@ -68,8 +106,9 @@ def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list
     wanted, given = tuple(needed), tuple(ct is not None for ct in cts)
     joint, held = pullback(body, wanted, given)
     present = [ct for ct in cts if ct is not None]
-    if policy == "dots_saveable":
-        wide, backward = _saving_products(joint, len(operands), len(cts))
+    keeps = _keeps(policy)
+    if keeps is not None:
+        wide, backward = _saving(joint, len(operands), len(cts), policy, keeps)
         saved = bind_all(checkpoint_op, operands, (wide, policy))[len(cts) :]
     else:
         backward, saved = select(joint, range(len(cts), len(joint.graph.outputs))), []
@@ -78,11 +117,13 @@ def _vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph, policy: str) -> list
     return [next(grads) if flag else None for flag in wanted]
 
 
-def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgraph, Subgraph]:
+def _saving(
+    joint: Subgraph, count: int, outputs: int, policy: str, keeps: Callable[[Node], bool]
+) -> tuple[Subgraph, Subgraph]:
     """Return the forward and the backward program.
 
-    The forward program also returns the matmuls that the backward program uses. The backward program takes the
-    operands, these matmuls and the cotangents.
+    The forward program also returns what the policy keeps and the backward program uses. The backward program takes the
+    operands, these values and the cotangents.
     """
 
     def make() -> tuple[Subgraph, Subgraph]:
@@ -90,8 +131,7 @@ def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgrap
         inputs, cts = graph.inputs[:count], graph.inputs[count:]
         forward, _ = partial_eval(graph, inputs)
         early = {node.out for node in forward.nodes}
-        products = [node for node in graph.nodes if node.op.contraction and node.out in early]
-        outs = {node.out: node.instr.aval for node in products}
+        outs = {node.out: node.instr.aval for node in graph.nodes if node.out in early and keeps(node)}
         rest = tuple(node for node in graph.nodes if node.out not in outs)
         table = graph.value_avals()
         ins = (*inputs, *outs, *cts)
@@ -106,7 +146,7 @@ def _saving_products(joint: Subgraph, count: int, outputs: int) -> tuple[Subgrap
         wide = Graph(inputs, tuple(table[v] for v in inputs), known.nodes, (*graph.outputs[:outputs], *kept))
         return subgraph(wide), subgraph(backward)
 
-    return joint.memo(("saving products", count, outputs), make)
+    return joint.memo(("saving", policy, count, outputs), make)
 
 
 def _jvp(ts: Any, *rest: Any, body: Subgraph, policy: str) -> list[Array | None]:
@@ -155,7 +195,7 @@ def _with_arrays(value: Any) -> Any:
 
 
 def checkpoint(
-    f: Callable[..., Any] | None = None, *, policy: str | None = None, static_argnums: int | Sequence[int] = ()
+    f: Callable[..., Any] | None = None, *, policy: Policy | None = None, static_argnums: int | Sequence[int] = ()
 ) -> Any:
     """Return `f` with a backward pass that recomputes intermediate values instead of keeping them.
 
@@ -165,7 +205,8 @@ def checkpoint(
     Args:
         f: a function over pytrees.
         policy: "nothing_saveable" (the default) keeps nothing, "dots_saveable" keeps matmul results, and
-            "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes.
+            "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes. A function of an
+            instruction of the program tells whether its result is kept.
         static_argnums: positional arguments that stay Python values.
 
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)
@@ -176,7 +217,7 @@ def checkpoint(
     if not callable(f):
         raise ArgumentError(message("checkpoint", "a function", type(f).__name__, "Pass a callable."))
     chosen = POLICIES[0] if policy is None else policy
-    if chosen not in POLICIES:
+    if not (callable(chosen) or chosen in POLICIES or chosen.startswith(_CHOSEN)):
         raise ArgumentError(message("checkpoint", f"a policy among {', '.join(POLICIES)}", repr(policy), "Name one."))
 
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -201,7 +242,7 @@ def checkpoint(
 
         captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}", repeated=True)
         captured = lift_numbers(captured, "checkpoint")
-        body = subgraph(captured.graph)
-        return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], (body, chosen)))
+        params = subgraph(captured.graph), _text(chosen, captured.graph)
+        return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], params))
 
     return named(wrapped, f)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core.base.errors import user_location
+from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.force import value_of
@@ -82,7 +82,11 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
 
     def converted(*args: Any) -> Any:
         count = len(args) - len(values)
-        inputs, _ = lift_outputs("closure_convert", args[:count])
+        inputs, given_structure = lift_outputs("closure_convert", args[:count])
+        if given_structure != structure:
+            expected = f"arguments of structure {structure}, and the values it closed over"
+            got = f"arguments of structure {given_structure}"
+            raise ArgumentError(message("closure_convert", expected, got, "Pass them as f(*args, *values)."))
         passed = iter(lift_outputs("closure_convert", args[count:])[0])
         constants = [next(passed) if taken else x for x, taken in zip(captured.constants, given, strict=True)]
         return captured.result.unflatten(replay(captured.graph, [*inputs, *constants]))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
-import optree
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, LeakError, message, user_location
+from gtrace.core.base.errors import ArgumentError, ClosureError, RuleError, message, user_location
 from gtrace.core.ir.aval import Aval, Bundle, bundle
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.ir.op import Instr, Op, define
@@ -23,12 +22,13 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import emit_all
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import captured_by
+from gtrace.core.trace.force import is_placeholder
 from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.promotion import of_user
 from gtrace.core.trace.record import thread, thread_has
-from gtrace.core.transform.arguments import is_array, lift_outputs, like, name_of, only_arrays
+from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, only_arrays
 from gtrace.core.transform.batch import batch
+from gtrace.core.transform.custom_values import CustomCall, cotangents_of, floating_like
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.tape import pull_some, record
 from gtrace.core.transform.vmap import without_batch
@@ -140,41 +140,6 @@ def _batched_call(
 # -- the functions
 
 
-class KnownZero:
-    """A tangent or cotangent that is known to be zero. Rules that ask for such zeros get them."""
-
-    __slots__ = ()
-
-
-def _like(name: str, what: str, values: Any, structure: tree.TreeDef, patterns: Sequence[Array]) -> list[Array | None]:
-    """Return the result of `like`, with None for leaves that are known to be zero or not floating."""
-    leaves, given = tree.flatten(values)
-    zero = [isinstance(leaf, KnownZero) for leaf in leaves]
-    if any(zero) and given == structure:
-        values = given.unflatten([x if flag else leaf for x, leaf, flag in zip(patterns, leaves, zero, strict=True)])
-    found = like(name, what, values, structure, patterns)
-    return [None if flag or not x.aval.floating else x for x, flag in zip(found, zero, strict=True)]
-
-
-@attrs.frozen(eq=False)
-class _Call:
-    """The number of differentiated leaves of a call's arguments, and the structures of these and of the outputs."""
-
-    count: int
-    in_structure: tree.TreeDef
-    out_structure: tree.TreeDef
-
-    def arguments(self, values: Sequence[Array]) -> list[Any]:
-        """Return the differentiated arguments with these leaves."""
-        rebuilt: Any = self.in_structure.unflatten(list(values)[: self.count])
-        return list(rebuilt)
-
-    def refuse_constants(self, name: str, active: Sequence[bool]) -> None:
-        if any(active[self.count :]):
-            got = "a value it closes over is being differentiated"
-            raise ArgumentError(message(name, "a function of its arguments alone", got, "Pass it as an argument."))
-
-
 def _defaults(f: Callable[..., Any]) -> list[Any]:
     """Return the defaults of a function's arguments by position; `inspect.Parameter.empty` for those that have none."""
     try:
@@ -229,19 +194,23 @@ class _Custom:
                     raise ArgumentError(message(self._name, "arrays or numbers", got, "Name it in nondiff_argnums."))
             arrays = [lift(self._name, x) for x in arrays]
 
-        def run(inputs: Sequence[Array]) -> Any:
-            rebuilt: Any = structure.unflatten(inputs)
-            return lift_outputs(self._name, self.__wrapped__(*_merge(static, rebuilt)))
+        others = tree.leaves(static)
+        traced = tuple([k for k, x in enumerate(others) if type(x) is Array and is_placeholder(x)])
+        call = CustomCall(len(arrays), structure, structure, static, traced)
+        arrays = [*arrays, *[others[k] for k in traced]]
 
-        captured = capture(run, [x.aval for x in arrays], f"{self.__name__} called at {user_location()}", repeated=True)
+        def run(inputs: Sequence[Array]) -> Any:
+            rebuilt = call.arguments(inputs)
+            return lift_outputs(self._name, self.__wrapped__(*_merge(call.static(inputs), rebuilt)))
+
+        name = f"{self.__name__} called at {user_location()}"
+        captured = capture(run, [x.aval for x in arrays], name, repeated=True, given=arrays)
         captured = lift_numbers(captured, self._name)
-        self._refuse_placeholders(static.values())
-        call = _Call(len(arrays), structure, captured.result)
-        op = self._with_rules(call, static)
+        op = self._with_rules(attrs.evolve(call, out_structure=captured.result))
         return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
-        """Return the operation for calls with this split of arguments; `static` are not differentiated."""
+    def _with_rules(self, call: CustomCall) -> Op:
+        """Return the operation for calls with this split of arguments."""
         raise NotImplementedError
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -256,7 +225,7 @@ class _Custom:
         elif len(args) < len(self._defaults):
             args = (*args, *[x for x in self._defaults[len(args) :] if x is not inspect.Parameter.empty])
         if not self._stated():
-            raise ArgumentError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
+            raise RuleError(message(self._name, "a rule", "none", f"Call {self.__name__}.{self._states}."))
         if thread.trace.tape is None and thread.trace.capture is None:
             return self.__wrapped__(*args)
         return self._call(*args)
@@ -271,18 +240,6 @@ class _Custom:
     def _for_forward(self, arguments: Sequence[Any], needed: Sequence[bool]) -> Sequence[Any]:
         """Return what the forward rule gets for the differentiated arguments; `needed` flags their leaves."""
         return arguments
-
-    def _refuse_placeholders(self, static: Iterable[Any]) -> None:
-        """Raise a LeakError for placeholders in nondiff_argnums: rules run after the trace of a body has ended."""
-        for value in static:
-            for leaf in tree.leaves(value):
-                captured = captured_by(leaf) if type(leaf) is Array else None
-                if captured is not None:
-                    raise LeakError(
-                        f"[{self._name}] expected Python values for nondiff_argnums, got the placeholder {leaf!r} of"
-                        f" {captured}, which its rule would see only after that trace is over. Pass it as an"
-                        f" argument that is differentiated; its cotangent may be None. (at {user_location()})"
-                    )
 
 
 class custom_vjp(_Custom):  # noqa: N801 - a decorator
@@ -315,58 +272,28 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._fwd is not None and self._bwd is not None
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+    def _with_rules(self, call: CustomCall) -> Op:
         assert self._fwd is not None and self._bwd is not None
+        if call.traced:
+            fix = "Pass them as arguments that are differentiated; their cotangents may be None."
+            got = "placeholders of a function that is traced"
+            raise ClosureError(message("custom_vjp", "Python values for nondiff_argnums", got, fix))
         fwd, bwd = of_user(self._fwd), of_user(self._bwd)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_vjp", needed)
-            operands = rest[: call.count]
+            operands, static = rest[: call.count], call.static(rest)
             pair = fwd(*_merge(static, self._for_forward(call.arguments(operands), needed)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
+            call.check_value("custom_vjp", pair[0], body)
             outs = body.graph.out_avals
             full = [self._zero(a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
             grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
-            return [*_cotangents(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
+            return [*cotangents_of(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
 
         return with_rules(vjp, None)
-
-
-def _cotangents(grads: Any, call: _Call, operands: Sequence[Array]) -> list[Array | None]:
-    count = len(tree.children(call.in_structure))
-    if not isinstance(grads, (tuple, list)) or len(grads) != count:
-        got = f"{len(grads)}" if isinstance(grads, (tuple, list)) else type(grads).__name__
-        fix = "Return a tuple, with None for arguments that have none."
-        raise ArgumentError(message("custom_vjp", f"{count} cotangents from bwd", got, fix))
-    out: list[Array | None] = []
-    values = iter(operands)
-    for g, part in zip(grads, tree.children(call.in_structure), strict=True):
-        patterns = [next(values) for _ in range(part.num_leaves)]
-        if g is None:
-            out += [None] * len(patterns)
-        elif tree.structure(g) != part and (found := _prefix(g, part.unflatten(patterns))) is not None:
-            leaf = tree.structure(0)
-            for x, pattern in zip(found, patterns, strict=True):
-                out += [None] if x is None else _like("custom_vjp", "cotangent from bwd", x, leaf, [pattern])
-        else:
-            out += _like("custom_vjp", "cotangent from bwd", g, part, patterns)
-    return out
-
-
-def _prefix(given: Any, full: Any) -> list[Any] | None:
-    """Return the cotangents of the leaves of `full`, of which one may stand for all in a subtree; None if none fit."""
-    try:
-        expanded = optree.tree_broadcast_prefix(given, full, none_is_leaf=True, namespace=tree.NAMESPACE)
-    except (ValueError, TypeError):
-        return None
-    pairs = zip(
-        optree.tree_leaves(expanded, none_is_leaf=True, namespace=tree.NAMESPACE),
-        optree.tree_leaves(full, none_is_leaf=True, namespace=tree.NAMESPACE),
-        strict=True,
-    )
-    return [x for x, leaf in pairs if leaf is not None]
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator
@@ -416,20 +343,20 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
     def _stated(self) -> bool:
         return self._rule is not None
 
-    def _with_rules(self, call: _Call, static: Mapping[int, Any]) -> Op:
+    def _with_rules(self, call: CustomCall) -> Op:
         assert self._rule is not None
         rule = of_user(self._rule)
 
         def jvp(ts: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_jvp", [t is not None for t in ts])
-            operands = rest[: call.count]
+            operands, static = rest[: call.count], call.static(rest)
             full = [self._zero(x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
             pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
-            outs, _ = lift_outputs("custom_jvp", pair[0])
-            return _like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
+            outs = call.check_value("custom_jvp", pair[0], body)
+            return floating_like("custom_jvp", "tangent from the rule", pair[1], call.out_structure, outs)
 
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             if not thread.linear:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy
+import attrs
+import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.base.dtypes import LONG
+from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ops.operands import cast
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -27,6 +30,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
 
     Raises (the function):
         ShapeError: the vector has another size.
+        DtypeError: the arrays have several dtypes, and the vector another one than theirs together.
 
     >>> vector, unravel = gt.ravel_pytree({"a": gt.ones(2), "b": gt.zeros((1, 2))})
     >>> vector
@@ -37,21 +41,39 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     leaves, structure = tree.flatten(pytree)
     arrays = [lift("ravel_pytree", x) for x in leaves]
     avals = [x.aval for x in arrays]
-    sizes = [math.prod(a.shape) for a in avals]
-    bounds = numpy.cumsum([0, *sizes]).tolist()
-
-    def unravel(vector: Any) -> Any:
-        x = lift("ravel_pytree", vector)
-        if x.shape != (bounds[-1],):
-            raise ShapeError(
-                message("ravel_pytree", f"a vector of {bounds[-1]} elements", repr(x.aval), "Ravel a tree.")
-            )
-        parts = [ops.reshape(x[start:stop], a.shape) for a, start, stop in zip(avals, bounds, bounds[1:], strict=False)]
-        if len({a.dtype for a in avals}) > 1:
-            parts = [cast(part, a.dtype) for part, a in zip(parts, avals, strict=True)]
-        return structure.unflatten(parts)
-
     if not arrays:
-        return ops.zeros(0), unravel
+        return ops.zeros(0), _Unravel(structure, (), None)
     dtype = result_dtype(avals)
+    parts = tuple([(a.shape, a.dtype) for a in avals])
+    unravel = _Unravel(structure, parts, dtype if len({a.dtype for a in avals}) > 1 else None)
     return ops.concat([cast(ops.ravel(x), dtype) for x in arrays]), unravel
+
+
+@attrs.frozen
+class _Unravel:
+    """The function from a vector to a pytree. It equals others for the same arrays, so that `jit` knows it.
+
+    Attributes:
+        structure: that of the pytree.
+        parts: the shape and dtype of each array.
+        dtype: that of the vector, where the arrays have several; None: that of the vector is kept.
+    """
+
+    structure: tree.TreeDef
+    parts: tuple[tuple[tuple[int, ...], torch.dtype], ...]
+    dtype: torch.dtype | None
+
+    def __call__(self, vector: Any) -> Any:
+        x = lift("ravel_pytree", vector)
+        bounds = [0, *itertools.accumulate([math.prod(shape) for shape, _ in self.parts])]
+        if x.shape != (bounds[-1],):
+            expected = f"a vector of {bounds[-1]} elements"
+            raise ShapeError(message("ravel_pytree", expected, repr(x.aval), "Ravel a tree."))
+        if self.dtype not in (None, x.aval.dtype):
+            fix = "Cast it, or ravel a tree of arrays of one dtype."
+            raise DtypeError(message("ravel_pytree", f"a vector of {LONG[self.dtype]}", repr(x.aval), fix))
+        arrays = []
+        for (shape, dtype), start, stop in zip(self.parts, bounds, bounds[1:], strict=False):
+            part = ops.reshape(x[start:stop], shape)
+            arrays.append(part if self.dtype is None else cast(part, dtype))
+        return self.structure.unflatten(arrays)

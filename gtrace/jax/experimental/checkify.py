@@ -1,12 +1,13 @@
 """``jax.experimental.checkify``: checks of values in functions that are traced, as results or as errors.
 
-`check` notes a condition, and a function under `checkify` returns what was noted beside its result. The checks that JAX
-adds to every operation by itself are not there: see `checkify`.
+`check` notes a condition, and a function under `checkify` returns what was noted beside its result. Checks of all
+divisions, indices and NaN are added to the recorded function.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,15 @@ import numpy
 
 import gtrace as gt
 from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, CheckError, message
+from gtrace.core.base.errors import ArgumentError, CheckError, ShapeError, message
+from gtrace.core.ops.host_calls import note_effect, register
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
+from gtrace.core.transform.arguments import is_array, without_empty
 from gtrace.core.transform.callbacks import call_for_effect
+from gtrace.core.transform.eval_shape import capture_like
+from gtrace.jax.automatic_checks import Checker, StatedCheck, first_failed
 
 JaxRuntimeError = CheckError
 
@@ -67,7 +72,7 @@ class Error:
             where = numpy.asarray(failed)
             for place in zip(*numpy.nonzero(where), strict=True) if where.ndim else [()] * bool(where):
                 picked = tree.map(lambda x, k=place: _example(x, k), (args, named))
-                said = text.format(*picked[0], **picked[1]) + " (`check` failed)"
+                said = text.format(*picked[0], **picked[1])
                 if not place:
                     return said
                 found.append(f"at mapped index {', '.join(map(str, place))}: {said}")
@@ -115,6 +120,7 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
 
     Raises:
         CheckError: it is false, outside of `checkify`.
+        ShapeError: it is no scalar.
         ValueError: it has no value and nothing is under `checkify`.
 
     >>> import gtrace.jax as jax
@@ -126,8 +132,14 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     >>> err.get()
     '-1.0 is not positive (`check` failed)'
     """
+    other = [x for x in tree.leaves((fmt_args, fmt_kwargs)) if not is_array(x)]
+    if other:
+        got = type(other[0]).__name__
+        raise ArgumentError(message("check", "arrays and numbers for the text", got, "Write it into the text."))
+    msg += " (`check` failed)"
     failed = gt.logical_not(lift("check", pred))
-    failed = gt.any(failed) if failed.ndim else failed
+    if failed.ndim:
+        raise ShapeError(message("check", "a scalar", repr(failed.aval), "Use jnp.all or jnp.any."))
     if not _checks.open:
         if debug:
             return
@@ -143,9 +155,10 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
         found.append((failed, (fmt_args, fmt_kwargs), msg))
         return
     if where.capture is not None:
-        fix = "Use jax.jit(checkify.checkify(f)) or jax.vmap(checkify.checkify(f)) of the function that checks."
-        got = f"one in {thread.trace.capture} within it"
-        raise ArgumentError(message("checkify", "checks in the traced function itself", got, fix))
+        leaves, structure = tree.flatten((failed, (fmt_args, fmt_kwargs)))
+        call = register("check", StatedCheck(structure, msg))
+        note_effect(call, [lift("check", x) for x in leaves], True)
+        return
 
     def note(failed: Any, args: Any, named: Any) -> None:
         # the program runs while the function is under checkify, which computes its results before it ends
@@ -164,33 +177,70 @@ def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_chec
     """Return a function for the error of the checks in `f`, and its result.
 
     Args:
-        errors: which checks count. Those for NaNs, indices and divisions that JAX adds to all operations are not there:
-            with the setting `debug_nans`, operations that make a NaN raise, and indices of Python are checked always.
+        errors: which checks count: those of `check`, and with `nan_checks`, `div_checks` and `index_checks` those of
+            all operations. For these the function is traced, so it cannot read values.
 
-    Raises:
-        ArgumentError: `errors` has other checks than those of `check`.
+    >>> import gtrace.jax as jax
+    >>> from gtrace.jax.experimental import checkify
+    >>> err, _ = checkify.checkify(lambda x, i: x[i], errors=checkify.index_checks)(jax.numpy.ones(3), 5)
+    >>> err.get().split(" (at ")[0]
+    'out-of-bounds indexing for array of shape (3,): index 5 is out of bounds for axis 0 with size 3.'
     """
-    unknown = frozenset(errors) - user_checks
-    if unknown:
-        got = ", ".join(sorted(category.value for category in unknown))
-        fix = "Pass checkify.user_checks; for NaNs set gt.config(debug_nans=True)."
-        raise ArgumentError(message("checkify", "checks of checkify.check alone", got, fix))
+    automatic = frozenset([kind.value for kind in automatic_checks if kind in errors])
 
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         found: list[tuple[Any, Any, str]] = []
-        _checks.open.append((thread.trace, found))
+        noted: list[tuple[Any, Any, str]] = []
+        _checks.open.append((thread.trace, noted))
         try:
-            out = f(*args, **kwargs)
+            if automatic or thread.trace.capture is not None:
+                out = _recorded(f, automatic, noted, found, args, kwargs)
+            else:
+                out = f(*args, **kwargs)
             if thread.trace.capture is None:
                 gt.eval([x for x in tree.leaves(out) if isinstance(x, Array)])
         finally:
             _checks.open.pop()
-        if ErrorCategory.USER not in errors or not found:
+        found = [*(noted if ErrorCategory.USER in errors else ()), *found]
+        if not found:
             return Error(), out
         failed, values, texts = zip(*found, strict=True)
         return Error(failed, values, texts), out
 
     return checked
+
+
+def _recorded(
+    f: Callable[..., Any], kinds: frozenset[str], noted: list[Any], found: list[Any], args: Any, kwargs: Any
+) -> Any:
+    """Return the result of a function, as it is recorded.
+
+    The checks that it states itself are added to `noted`, those of operations and of functions within it to `found`.
+    """
+    texts: list[str] = []
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        own: list[tuple[Any, Any, str]] = []
+        _checks.open.append((thread.trace, own))
+        try:
+            out = f(*args, **kwargs)
+        finally:
+            _checks.open.pop()
+        texts[:] = [text for _, _, text in own]
+        return out, [pair[:2] for pair in own]
+
+    if not kinds:  # Python numbers stay what they are
+        inner: Callable[..., Any] = functools.partial(traced, *args, **kwargs)
+        args, kwargs = (), {}
+    else:
+        inner = traced
+    captured = capture_like("checkify", inner, args, kwargs)
+    leaves = [lift("checkify", x) for x in without_empty(*tree.flatten((args, kwargs)))[0]]
+    checker = Checker(kinds)
+    out, own = captured.result.unflatten(checker.run(captured.graph, [*leaves, *captured.constants]))
+    noted += [(failed, values, text) for (failed, values), text in zip(own, texts, strict=True)]
+    found += checker.found
+    return out
 
 
 def check_error(error: Error) -> None:
@@ -207,7 +257,11 @@ def check_error(error: Error) -> None:
         fix = "Return the error, and check it outside."
         got = f"one in {thread.trace.capture} within it"
         raise ArgumentError(message("check_error", "an error of the function under checkify", got, fix))
-    found += zip(error.failed, error.values, error.texts, strict=True)
+    for failed, values, text in zip(error.failed, error.values, error.texts, strict=True):
+        for _ in range(failed.ndim):  # the first example that failed
+            at = first_failed(failed)
+            failed, values = failed[at], tree.map(lambda x, k=at: x[k] if isinstance(x, Array) else x, values)
+        found.append((failed, values, text))
 
 
 __all__ = [

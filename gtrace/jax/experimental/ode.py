@@ -94,7 +94,7 @@ def _combined(weights: Any, slopes: list[Array]) -> Array:
 
 
 def _norm(x: Array) -> Array:
-    return gt.sqrt(gt.mean(gt.square(x)))
+    return gt.sqrt(gt.mean(gt.square(gt.abs(x))))
 
 
 def _first_step(field: _Field, y: Array, t: Array, slope: Array, rtol: float, atol: float) -> Array:
@@ -166,27 +166,32 @@ def _forward(function: Callable[..., Array], options: _Options, y: Array, times:
 
 def _backward(function: Callable[..., Array], options: _Options, kept: Any, ct: Array) -> Any:
     found, times, args = kept
-    floating = [x for x in args if x.aval.floating]
 
-    def with_floating(values: Any) -> list[Array]:
+    def chosen(args: Any) -> list[Array]:
+        return [x for x in args if x.aval.floating]
+
+    def with_floating(values: Any, args: Any) -> list[Array]:
         each = iter(values)
         return [next(each) if x.aval.floating else x for x in args]
 
+    floating = chosen(args)
+
     _, unravel = ravel_pytree((found[0], found[0], times[0], floating))
 
-    def adjoint(state: Array, negative: Array) -> Array:
+    def adjoint(state: Array, negative: Array, *args: Array) -> Array:
         y, weight, _, _ = unravel(state)
-        slope, pull = gt.vjp(lambda y, t, *a: function(y, t, *with_floating(a)), y, -negative, *floating)
+        slope, pull = gt.vjp(lambda y, t, *a: function(y, t, *with_floating(a, args)), y, -negative, *chosen(args))
         by_y, by_t, *by_args = pull(weight)
         return ravel_pytree((-slope, by_y, by_t, by_args))[0]
 
     def back(carry: Any, k: Array) -> Any:
         weight, by_start, by_args = carry
         slope = function(found[k], times[k], *args)
-        by_time = gt.dot(slope, ct[k])
+        by_time = gt.real(gt.dot(slope, ct[k]))
         state = ravel_pytree((found[k], weight, by_start - by_time, by_args))[0]
         ends = gt.stack([-times[k], -times[k - 1]])
-        _, weight, by_start, by_args = unravel(_solve(adjoint, options, state, ends)[1])
+        # by itself, so that it has a derivative too
+        _, weight, by_start, by_args = unravel(_solution(adjoint, options, state, ends, args)[1])
         return (weight + ct[k - 1], by_start, by_args), by_time
 
     zero = gt.zeros((), times.dtype)

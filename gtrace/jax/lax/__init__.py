@@ -7,6 +7,7 @@ from gtrace.jax.division import rem as rem
 from gtrace.jax.lax import _records
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._variants import *
+from gtrace.jax.lax._variants import mapped as map
 
 _find, __dir__ = _namespace("jax.lax", _ours, _records)
 __getattr__ = _records.with_primitives(_find)

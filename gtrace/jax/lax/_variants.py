@@ -191,6 +191,11 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     return each_with_layout(with_sharding, x, shardings)
 
 
+def mapped(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:
+    """``gt.map``; with a `batch_size` of 0 as without one."""
+    return ours.map(f, xs, batch_size=batch_size or None)
+
+
 def custom_linear_solve(
     matvec: Callable[..., Any], b: Any, solve: Callable[..., Any], transpose_solve: Callable[..., Any] | None = None,
     symmetric: bool = False, has_aux: bool = False,

@@ -11,6 +11,7 @@ from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
+from gtrace.jax.numpy._tangents import zeros as zeros
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
 

@@ -335,6 +335,10 @@ def register_dataclass(
     elif known is not None and {f.name for f in known} != {*data_fields, *meta_fields, *drop_fields}:
         got = f"{[*data_fields, *meta_fields, *drop_fields]} for {[f.name for f in known]}"
         raise ArgumentError(message("tree.register_dataclass", "each field once", got, "Name all fields."))
+    both = sorted({*data_fields} & {*meta_fields})
+    if both:
+        got = f"{', '.join(both)} in data_fields and in meta_fields"
+        raise ArgumentError(message("tree.register_dataclass", "each field once", got, "Name it in one of them."))
     _register_fields(nodetype, tuple(data_fields), tuple(meta_fields), nodetype)
     return nodetype
 
@@ -351,7 +355,7 @@ def static(**kwargs: Any) -> Any:
     >>> gt.tree.leaves(Scaled(3.0))
     [3.0]
     """
-    return dataclasses.field(**{**kwargs, "metadata": {**(kwargs.get("metadata") or {}), "static": True}})
+    return dataclasses.field(**{**kwargs, "metadata": {"static": True, **(kwargs.get("metadata") or {})}})
 
 
 def register_static(cls: T) -> T:
@@ -396,7 +400,7 @@ class _Whole:
         return self._function(*args, **kwargs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Whole) and self._function is other._function
+        return self._function is (other._function if isinstance(other, _Whole) else other)
 
     def __hash__(self) -> int:
         return hash(self._function)

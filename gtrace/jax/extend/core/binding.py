@@ -18,7 +18,7 @@ from gtrace.core.ops.saturation import saturated
 from gtrace.core.trace.bind import bind, bind_all
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.checkpoint import checkpoint
+from gtrace.core.transform.checkpoint import checkpoint, checkpoint_name
 from gtrace.core.transform.custom import call_with_rules
 
 NAMES = {
@@ -235,6 +235,7 @@ RULES: dict[str, Rule] = {
     "cholesky": lambda x, **_: ours.linalg.cholesky(x),
     "triangular_solve": lambda a, b, **params: ours.linalg.triangular_solve(a, b, **params),
     "jit": _jit, "closed_call": _inline, "core_call": _inline, "custom_jvp_call": _with_rules,
-    "custom_vjp_call": _with_rules, "remat2": _remat, "scan": _scan, "while": _while, "cond": _cond,
+    "custom_vjp_call": _with_rules, "remat2": _remat, "name": checkpoint_name,
+    "scan": _scan, "while": _while, "cond": _cond,
 }  # fmt: skip
 """For each of JAX's operations, the function that records it."""
