@@ -11,7 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.operands import cast
@@ -72,11 +72,18 @@ def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Return parts of the given sizes along an axis.
 
+    Raises:
+        ShapeError: the sizes do not add up to that of the axis.
+
     >>> [x.shape for x in gt.lax.split(gt.ones(5), (2, 3))]
     [(2,), (3,)]
     """
-    bounds = numpy.cumsum(as_shape("split", sizes)).tolist()
-    return list(ops.split(lift("split", operand), bounds[:-1], axis))
+    x, parts = lift("split", operand), as_shape("split", sizes)
+    place = normalize_axis("split", axis, x.ndim)
+    if sum(parts) != x.shape[place] or any(size < 0 for size in parts):
+        got = f"{parts} for axis {place} of {x.aval!r}"
+        raise ShapeError(message("split", "sizes of at least 0 that add up to the axis", got, "Name all parts."))
+    return list(ops.split(x, numpy.cumsum(parts).tolist()[:-1], place))
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
@@ -88,12 +95,20 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
         operands, init_values: arrays, or pytrees of arrays with equal structures; the arrays have one shape.
         computation: an elementwise function of two such pytrees that returns one.
 
+    Raises:
+        ShapeError: an initial value is no number, or their structure is another; or an axis is repeated.
+
     >>> gt.lax.reduce(gt.array([[1, 5], [4, 2]]), 0, gt.lax.max, (0,))
     Array([4, 5], dtype=int64)
     """
     leaves, structure = tree.flatten(operands)
-    arrays = [lift("reduce", x) for x in leaves]
+    arrays, (inits, other) = [lift("reduce", x) for x in leaves], tree.flatten(init_values)
+    if structure != other or any(numpy.ndim(init) for init in inits):
+        got = f"{other} for {structure}"
+        raise ShapeError(message("reduce", "a number for each operand, in the same structure", got, "See init_values."))
     axes = [normalize_axis("reduce", k, arrays[0].ndim) for k in as_shape("reduce", dimensions)]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(message("reduce", "each axis once", str(axes), "Remove the repeated axis."))
     rest = [k for k in range(arrays[0].ndim) if k not in axes]
     count = math.prod(arrays[0].shape[k] for k in axes)
     kept = tuple(arrays[0].shape[k] for k in rest)

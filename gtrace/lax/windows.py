@@ -133,8 +133,17 @@ def conv_general_dilated(
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
     whole = not x.aval.floating
+    if w.shape[0] % groups or x.shape[1] != w.shape[1] * groups:
+        got = f"{x.aval!r} and {w.aval!r} with {groups} groups"
+        raise ArgumentError(message("conv", "an operand with the channels of the kernel", got, "Check both."))
     out = None
-    if set(spread) != {1} and not whole:
+    counts = [
+        max((n + low + high - window) // stride + 1, 0)
+        for n, (low, high), window, stride in zip(sizes, around, windows, strides, strict=True)
+    ]
+    if 0 in counts:
+        out = ops.zeros((x.shape[0], w.shape[0], *counts), x.aval.dtype, device=x.device)
+    elif set(spread) != {1} and not whole:
         out = _transposed(x, w, strides, around, spread, gaps, groups)
     if out is None:
         if whole or set(spread) != {1} or any(low != high or low < 0 for low, high in around):
@@ -168,9 +177,6 @@ def _parts_as_channels(x: Array, w: Array, parts: int, groups: int) -> Array:
 def _of_integers(x: Array, w: Array, strides: Sequence[int], gaps: Sequence[int], groups: int) -> Array:
     """Return the convolution of padded integers, which torch has no kernels for: a sum over the window's elements."""
     features, channels, *window = w.shape
-    if features % groups or x.shape[1] != channels * groups:
-        got = f"{x.aval!r} and {w.aval!r} with {groups} groups"
-        raise ShapeError(message("conv", "channels of the operand that fit those of the kernel", got, "Check both."))
     count = x.shape[0]
     total: Any = 0
     for offsets, part in window_parts(x, (1, 1, *window), (1, 1, *strides), (1, 1, *gaps)):
