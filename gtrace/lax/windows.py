@@ -345,9 +345,9 @@ def reduce_window(
         got = f"{len(sizes)} sizes and {len(strides)} strides for {x.aval!r}"
         raise ShapeError(message("reduce_window", "an entry for each axis", got, "Use 1 for axes without windows."))
     _at_least_one("reduce_window", "sizes, strides and dilations", (*sizes, *strides, *spread, *gaps))
-    wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
-    around = padding_pairs("reduce_window", padding, wide, windows, strides)
+    # as in JAX, paddings by name are those of the operand without elements in between
+    around = padding_pairs("reduce_window", padding, x.shape, windows, strides)
     along = [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)]
     arrays = [pad(x, init, along) for x, init in zip(arrays, inits, strict=True)]
     if len(arrays) == 1 and all(n >= window for n, window in zip(arrays[0].shape, windows, strict=True)):
@@ -368,9 +368,9 @@ def _pooled(
     over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
     if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
         return None
-    largest = _stands_for(computation, ops.maximum)
+    largest = stands_for(computation, ops.maximum)
     if not (largest and init == -math.inf) and not (
-        _stands_for(computation, ops.add) and init == 0 and set(gaps) == {1}
+        stands_for(computation, ops.add) and init == 0 and set(gaps) == {1}
     ):
         return None
     rest = [k for k in range(x.ndim) if k not in over]
@@ -392,7 +392,7 @@ def _pooled(
     return ops.permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
 
 
-def _stands_for(function: Any, operation: Any) -> bool:
+def stands_for(function: Any, operation: Any) -> bool:
     """Return whether a function is an operation, or one that checks its operands first, as those of `gtrace.jax`."""
     while function is not operation and hasattr(function, "__wrapped__"):
         function = function.__wrapped__

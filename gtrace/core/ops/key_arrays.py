@@ -200,8 +200,8 @@ class KeysAt:
         return KeysAt(self._data, index)
 
     def get(self, **options: Any) -> PRNGKeyArray:
-        """Return the keys at the index; the options are those of Arrays."""
-        return keys_of(self._data.at[self._index].get(**options))
+        """Return the keys at the index; the options are those of Arrays. What fills in consists of ones alone."""
+        return keys_of(self._data.at[self._index].get(**{"fill_value": -1, **options}))
 
     def set(self, values: Any, **options: Any) -> PRNGKeyArray:
         """Return all keys, with those at the index replaced by the keys `values`."""
