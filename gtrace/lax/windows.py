@@ -396,4 +396,4 @@ def stands_for(function: Any, operation: Any) -> bool:
     """Return whether a function is an operation, or one that checks its operands first, as those of `gtrace.jax`."""
     while function is not operation and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    return function is operation
+    return function is operation or getattr(function, "operation", None) is operation

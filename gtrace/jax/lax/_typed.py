@@ -49,6 +49,9 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     return cast(ops.multiply(*wide), kind)
 
 
+vars(mul)["operation"] = ops.multiply  # reductions by it are products
+
+
 def _of_integers(name: str, count: int) -> Callable[..., Array]:
     """Return a convolution that computes integers as such. gtrace computes them as floats.
 
