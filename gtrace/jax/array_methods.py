@@ -59,8 +59,8 @@ def _running(name: str) -> Callable[..., Array]:
 
 
 METHODS: dict[str, Any] = {
-    **OPERATORS, **complex_order.OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"), "devices": devices, "dot": dot,
-    "is_ready": is_ready,
+    **OPERATORS, **complex_order.OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
+    "devices": devices, "dot": dot, "is_ready": is_ready,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: type(self._trace) is Donation,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),

@@ -170,7 +170,7 @@ def order_of(x: Array, axis: int, descending: bool = False) -> Array:
 
 
 def place_of(name: str, x: Array, axis: int) -> Array:
-    """Return the index of the first greatest (``argmax``) or least element along an axis; the first NaN if there are."""
+    """Return the place of the first greatest (``argmax``) or least element along an axis; of NaN if there is one."""
     function = getattr(ops, name)
     if not x.aval.complex:
         out: Array = function(x, axis)

@@ -113,16 +113,16 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     """
     x = lift("reduce_precision", operand)
     given = {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits}
-    bits = tuple(as_int("reduce_precision", name, count) for name, count in given.items())
+    exponent, mantissa = (as_int("reduce_precision", name, count) for name, count in given.items())
     if x.aval.dtype not in FLOATS:
         raise DtypeError(message("reduce_precision", "floats", repr(x.aval), "Use x.astype(gt.float32)."))
-    if bits[0] < 1 or bits[1] < 0:
+    if exponent < 1 or mantissa < 0:
         expected = "at least one bit for the exponent, and 0 for the mantissa"
-        raise ArgumentError(message("reduce_precision", expected, str(bits), "Pass more bits."))
+        raise ArgumentError(message("reduce_precision", expected, f"{exponent} and {mantissa}", "Pass more bits."))
     kinds = {(5, 10): torch.float16, (8, 7): torch.bfloat16, (8, 23): torch.float32, (11, 52): torch.float64}
-    kind = kinds.get(bits)
+    kind = kinds.get((exponent, mantissa))
     if kind is None:
-        out: Array = _rounded(x, *bits)
+        out: Array = _rounded(x, exponent, mantissa)
         return out
     return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)
 

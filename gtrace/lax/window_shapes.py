@@ -9,7 +9,6 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops.declare import Array, lift
-from gtrace.core.ops.operands import promote_arrays
 from gtrace.lax.windows import (
     ConvDimensionNumbers,
     Pairs,

@@ -2,7 +2,7 @@
 
 from gtrace import lax as _ours
 from gtrace.jax.adapt import namespace as _namespace
-from gtrace.jax.division import LAX as _divisions
+from gtrace.jax.division import of_lax as _divisions
 from gtrace.jax.lax import _ragged, _records, _typed
 from gtrace.jax.lax import linalg as linalg
 from gtrace.jax.lax._variants import *

@@ -22,8 +22,9 @@ from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
 __all__ = [
-    "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches", "conv_transpose",
-    "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "reduce_max", "reduce_min", "sort", "sort_key_val",
+    "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
+    "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "reduce_max",
+    "reduce_min", "sort", "sort_key_val",
 ]  # fmt: skip
 
 max, min = complex_order.maximum, complex_order.minimum  # noqa: A001 - JAX's names
