@@ -26,14 +26,13 @@ from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
 
 __all__ = [
-    "ComplexWarning", "absolute", "arange", "argsort", "array", "array_repr", "array_str",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
-    "cumulative_prod",
-    "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
-    "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "minmax", "nancumprod",
-    "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions", "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
-    "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "var", "where",
+    "ComplexWarning", "absolute", "arange", "argsort", "array", "array_repr", "array_str", "asarray", "atleast_1d",
+    "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "einsum_path",
+    "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring", "full", "get_printoptions",
+    "histogram", "iinfo", "iterable", "load", "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place",
+    "positive", "printoptions", "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum",
+    "prod", "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "var",
+    "where",
 ]  # fmt: skip
 
 _WEAK = (int, float, complex)
