@@ -2,6 +2,21 @@
 
 from gtrace import numpy as _ours
 from gtrace.jax.adapt import namespace as _namespace
+from gtrace.jax.complex_order import argmax as argmax
+from gtrace.jax.complex_order import argmin as argmin
+from gtrace.jax.complex_order import fmax as fmax
+from gtrace.jax.complex_order import fmin as fmin
+from gtrace.jax.complex_order import greater as greater
+from gtrace.jax.complex_order import greater_equal as greater_equal
+from gtrace.jax.complex_order import less as less
+from gtrace.jax.complex_order import less_equal as less_equal
+from gtrace.jax.complex_order import max as amax
+from gtrace.jax.complex_order import max as max
+from gtrace.jax.complex_order import maximum as maximum
+from gtrace.jax.complex_order import min as amin
+from gtrace.jax.complex_order import min as min
+from gtrace.jax.complex_order import minimum as minimum
+from gtrace.jax.complex_order import sort as sort
 from gtrace.jax.division import divmod as divmod
 from gtrace.jax.division import floor_divide as floor_divide
 from gtrace.jax.division import fmod as fmod

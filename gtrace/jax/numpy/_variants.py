@@ -20,20 +20,19 @@ from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
+from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
 from gtrace.numpy.functional import vectorize
 
 __all__ = [
-    "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
-    "cumulative_prod",
-    "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
-    "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
-    "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
-    "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
-    "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
-    "unique_values", "var", "where",
+    "ComplexWarning", "absolute", "arange", "argsort", "array", "array_repr", "array_str", "asarray", "atleast_1d",
+    "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "einsum_path",
+    "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring", "full", "get_printoptions",
+    "histogram", "iinfo", "iterable", "load", "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place",
+    "positive", "printoptions", "save", "savez", "set_printoptions", "square", "std", "sum",
+    "prod", "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "var",
+    "where",
 ]  # fmt: skip
 
 _WEAK = (int, float, complex)
@@ -166,30 +165,6 @@ def transpose(a: Any, axes: Any = None) -> Array:
     return ops.permute_dims(lift("transpose", a), axes)
 
 
-def _by_parts(name: str, x: Any, y: Any, wins: Callable[[Any, Any], Any]) -> Array:
-    """Return of two complex numbers the one whose real part, and then imaginary part, wins; NaN wins always."""
-    x, y = promote_arrays(name, x, y)
-    first = ops.logical_or(
-        wins(ops.real(x), ops.real(y)),
-        ops.logical_and(ops.equal(ops.real(x), ops.real(y)), wins(ops.imag(x), ops.imag(y))),
-    )
-    return ops.where(ops.logical_or(first, ops.isnan(x)), x, y)
-
-
-def _is_complex(*operands: Any) -> bool:
-    return any(ops.iscomplexobj(x) for x in operands)
-
-
-def maximum(x: Any, y: Any, /) -> Array:
-    """``gt.maximum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
-    return _by_parts("maximum", x, y, ops.greater) if _is_complex(x, y) else ops.maximum(x, y)
-
-
-def minimum(x: Any, y: Any, /) -> Array:
-    """``gt.minimum``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."""
-    return _by_parts("minimum", x, y, ops.less) if _is_complex(x, y) else ops.minimum(x, y)
-
-
 def array_repr(
     arr: Any, max_line_width: int | None = None, precision: int | None = None, suppress_small: bool | None = None
 ) -> str:
@@ -270,28 +245,6 @@ ceil, floor, trunc = (_of_booleans(name, distinct) for name in ("ceil", "floor",
 square = _of_booleans("square", lambda x: x.astype("int32"))
 
 
-def _extreme(name: str, far: float) -> Callable[..., Array]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
-
-    @functools.wraps(function)
-    def call(a: Any, axis: Any = None, *args: Any, **options: Any) -> Array:
-        x = lift(name, a)
-        if not ops.iscomplexobj(x) or args or options.keys() - {"keepdims"}:
-            return function(a, axis, *args, **options)
-        best = function(ops.real(x), axis, keepdims=True)
-        other = function(ops.where(ops.equal(ops.real(x), best), ops.imag(x), far), axis, keepdims=True)
-        out = ops.complex(best, other)
-        return out if options.get("keepdims") else ours.squeeze(out, axis)
-
-    del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``; complex numbers are ordered by their real, then their imaginary parts."
-    return call
-
-
-amax = max = _extreme("max", -numpy.inf)  # noqa: A001 - JAX's name
-amin = min = _extreme("min", numpy.inf)  # noqa: A001 - JAX's name
-
-
 def minmax(
     a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> tuple[Array, Array]:  # fmt: skip
@@ -302,7 +255,7 @@ def minmax(
     (Array(1., dtype=float32), Array(3., dtype=float32))
     """
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
-    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
+    return complex_order.min(a, axis, out, keepdims, low, where), complex_order.max(a, axis, out, keepdims, high, where)
 
 
 def top_k(
@@ -397,20 +350,20 @@ def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, in
     return ours.cumulative_prod(x, axis, dtype or (int if x.dtype == "bool" else x.dtype), include_initial)
 
 
-def _with_dtype(name: str) -> Callable[..., Any]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    function = source or adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
 
     @functools.wraps(function)
     def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
         out = function(*args, **options)
         return out if dtype is None else out.astype(dtype)
 
-    del call.__wrapped__  # its parameters are not those of this one
+    vars(call).pop("__wrapped__")  # its parameters are not those of this one
     call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
     return call
 
 
-argsort, corrcoef, cov = _with_dtype("argsort"), _with_dtype("corrcoef"), _with_dtype("cov")
+argsort, corrcoef, cov = _with_dtype("argsort", complex_order.argsort), _with_dtype("corrcoef"), _with_dtype("cov")
 
 
 def _total(name: str) -> Callable[..., Any]:
