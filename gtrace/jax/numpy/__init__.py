@@ -9,8 +9,11 @@ from gtrace.jax.division import remainder as mod
 from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
+from gtrace.jax.numpy._extremes import *
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
+from gtrace.jax.numpy._reductions import *
+from gtrace.jax.numpy._ufuncs import *
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
 
