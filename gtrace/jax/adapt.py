@@ -23,6 +23,7 @@ import attrs
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.jax.keys import taking_keys
+from gtrace.jax.operand_checks import checked
 from gtrace.jax.scalars import scalar_type
 from gtrace.jax.weakness import with_weakness
 
@@ -266,7 +267,7 @@ def namespace(module: str, *sources: Any) -> tuple[Callable[[str], Any], Callabl
                 if value.__class__ is DType:
                     return scalar_type(value)
                 full = f"{module}.{name}"
-                return taking_keys(full, with_weakness(full, adapted(full, value, table[name])))
+                return taking_keys(full, checked(full, with_weakness(full, adapted(full, value, table[name]))))
         return missing
 
     def get(name: str) -> Any:

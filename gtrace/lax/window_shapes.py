@@ -23,7 +23,7 @@ __all__ = [
     "conv_transpose", "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple",
 ]  # fmt: skip
 
-_LAYOUTS = {3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
+_LAYOUTS = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
 
 Shape = Sequence[int]
 
@@ -120,12 +120,18 @@ def _around_transposed(window: int, stride: int, padding: str) -> tuple[int, int
     return before, whole - before
 
 
-def _transposed_pads(strides: Shape, padding: str | Pairs, windows: Shape) -> Pairs:
+def _transposed_pads(strides: Shape, padding: str | Pairs, windows: Shape, of_forward: bool = False) -> Pairs:
+    """Return the padding of the operand with zeros between its elements.
+
+    Args:
+        of_forward: pairs are those of the convolution whose gradient the result is.
+    """
     if isinstance(padding, str):
+        padding = padding.upper()
         if padding not in ("SAME", "VALID"):
             raise ShapeError(message("conv_transpose", "SAME, VALID or pairs", repr(padding), "Pass one of them."))
         return [_around_transposed(n, s, padding) for n, s in zip(windows, strides, strict=True)]
-    return padding
+    return [(n - 1 - low, n - 1 - high) for n, (low, high) in zip(windows, padding, strict=True)] if of_forward else padding
 
 
 def conv_transpose_shape_tuple(
@@ -154,6 +160,7 @@ def conv_transpose(
     transpose_kernel: bool = False,
     precision: Any = None,
     preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
 ) -> Array:
     """Return a convolution with fractional strides, as in the gradient of a convolution.
 
@@ -163,6 +170,7 @@ def conv_transpose(
         dimension_numbers: see `conv_dimension_numbers`; by default channels are last, and the kernel is HWIO.
         transpose_kernel: flip the kernel and exchange its features, for the exact gradient.
         precision: ignored.
+        use_consistent_padding: pairs are the padding of the convolution whose gradient this is, as in torch.
 
     Raises:
         ShapeError, ArgumentError: operands or descriptions do not fit.
@@ -170,7 +178,7 @@ def conv_transpose(
     >>> gt.lax.conv_transpose(gt.ones((1, 4, 4, 3)), gt.ones((2, 2, 3, 5)), (2, 2), "SAME").shape
     (1, 8, 8, 5)
     """
-    x, w = promote_arrays("conv_transpose", lhs, rhs, floating=True)
+    x, w = lift("conv_transpose", lhs), lift("conv_transpose", rhs)
     layout = _LAYOUTS.get(x.ndim) if dimension_numbers is None else dimension_numbers
     numbers = conv_dimension_numbers(x.shape, w.shape, layout)
     gaps = rhs_dilation or (1,) * (x.ndim - 2)
@@ -180,8 +188,8 @@ def conv_transpose(
         first, second = numbers.rhs_spec[:2]
         numbers = numbers._replace(rhs_spec=(second, first, *numbers.rhs_spec[2:]))
     return conv_general_dilated(
-        x, w, (1,) * (x.ndim - 2), _transposed_pads(strides, padding, windows), strides, gaps, numbers,
-        preferred_element_type=preferred_element_type,
+        x, w, (1,) * (x.ndim - 2), _transposed_pads(strides, padding, windows, use_consistent_padding), strides, gaps,
+        numbers, preferred_element_type=preferred_element_type,
     )  # fmt: skip
 
 

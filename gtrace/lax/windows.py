@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy
+
 from gtrace.core import ops
+from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.saturation import INTEGERS
+from gtrace.core.trace.promotion import as_dtype, promote_dtypes
 from gtrace.core.trace.replayable import replayable
 from gtrace.lax.shapes import pad
 from gtrace.nn import convolution
@@ -93,9 +98,10 @@ def conv_general_dilated(
         lhs_dilation: the distance between elements of the operand after zeros are inserted, one per spatial axis.
         rhs_dilation: likewise for the kernel.
         dimension_numbers: see `conv_dimension_numbers`.
-        batch_group_count: must be 1.
+        batch_group_count: the number of parts of the batch, each of which has its own part of the kernel's features.
         precision: ignored; the dtype of the operands is used.
-        preferred_element_type: the dtype of the result.
+        preferred_element_type: the dtype of the result. Narrower operands are cast to it first; of integers the
+            result is exact if it fits.
 
     Raises:
         ShapeError, ArgumentError: operands or descriptions do not fit.
@@ -104,36 +110,91 @@ def conv_general_dilated(
     >>> gt.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
     (1, 5, 5, 4)
     """
-    if batch_group_count != 1:
-        fix = "Split the batch and concatenate the results."
-        raise ArgumentError(message("conv", "batch_group_count of 1", repr(batch_group_count), fix))
-    x, w = promote_arrays("conv", lhs, rhs, floating=True)
+    kind = None if preferred_element_type is None else as_dtype(preferred_element_type)
+    x, w = promote_arrays("conv", lhs, rhs, floating=kind not in INTEGERS)
+    if kind is not None:
+        x, w = (cast(z, promote_dtypes(z.aval.dtype, kind)) for z in (x, w))
     numbers = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     axes = x.ndim - 2
     strides, gaps = tuple(window_strides), tuple(rhs_dilation or (1,) * axes)
     spread = tuple(lhs_dilation or (1,) * axes)
-    if x.ndim != w.ndim or axes < 1 or {len(strides), len(gaps), len(spread)} != {axes}:
+    if x.ndim != w.ndim or axes < 0 or {len(strides), len(gaps), len(spread)} != {axes}:
         got = f"{x.aval!r}, {w.aval!r}, strides {strides}, dilations {spread} and {gaps}"
         expected = "an operand and a kernel with equally many axes, and an entry for each spatial axis"
         raise ShapeError(message("conv", expected, got, "Check the shapes."))
     _at_least_one("conv", "strides and dilations", (*strides, *gaps, *spread))
     x, w = ops.permute_dims(x, numbers.lhs_spec), ops.permute_dims(w, numbers.rhs_spec)
+    groups = feature_group_count
+    if batch_group_count != 1:
+        x, groups = _parts_as_channels(x, w, batch_group_count, groups), batch_group_count
+    if not axes:
+        x, w, strides, gaps, spread, padding = ops.expand_dims(x, 2), ops.expand_dims(w, 2), (1,), (1,), (1,), "VALID"
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
+    whole = not x.aval.floating
     out = None
-    if set(spread) != {1}:
-        out = _transposed(x, w, strides, around, spread, gaps, feature_group_count)
+    if set(spread) != {1} and not whole:
+        out = _transposed(x, w, strides, around, spread, gaps, groups)
     if out is None:
-        if set(spread) != {1} or any(low != high or low < 0 for low, high in around):
+        if whole or set(spread) != {1} or any(low != high or low < 0 for low, high in around):
             along = [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)]
-            x = pad(x, 0.0, [(0, 0, 0)] * 2 + along)
-            around = [(0, 0)] * axes
-        out = convolution.conv(
-            x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=feature_group_count
+            x = pad(x, 0, [(0, 0, 0)] * 2 + along)
+            around = [(0, 0)] * len(around)
+        out = (
+            _of_integers(x, w, strides, gaps, groups)
+            if whole
+            else convolution.conv(
+                x, w, stride=strides, padding=tuple(low for low, _ in around), dilation=gaps, groups=groups
+            )
         )
-    out = ops.permute_dims(out, sorted(range(x.ndim), key=numbers.out_spec.__getitem__))
-    return out if preferred_element_type is None else out.astype(preferred_element_type)
+    if not axes:
+        out = ops.squeeze(out, 2)
+    out = ops.permute_dims(out, sorted(range(axes + 2), key=numbers.out_spec.__getitem__))
+    return out if kind is None else cast(out, kind)
+
+
+def _parts_as_channels(x: Array, w: Array, parts: int, groups: int) -> Array:
+    """Return the parts of the batch side by side, as groups of channels."""
+    if parts < 1 or groups != 1 or x.shape[0] % parts or w.shape[0] % parts:
+        got = f"{parts} for {x.aval!r}, {w.aval!r} and feature_group_count {groups}"
+        expected = "batch_group_count that divides the batch and the kernel's features, without groups of features"
+        raise ArgumentError(message("conv", expected, got, "Check both counts."))
+    count, channels, *sizes = x.shape
+    x = ops.moveaxis(ops.reshape(x, (parts, count // parts, channels, *sizes)), 0, 1)
+    return ops.reshape(x, (count // parts, parts * channels, *sizes))
+
+
+def _of_integers(x: Array, w: Array, strides: Sequence[int], gaps: Sequence[int], groups: int) -> Array:
+    """Return the convolution of padded integers, which torch has no kernels for: a sum over the window's elements."""
+    features, channels, *window = w.shape
+    if features % groups or x.shape[1] != channels * groups:
+        got = f"{x.aval!r} and {w.aval!r} with {groups} groups"
+        raise ShapeError(message("conv", "channels of the operand that fit those of the kernel", got, "Check both."))
+    count = x.shape[0]
+    total: Any = 0
+    for offsets, part in window_parts(x, (1, 1, *window), (1, 1, *strides), (1, 1, *gaps)):
+        weights = getitem(w, (slice(None), slice(None), *offsets[2:]))
+        a = ops.reshape(weights, (1, groups, features // groups, channels))
+        b = ops.reshape(part, (count, groups, channels, math.prod(part.shape[2:])))
+        total = total + ops.matmul(a, b)
+        sizes = part.shape[2:]
+    return ops.reshape(total, (count, features, *sizes))
+
+
+def window_parts(
+    x: Array, window: Sequence[int], strides: Sequence[int], gaps: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Yield each offset in a window, with the elements of all windows there: a strided part of x."""
+    reach = [(n - 1) * gap + 1 for n, gap in zip(window, gaps, strict=True)]
+    counts = [max((n - r) // stride + 1, 0) for n, r, stride in zip(x.shape, reach, strides, strict=True)]
+    for offsets in itertools.product(*map(range, window)):
+        starts = [k * gap for k, gap in zip(offsets, gaps, strict=True)]
+        places = (
+            slice(start, start + max((count - 1) * stride + 1, 0), stride)
+            for start, count, stride in zip(starts, counts, strides, strict=True)
+        )
+        yield offsets, getitem(x, tuple(places))
 
 
 def _transposed(
@@ -214,10 +275,13 @@ def padding_pairs(
     name: str, padding: str | Pairs, sizes: Sequence[int], windows: Sequence[int], strides: Sequence[int]
 ) -> list[tuple[int, int]]:
     if not isinstance(padding, str):
+        if any(numpy.shape(pair) != (2,) for pair in padding):
+            raise ArgumentError(message(name, "pairs (low, high) as padding", repr(padding), "One for each axis."))
         pairs = [(int(low), int(high)) for low, high in padding]
         if len(pairs) != len(sizes):
             raise ShapeError(message(name, f"{len(sizes)} pairs of padding", f"{len(pairs)}", "One for each axis."))
         return pairs
+    padding = padding.upper()
     if padding == "VALID":
         return [(0, 0)] * len(sizes)
     if padding not in ("SAME", "SAME_LOWER"):
@@ -225,7 +289,7 @@ def padding_pairs(
         raise ArgumentError(message(name, expected, repr(padding), "Pass one of them."))
     out = []
     for n, window, stride in zip(sizes, windows, strides, strict=True):
-        whole = max((-(-n // stride) - 1) * stride + window - n, 0)
+        whole = int(max((-(-n // stride) - 1) * stride + window - n, 0))
         few, many = whole // 2, whole - whole // 2
         out.append((many, few) if padding == "SAME_LOWER" else (few, many))
     return out
@@ -241,7 +305,7 @@ def reduce_window(
     padding: str | Pairs = "VALID",
     base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
-) -> Array:
+) -> Any:
     """Return the reduction of each window of an array by `computation`, such as ``gt.lax.max`` or ``gt.lax.add``.
 
     Maxima and sums of floats over windows of one or two axes use torch's pooling. Its gradient goes to the first of
@@ -249,6 +313,7 @@ def reduce_window(
     `computation` combines these parts.
 
     Args:
+        operand: an array, or a pytree of arrays of one shape. Then `computation` takes and returns such pytrees.
         init_value: the neutral element of `computation`; also the padding.
         window_dimensions: the size of a window along every axis; steps and padding have one entry per axis too.
 
@@ -259,7 +324,14 @@ def reduce_window(
     >>> gt.lax.reduce_window(gt.array([1., 5., 2., 4.]), -gt.numpy.inf, gt.lax.max, (2,), (2,), "VALID")
     Array([5., 4.], dtype=float32)
     """
-    x = lift("reduce_window", operand)
+    arrays, structure = tree.flatten(operand)
+    arrays = [lift("reduce_window", x) for x in arrays]
+    inits = tree.flatten(init_value)[0]
+    shapes = {x.shape for x in arrays}
+    if len(inits) != len(arrays) or len(shapes) != 1 or any(numpy.ndim(init) for init in inits):
+        got = f"{len(inits)} for {[x.aval for x in arrays]!r}"
+        raise ShapeError(message("reduce_window", "a number as init_value for each array, and one shape", got))
+    x = arrays[0]
     ones = (1,) * x.ndim
     sizes, strides = tuple(window_dimensions), tuple(window_strides or ones)
     spread, gaps = tuple(base_dilation or ones), tuple(window_dilation or ones)
@@ -270,21 +342,15 @@ def reduce_window(
     wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
     around = padding_pairs("reduce_window", padding, wide, windows, strides)
-    x = pad(x, init_value, [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)])
-    counts = [max((n - window) // stride + 1, 0) for n, window, stride in zip(x.shape, windows, strides, strict=True)]
-    pooled = _pooled(x, init_value, computation, sizes, strides, gaps) if all(counts) else None
-    if pooled is not None:
-        return pooled
+    along = [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)]
+    arrays = [pad(x, init, along) for x, init in zip(arrays, inits, strict=True)]
+    if len(arrays) == 1 and all(n >= window for n, window in zip(arrays[0].shape, windows, strict=True)):
+        pooled = _pooled(arrays[0], inits[0], computation, sizes, strides, gaps)
+        if pooled is not None:
+            return tree.unflatten(structure, [pooled])
     total: Any = None
-    for offsets in itertools.product(*map(range, sizes)):
-        starts = [k * gap for k, gap in zip(offsets, gaps, strict=True)]
-        part = getitem(
-            x,
-            tuple(
-                slice(start, start + max((count - 1) * stride + 1, 0), stride)
-                for start, count, stride in zip(starts, counts, strides, strict=True)
-            ),
-        )
+    for parts in zip(*[window_parts(x, sizes, strides, gaps) for x in arrays], strict=True):
+        part = tree.unflatten(structure, [x for _, x in parts])
         total = part if total is None else computation(total, part)
     return computation(total, init_value)
 
@@ -296,9 +362,9 @@ def _pooled(
     over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
     if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
         return None
-    if not (
-        (computation is ops.maximum and init == -math.inf)
-        or (computation is ops.add and init == 0 and set(gaps) == {1})
+    largest = _stands_for(computation, ops.maximum)
+    if not (largest and init == -math.inf) and not (
+        _stands_for(computation, ops.add) and init == 0 and set(gaps) == {1}
     ):
         return None
     rest = [k for k in range(x.ndim) if k not in over]
@@ -312,9 +378,16 @@ def _pooled(
         # the last of the other axes are channels, also of a single example, to which a batch may add an axis
         *batch, channels = shape[: len(rest)] or (1,)
         y = ops.reshape(y, (math.prod(batch), channels, *([1] if len(over) == 1 else []), *shape[len(rest) :]))
-    if computation is ops.maximum:
+    if largest:
         y = max_pool2d(y, window, stride, dilation=gap)
     else:
         y = avg_pool2d(y, window, stride, divisor_override=1)
     y = ops.reshape(y, (*shape[: len(rest)], *y.shape[4 - len(over) :]))
     return ops.permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
+
+
+def _stands_for(function: Any, operation: Any) -> bool:
+    """Return whether a function is an operation, or one that checks its operands first, as those of `gtrace.jax`."""
+    while function is not operation and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    return function is operation

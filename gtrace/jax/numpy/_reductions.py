@@ -9,17 +9,17 @@ from typing import Any
 
 from gtrace import numpy as ours
 from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import normalize_axes
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
 __all__ = [
-    "all", "any", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "mean", "nancumprod", "nancumsum",
-    "nanmean", "nanprod", "nanstd", "nansum", "nanvar", "prod", "std", "sum", "var",
+    "all", "amax", "amin", "any", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "max", "mean", "min",
+    "minmax", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
+    "prod", "ptp", "std", "sum", "var",
 ]  # fmt: skip
 
 
@@ -30,37 +30,6 @@ def check(name: str, where: Any, out: Any = None) -> None:
     if where is not None and lift(name, where).dtype != "bool":
         got = repr(lift(name, where).aval)
         raise DtypeError(message(name, "None or a boolean array as `where`", got, "Compare it: where != 0."))
-
-
-def rows_of(name: str, x: Array, axis: Any) -> Array:
-    """Return x with the elements over `axis` along the first axis, and the others behind."""
-    axes = normalize_axes(name, axis, x.ndim)
-    kept = [k for k in range(x.ndim) if k not in axes]
-    size = math.prod(x.shape[k] for k in axes)
-    return ops.reshape(ops.permute_dims(x, (*axes, *kept)), (size, *[x.shape[k] for k in kept]))
-
-
-def shaped(name: str, out: Array, x: Array, axis: Any, keepdims: bool) -> Array:
-    """Return what the rows of x were reduced to, with the reduced axes of size 1 if they are kept."""
-    return ops.expand_dims(out, normalize_axes(name, axis, x.ndim)) if keepdims else out
-
-
-def fold(name: str, combine: Callable[[Any, Any], Any], rows: Array, initial: Any = None) -> Array:
-    """Return all rows combined, by halves: an associative function is called a logarithmic number of times.
-
-    Args:
-        initial: what is combined with them; None: nothing, so there must be a row.
-    """
-    if initial is not None:
-        first = cast(lift(name, initial), rows.aval.dtype)
-        rows = ops.concat([ops.broadcast_to(first, (1, *rows.shape[1:])), rows], 0)
-    if not len(rows):
-        raise ShapeError(message(name, "at least one element, or `initial`", repr(rows.aval), "Pass initial=."))
-    while len(rows) > 1:
-        even = len(rows) - len(rows) % 2
-        joined = combine(rows[0:even:2], rows[1:even:2])
-        rows = joined if even == len(rows) else ops.concat([joined, rows[even:]], 0)
-    return rows[0]
 
 
 def _masked(name: str) -> Callable[..., Any]:
@@ -75,6 +44,57 @@ def _masked(name: str) -> Callable[..., Any]:
 
     call.__doc__ = f"``gt.numpy.{name}``, which takes only booleans as `where`."
     return call
+
+
+def _least_or_greatest(name: str, over: Callable[..., Array], worst: float) -> Callable[..., Array]:
+    """Return a reduction by `over`, without NaN if that is in its name.
+
+    Args:
+        worst: what takes the place of NaN.
+    """
+    skips = name.startswith("nan")
+
+    def call(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:  # fmt: skip
+        check(name, where, out)
+        if where is not None and initial is None:
+            fix = "Pass initial=, which the result is at least or at most."
+            raise ArgumentError(message(name, "`initial` beside a mask", "none", fix))
+        x = lift(name, a)
+        if not skips or not x.aval.floating:
+            return over(x, axis, keepdims=keepdims, initial=initial, where=where)
+        bad = ops.isnan(x)
+        found = over(ops.where(bad, worst, x), axis, keepdims=keepdims, initial=initial, where=where)
+        return found if initial is not None else ops.where(ops.all(bad, axis, keepdims), math.nan, found)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.numpy.{name}``, of complex numbers too. `where` has to be of booleans."
+    return call
+
+
+amax = max = _least_or_greatest("max", complex_order.max, -math.inf)  # noqa: A001 - JAX's name
+amin = min = _least_or_greatest("min", complex_order.min, math.inf)  # noqa: A001 - JAX's name
+nanmax = _least_or_greatest("nanmax", complex_order.max, -math.inf)
+nanmin = _least_or_greatest("nanmin", complex_order.min, math.inf)
+
+
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
+    """``gt.numpy.ptp``, of complex numbers too."""
+    return ops.subtract(max(a, axis, out, keepdims), min(a, axis, out, keepdims))
+
+
+def minmax(
+    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> tuple[Array, Array]:  # fmt: skip
+    """Return the least and the greatest elements along axes; `initial` may be a pair, with one start for each.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.minmax(jnp.array([3.0, 1.0, 2.0]))
+    (Array(1., dtype=float32), Array(3., dtype=float32))
+    """
+    low, high = initial if isinstance(initial, tuple) else (initial, initial)
+    return min(a, axis, out, keepdims, low, where), max(a, axis, out, keepdims, high, where)
 
 
 all, any, mean = _masked("all"), _masked("any"), _masked("mean")  # noqa: A001 - JAX's names

@@ -1,26 +1,27 @@
-"""Functions of scalars as functions of arrays, with NumPy's methods: `reduce`, `accumulate`, `at`, `outer`, `reduceat`."""
+"""Functions of scalars as functions of arrays, with the methods of NumPy's: `reduce`, `accumulate`, `at` and others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 import numpy
-import torch
 
 from gtrace import lax
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import normalize_axis
+from gtrace.core.ops.shape import normalize_axes, normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, eval_shape
-from gtrace.jax.numpy import _extremes, _reductions
-from gtrace.jax.numpy._reductions import check, fold, rows_of, shaped
+from gtrace.jax import complex_order
+from gtrace.jax.numpy import _reductions
+from gtrace.jax.numpy._reductions import check
 from gtrace.jax.weakness import with_weakness
 from gtrace.numpy.functional import vectorize
 
@@ -28,11 +29,6 @@ __all__ = [
     "add", "bitwise_and", "bitwise_or", "bitwise_xor", "frompyfunc", "logaddexp", "logaddexp2", "logical_and",
     "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative", "subtract", "ufunc",
 ]  # fmt: skip
-
-
-def _only(name: str) -> Any:
-    """Return a field for what computes a method; None: loops over the elements do. Functions are equal without it."""
-    return attrs.field(default=None, eq=False, repr=False, alias=name, kw_only=True)
 
 
 @attrs.frozen(slots=False, repr=False)
@@ -61,14 +57,14 @@ class ufunc:  # noqa: N801 - JAX's name
     _func: Callable[..., Any]
     nin: int
     nout: int
-    _name: str | None = attrs.field(default=None, alias="name", kw_only=True)
+    _name: str | None = attrs.field(default=None, kw_only=True)
     nargs: int = attrs.field(default=attrs.Factory(lambda self: self.nin, takes_self=True), kw_only=True)
     identity: Any = attrs.field(default=None, kw_only=True)
-    _call: Callable[..., Any] | None = _only("call")
-    _reduce: Callable[..., Array] | None = _only("reduce")
-    _accumulate: Callable[..., Array] | None = _only("accumulate")
-    _at: Callable[..., Array] | None = _only("at")
-    _reduceat: Callable[..., Array] | None = _only("reduceat")
+    _call: Callable[..., Any] | None = attrs.field(default=None, eq=False, kw_only=True)
+    _reduce: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
+    _accumulate: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
+    _at: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
+    _reduceat: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         name = self._name or getattr(self._func, "__name__", "ufunc")
@@ -82,7 +78,7 @@ class ufunc:  # noqa: N801 - JAX's name
         if out is not None or where is not None or len(args) != self.nin:
             what = f"{self.nin} arrays, without out and where"
             got = f"{len(args)} arrays, out={out!r} and where={where!r}"
-            raise ArgumentError(message(repr(self), what, got, "Use jnp.where with the result."))
+            raise ArgumentError(message(self.__name__, what, got, "Use jnp.where with the result."))
         return (self._call or vectorize(self._func))(*args)
 
     def _of_two(self, method: str, out: Any = None) -> None:
@@ -120,7 +116,7 @@ class ufunc:  # noqa: N801 - JAX's name
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = self._in_dtype("reduce", a, dtype)
-        rows = rows_of("reduce", x, axis)
+        rows = _rows_of("reduce", x, axis)
         if initial is None and (where is not None or not len(rows)):
             initial = self.identity
         if initial is not None:
@@ -131,7 +127,7 @@ class ufunc:  # noqa: N801 - JAX's name
             raise ShapeError(message("reduce", "at least one element, or `initial`", repr(x.aval), "Pass initial=."))
         kept = None
         if where is not None:
-            kept = rows_of("reduce", ops.broadcast_to(lift("reduce", where), x.shape), axis)
+            kept = _rows_of("reduce", ops.broadcast_to(lift("reduce", where), x.shape), axis)
 
         def step(so_far: Array, row: Any) -> tuple[Array, None]:
             value, holds = row
@@ -139,7 +135,7 @@ class ufunc:  # noqa: N801 - JAX's name
             return (new if holds is None else ops.where(holds, new, so_far)), None
 
         found = lax.scan(step, start, (rows, kept))[0]
-        return shaped("reduce", found, x, axis, keepdims)
+        return _shaped("reduce", found, x, axis, keepdims)
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """Return what `reduce` returns of the elements along `axis` up to each of them.
@@ -258,7 +254,7 @@ def _as(number: Any, x: Array) -> Array:
 # -- those of JAX
 
 _REDUCE: dict[str, Callable[..., Array]] = {
-    "add": _reductions.sum, "multiply": _reductions.prod, "maximum": _extremes.max, "minimum": _extremes.min,
+    "add": _reductions.sum, "multiply": _reductions.prod, "maximum": _reductions.max, "minimum": _reductions.min,
 }  # fmt: skip
 """Reductions that are functions of their own. They take `initial` and `where`."""
 
@@ -271,10 +267,38 @@ _IN_ORDER = frozenset(["subtract"])
 """Functions whose results depend on the order in which elements are combined."""
 
 
+def _rows_of(name: str, x: Array, axis: Any) -> Array:
+    """Return x with the elements over `axis` along the first axis, and the others behind."""
+    axes = normalize_axes(name, axis, x.ndim)
+    kept = [k for k in range(x.ndim) if k not in axes]
+    size = math.prod(x.shape[k] for k in axes)
+    return ops.reshape(ops.permute_dims(x, (*axes, *kept)), (size, *[x.shape[k] for k in kept]))
+
+
+def _shaped(name: str, out: Array, x: Array, axis: Any, keepdims: bool) -> Array:
+    """Return what the rows of x were reduced to, with the reduced axes of size 1 if they are kept."""
+    return ops.expand_dims(out, normalize_axes(name, axis, x.ndim)) if keepdims else out
+
+
+def _fold(combine: Callable[[Any, Any], Any], rows: Array, initial: Any = None) -> Array:
+    """Return all rows combined, by halves: an associative function is called a logarithmic number of times.
+
+    Args:
+        initial: what is combined with them; None: nothing.
+    """
+    if initial is not None:
+        rows = ops.concat([ops.broadcast_to(_as(initial, rows), (1, *rows.shape[1:])), rows], 0)
+    while len(rows) > 1:
+        even = len(rows) - len(rows) % 2
+        joined = combine(rows[0:even:2], rows[1:even:2])
+        rows = joined if even == len(rows) else ops.concat([joined, rows[even:]], 0)
+    return rows[0]
+
+
 def _of_numpy(name: str) -> ufunc:
     """Return a function of JAX's that NumPy has under this name."""
     known = getattr(numpy, name)
-    call = with_weakness(f"jax.numpy.{name}", getattr(_extremes, name, None) or getattr(ours, name))
+    call = with_weakness(f"jax.numpy.{name}", getattr(complex_order, name, None) or getattr(ours, name))
     if known.nin != 2:
         return ufunc(call, known.nin, known.nout, name=name, identity=known.identity, call=call)
     reduced = _REDUCE.get(name)
@@ -286,9 +310,9 @@ def _of_numpy(name: str) -> ufunc:
             return found if dtype is None else cast(found, as_dtype(dtype))
         x = function._in_dtype(name, x, dtype)
         none = _as(known.identity, x)
-        rows = rows_of(name, x if where is None else ops.where(where, x, none), axis)
+        rows = _rows_of(name, x if where is None else ops.where(where, x, none), axis)
         first = initial if initial is not None or len(rows) else none
-        return shaped(name, fold(name, call, rows, first), x, axis, keepdims)
+        return _shaped(name, _fold(call, rows, first), x, axis, keepdims)
 
     def accumulate(x: Any, axis: int, dtype: Any) -> Array:
         if name in _ACCUMULATE:

@@ -20,6 +20,7 @@ from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
+from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
 
@@ -305,20 +306,20 @@ def iinfo(dtype: Any) -> Any:
     return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
 
 
-def _with_dtype(name: str) -> Callable[..., Any]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    function = source or adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
 
     @functools.wraps(function)
     def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
         out = function(*args, **options)
         return out if dtype is None else out.astype(dtype)
 
-    del call.__wrapped__  # its parameters are not those of this one
+    vars(call).pop("__wrapped__")  # its parameters are not those of this one
     call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
     return call
 
 
-argsort, ravel_multi_index = _with_dtype("argsort"), _with_dtype("ravel_multi_index")
+argsort, ravel_multi_index = _with_dtype("argsort", complex_order.argsort), _with_dtype("ravel_multi_index")
 
 
 def _unique_part(name: str) -> Callable[..., Any]:

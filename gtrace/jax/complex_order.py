@@ -1,0 +1,171 @@
+"""The order of complex numbers: by their real, then their imaginary parts, as in NumPy. In gtrace they have none."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from gtrace import lax as our_lax
+from gtrace import numpy as ours
+from gtrace.core import ops
+from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.shape import normalize_axis
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.jax.adapt import JAX_NAMES, adapted
+
+_DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."
+
+
+def is_complex(*operands: Any) -> bool:
+    """Return whether one of the operands is complex."""
+    return any(ops.iscomplexobj(x) for x in operands)
+
+
+def _documented(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _DOC.format(name)
+    return call
+
+
+def _compared(name: str, wins: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
+    """Return a comparison by the real parts, and of equal ones by the imaginary parts."""
+    function = getattr(ops, name)
+
+    def call(x: Any, y: Any, /) -> Array:
+        if not is_complex(x, y):
+            out: Array = function(x, y)
+            return out
+        a, b = promote_arrays(name, x, y)
+        first = ops.equal(ops.real(a), ops.real(b))
+        return ops.where(first, function(ops.imag(a), ops.imag(b)), wins(ops.real(a), ops.real(b)))
+
+    return _documented(call, name)
+
+
+less, less_equal = _compared("less", ops.less), _compared("less_equal", ops.less)
+greater, greater_equal = _compared("greater", ops.greater), _compared("greater_equal", ops.greater)
+
+
+def _chosen(name: str, wins: Callable[[Any, Any], Array], skips: bool) -> Callable[[Any, Any], Array]:
+    """Return the function of two numbers that returns the one that wins; NaN wins always, or never if it `skips`."""
+    function = getattr(ours, name)
+
+    def call(x: Any, y: Any, /) -> Array:
+        if not is_complex(x, y):
+            out: Array = function(x, y)
+            return out
+        a, b = promote_arrays(name, x, y)
+        return ops.where(ops.logical_or(wins(a, b), ops.isnan(b if skips else a)), a, b)
+
+    return _documented(functools.wraps(function)(call), name)
+
+
+maximum, minimum = _chosen("maximum", greater, False), _chosen("minimum", less, False)
+fmax, fmin = _chosen("fmax", greater_equal, True), _chosen("fmin", less_equal, True)
+
+
+def _reduced(name: str, far: float) -> Callable[..., Array]:
+    """Return the greatest or the least element along axes.
+
+    Args:
+        far: what never wins.
+    """
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    def call(
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Array:  # fmt: skip
+        x = lift(name, a)
+        if not is_complex(x, initial) or out is not None:
+            real: Array = function(x, axis, out=out, keepdims=keepdims, initial=initial, where=where)
+            return real
+        if where is not None:
+            x = ops.where(where, x, complex(far, far))
+        start = {} if initial is None else {"initial": far}
+        best = function(ops.real(x), axis, keepdims=True, **start)
+        second = ops.where(ops.equal(ops.real(x), best), ops.imag(x), far)
+        other = function(second, axis, keepdims=True, **start)
+        found = ops.complex(best, ops.where(ops.isnan(best), best, other))
+        found = found if keepdims else ours.squeeze(found, axis)
+        return found if initial is None else (maximum if far < 0 else minimum)(found, initial)
+
+    return _documented(call, name)
+
+
+max, min = _reduced("max", -numpy.inf), _reduced("min", numpy.inf)  # noqa: A001 - NumPy's names
+
+
+def _ordered(name: str, given: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function along an axis, with what it does to complex numbers."""
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    def call(a: Any, axis: int | None = -1, **options: Any) -> Array:
+        x = lift(name, a)
+        if not x.aval.complex:
+            real: Array = function(x, axis, **options)
+            return real
+        x, axis = (ops.reshape(x, (-1,)), 0) if axis is None else (x, normalize_axis(name, axis, x.ndim))
+        return given(x, axis, options.get("descending", False))
+
+    return _documented(call, name)
+
+
+sort = _ordered("sort", lambda x, axis, descending: ops.take_along_axis(x, order_of(x, axis, descending), axis))
+argsort = _ordered("argsort", lambda x, axis, descending: order_of(x, axis, descending))
+
+
+def _placed(name: str) -> Callable[..., Array]:
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+
+    def call(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+        x = lift(name, a)
+        if not x.aval.complex:
+            real: Array = function(x, axis, out=out, keepdims=bool(keepdims))
+            return real
+        found = place_of(name, ops.reshape(x, (-1,)) if axis is None else x, 0 if axis is None else axis)
+        return ops.expand_dims(found, tuple(range(x.ndim)) if axis is None else axis) if keepdims else found
+
+    return _documented(call, name)
+
+
+argmax, argmin = _placed("argmax"), _placed("argmin")
+
+
+def order_of(x: Array, axis: int, descending: bool = False) -> Array:
+    """Return the indices that sort an array along an axis; equal elements keep their order, and NaN is last."""
+    if not x.aval.complex:
+        return ops.argsort(x, axis, descending=descending)
+    real, imag = ops.real(x), ops.imag(x)
+    bad = ops.isnan(x)
+    real, imag = ops.where(bad, numpy.nan, real), ops.where(bad, 0, imag)
+    first = ops.argsort(imag, axis, descending=descending)
+    second = ops.argsort(ops.take_along_axis(real, first, axis), axis, descending=descending)
+    return ops.take_along_axis(first, second, axis)
+
+
+def place_of(name: str, x: Array, axis: int) -> Array:
+    """Return the index of the first greatest (``argmax``) or least element along an axis; the first NaN if there are."""
+    function = getattr(ops, name)
+    if not x.aval.complex:
+        out: Array = function(x, axis)
+        return out
+    real = ops.where(ops.isnan(x), numpy.nan, ops.real(x))
+    best = getattr(ops, "max" if name == "argmax" else "min")(real, axis, keepdims=True)
+    first = ops.logical_or(ops.equal(real, best), ops.isnan(real))
+    far = -numpy.inf if name == "argmax" else numpy.inf
+    found: Array = function(ops.where(first, ops.where(ops.isnan(real), 0, ops.imag(x)), far), axis)
+    return found
+
+
+def sort_arrays(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """``gt.lax.sort``; complex numbers are ordered by their real, then their imaginary parts."""
+    arrays = [lift("sort", x) for x in operand] if isinstance(operand, (tuple, list)) else [lift("sort", operand)]
+    keys = [part for x in arrays[:num_keys] for part in ([ops.real(x), ops.imag(x)] if x.aval.complex else [x])]
+    if len(keys) == len(arrays[:num_keys]):
+        return our_lax.sort(operand, dimension, is_stable, num_keys)
+    found = our_lax.sort((*keys, *arrays), dimension, is_stable, len(keys))[len(keys) :]
+    return found if isinstance(operand, (tuple, list)) else found[0]

@@ -1,0 +1,108 @@
+"""Functions of ``jax.lax`` that take, keep or return other dtypes than gtrace's: integers and complex numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+from gtrace import lax as ours
+from gtrace.core import ops
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ops.operands import cast
+from gtrace.core.ops.saturation import INTEGERS
+from gtrace.core.ops.shape import as_int, as_shape
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import as_dtype, promote_dtypes
+from gtrace.jax import complex_order
+from gtrace.jax.adapt import JAX_NAMES, adapted
+
+__all__ = [
+    "argmax", "argmin", "conv", "conv_general_dilated", "conv_general_dilated_patches", "conv_transpose",
+    "conv_with_general_padding", "max", "min", "mul", "reduce_max", "reduce_min", "sort", "sort_key_val",
+]  # fmt: skip
+
+max, min = complex_order.maximum, complex_order.minimum  # noqa: A001 - JAX's names
+sort = complex_order.sort_arrays
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> Any:
+    """Return the sorted keys along an axis, and the values in the order of their keys."""
+    return sort((keys, values), dimension, is_stable)
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
+    """``gt.multiply``, with the dtype in which to compute, and that of the result.
+
+    >>> import gtrace.jax as jax, gtrace.jax.numpy as jnp
+    >>> jax.lax.mul(jnp.int8(100), jnp.int8(100), out_dtype=jnp.int32)
+    Array(10000, dtype=int32)
+    """
+    if out_dtype is None:
+        return ops.multiply(x, y)
+    kind = as_dtype(out_dtype)
+    wide = [cast(a, promote_dtypes(a.aval.dtype, kind)) for a in (lift("mul", x), lift("mul", y))]
+    return cast(ops.multiply(*wide), kind)
+
+
+def _of_integers(name: str, count: int) -> Callable[..., Array]:
+    """Return a convolution that computes integers as such. gtrace computes them as floats.
+
+    Args:
+        count: the number of operands.
+    """
+    function = adapted(f"jax.lax.{name}", getattr(ours, name), JAX_NAMES["jax.lax"][name])
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kinds = {lift(name, x).aval.dtype for x in args[:count]}
+        if kinds and kinds <= INTEGERS and kwargs.get("preferred_element_type") is None:
+            kwargs["preferred_element_type"] = functools.reduce(promote_dtypes, kinds)
+        return function(*args, **kwargs)
+
+    return call
+
+
+conv, conv_general_dilated = _of_integers("conv", 2), _of_integers("conv_general_dilated", 2)
+conv_with_general_padding = _of_integers("conv_with_general_padding", 2)
+conv_transpose = _of_integers("conv_transpose", 2)
+conv_general_dilated_patches = _of_integers("conv_general_dilated_patches", 1)
+
+
+def _place(name: str) -> Callable[..., Array]:
+    def call(operand: Any, axis: int, index_dtype: Any) -> Array:
+        x, place, kind = lift(name, operand), as_int(name, "axis", axis), as_dtype(index_dtype)
+        if kind not in INTEGERS:
+            raise DtypeError(message(name, "an integer dtype as index_dtype", str(index_dtype), "Use jnp.int32."))
+        if not 0 <= place < x.ndim:
+            raise ArgumentError(message(name, f"an axis from 0 to {x.ndim - 1}", str(place), "Count from the start."))
+        return cast(complex_order.place_of(name, x, place), kind)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.{name}`` in `index_dtype`; complex numbers are ordered as in NumPy."
+    return call
+
+
+argmax, argmin = _place("argmax"), _place("argmin")
+
+
+def _extreme(name: str, of_complex: Callable[..., Array], far: float) -> Callable[..., Array]:
+    function = getattr(ours, name)
+
+    def call(operand: Any, axes: Sequence[int], *, out_sharding: Any = None) -> Array:
+        x = lift(name, operand)
+        if not x.aval.complex:
+            real: Array = function(x, axes)
+            return real
+        return of_complex(x, as_shape(name, axes), initial=complex(far, far))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.lax.{name}``; complex numbers are ordered as in NumPy."
+    return call
+
+
+reduce_max = _extreme("reduce_max", complex_order.max, -numpy.inf)
+reduce_min = _extreme("reduce_min", complex_order.min, numpy.inf)

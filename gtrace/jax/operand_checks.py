@@ -1,0 +1,117 @@
+"""What JAX's elementwise functions refuse: operands of unequal dtypes or numbers of axes, and dtypes of other kinds."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from gtrace.core.base.dtypes import LONG
+from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype
+
+_PYTHON = (bool, int, float, complex)
+
+_KINDS = {
+    "numbers": "iufc", "integers or booleans": "biu", "integers": "iu", "real numbers": "iuf",
+    "floats or complex numbers": "fc", "floats": "f", "real numbers or booleans": "biuf",
+    "numbers or booleans": "biufc",
+}  # fmt: skip
+"""Kinds of dtypes in words, and by NumPy's letters."""
+
+_TAKEN = {
+    "numbers": "abs add div integer_pow mul neg sign square sub",
+    "numbers or booleans": "eq max min ne",
+    "real numbers": "rem",
+    "real numbers or booleans": "ge gt le lt",
+    "integers or booleans": "bitwise_and bitwise_not bitwise_or bitwise_xor",
+    "integers": "clz mulhi population_count shift_left shift_right_arithmetic shift_right_logical",
+    "floats or complex numbers": """
+        acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 log log1p logistic rsqrt sin sinh sqrt tan tanh
+    """,
+    "floats": """
+        bessel_i0e bessel_i1e betainc cbrt ceil digamma erf erf_inv erfc floor igamma igammac is_finite lgamma nextafter
+        polygamma round zeta
+    """,
+}
+"""The elementwise functions by the kind of their operands."""
+
+_ARRAYS = {
+    **dict.fromkeys(
+        """
+        add atan2 bitwise_and bitwise_or bitwise_xor div eq ge gt igamma igammac le lt max min mul mulhi ne nextafter
+        polygamma rem shift_left shift_right_arithmetic shift_right_logical sub zeta
+        """.split(),
+        2,
+    ),
+    "betainc": 3,
+}
+"""How many arrays the functions take that do not take one."""
+
+_ALIKE = {
+    **dict.fromkeys(["conv", "conv_general_dilated", "conv_transpose", "conv_with_general_padding"], (0, 1)),
+    "clamp": (0, 1, 2), "dynamic_update_slice": (0, 1), "pad": (0, 1), "select": (1, 2),
+}  # fmt: skip
+"""Other functions, with the places of the arguments that have one dtype."""
+
+_KIND_OF = {f"jax.lax.{name}": kind for kind, names in _TAKEN.items() for name in names.split()}
+
+
+def letter(dtype: torch.dtype) -> str:
+    """Return NumPy's letter for the kind of a dtype."""
+    if dtype.is_floating_point:
+        return "f"
+    if dtype.is_complex:
+        return "c"
+    return "b" if dtype is torch.bool else "i" if dtype.is_signed else "u"
+
+
+def checked(name: str, function: Any) -> Any:
+    """Return a function of JAX's that refuses the operands that JAX's refuses."""
+    short = name.rpartition(".")[2]
+    if name in _KIND_OF:
+        return _checked(short, function, _KIND_OF[name], tuple(range(_ARRAYS.get(short, 1))))
+    if name.startswith("jax.lax.") and short in _ALIKE:
+        return _checked(short, function, None, _ALIKE[short])
+    return function
+
+
+def _checked(name: str, function: Callable[..., Any], kind: str | None, places: Sequence[int]) -> Callable[..., Any]:
+    """Return a function that compares the dtypes of the arguments at these places.
+
+    Args:
+        kind: that of the operands of an elementwise function, whose axes are compared too.
+    """
+    letters = None if kind is None else _KINDS[kind]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        dtypes, ranks = set(), set()
+        for place in places:
+            if place >= len(args):
+                break
+            x = args[place]
+            if x.__class__ in _PYTHON:
+                dtypes.add(default_dtype(type(x)))
+                continue
+            aval = x.aval if x.__class__ is Array else lift(name, x).aval
+            dtypes.add(aval.dtype)
+            if aval.shape:
+                ranks.add(len(aval.shape))
+        if len(dtypes) > 1 and kwargs.get("out_dtype") is None:
+            got = " and ".join(sorted(LONG[dtype] for dtype in dtypes))
+            raise DtypeError(message(name, "arguments of the same dtypes", got, "Convert them, or use jax.numpy."))
+        if letters is not None:
+            for dtype in dtypes:
+                if letter(dtype) not in letters:
+                    raise DtypeError(message(name, str(kind), LONG[dtype], "Convert the operand, or use jax.numpy."))
+            if len(ranks) > 1:
+                got = " and ".join(map(str, sorted(ranks)))
+                raise ShapeError(message(name, "operands of as many axes, or scalars", got, "Use jax.numpy."))
+        return function(*args, **kwargs)
+
+    return call
