@@ -33,9 +33,10 @@ def check(name: str, where: Any, out: Any = None) -> None:
 
 
 def _masked(name: str) -> Callable[..., Any]:
-    words = JAX_NAMES["jax.numpy"][name].split()
+    text = JAX_NAMES["jax.numpy"][name] or ""
+    words = text.split()
     place = words.index("where") if "where" in words else len(words)
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+    function = adapted(f"jax.numpy.{name}", getattr(ours, name), text)
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:

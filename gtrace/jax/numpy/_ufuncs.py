@@ -67,11 +67,14 @@ class ufunc:  # noqa: N801 - JAX's name
     _reduceat: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        name = self._name or getattr(self._func, "__name__", "ufunc")
-        vars(self).update(__name__=name, __qualname__=name, __doc__=self._func.__doc__)
+        vars(self)["__doc__"] = self._func.__doc__
+
+    @property
+    def __name__(self) -> str:
+        return self._name or str(getattr(self._func, "__name__", "ufunc"))
 
     def __repr__(self) -> str:
-        return f"<jnp.ufunc {self.__name__!r}>"  # type: ignore[attr-defined]
+        return f"<jnp.ufunc {self.__name__!r}>"
 
     def __call__(self, *args: Any, out: None = None, where: None = None) -> Any:
         """Return the function of arrays that broadcast."""
@@ -308,7 +311,7 @@ def _of_numpy(name: str) -> ufunc:
             x = lift(name, x) if dtype is None else cast(lift(name, x), as_dtype(dtype))
             found = reduced(x, axis, keepdims=keepdims, initial=initial, where=where)
             return found if dtype is None else cast(found, as_dtype(dtype))
-        x = function._in_dtype(name, x, dtype)
+        x = made._in_dtype(name, x, dtype)
         none = _as(known.identity, x)
         rows = _rows_of(name, x if where is None else ops.where(where, x, none), axis)
         first = initial if initial is not None or len(rows) else none
@@ -317,19 +320,21 @@ def _of_numpy(name: str) -> ufunc:
     def accumulate(x: Any, axis: int, dtype: Any) -> Array:
         if name in _ACCUMULATE:
             return _ACCUMULATE[name](x, axis, dtype)
-        return lax.associative_scan(call, function._in_dtype(name, x, dtype), axis=axis)  # type: ignore[no-any-return]
+        found: Array = lax.associative_scan(call, made._in_dtype(name, x, dtype), axis=axis)
+        return found
 
     def at(x: Array, indices: Any, b: Any) -> Array:
         if x.aval.complex and known.identity is None and name not in _IN_ORDER:  # an extreme
-            return attrs.evolve(function, at=None).at(x, indices, b, inplace=False)
-        return getattr(x.at[indices], _AT[name])(b)  # type: ignore[no-any-return]
+            return attrs.evolve(made, at=None).at(x, indices, b, inplace=False)
+        updated: Array = getattr(x.at[indices], _AT[name])(b)
+        return updated
 
-    function = ufunc(
+    made = ufunc(
         call, known.nin, known.nout, name=name, identity=known.identity, call=call,
         reduce=None if name in _IN_ORDER else reduce, accumulate=None if name in _IN_ORDER else accumulate,
         at=at if name in _AT else None,
     )  # fmt: skip
-    return function
+    return made
 
 
 add, subtract, multiply, negative = map(_of_numpy, ("add", "subtract", "multiply", "negative"))
