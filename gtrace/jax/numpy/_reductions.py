@@ -48,22 +48,20 @@ def _masked(name: str) -> Callable[..., Any]:
 
 
 def _least_or_greatest(name: str, over: Callable[..., Array], worst: float) -> Callable[..., Array]:
-    """Return a reduction by `over`, without NaN if that is in its name.
-
-    Args:
-        worst: what takes the place of NaN.
-    """
-    skips = name.startswith("nan")
+    """Return a reduction; `over` reduces complex numbers, and `worst` takes the place of NaN if the name says so."""
+    function = getattr(ours, name)
 
     def call(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:  # fmt: skip
         check(name, where, out)
+        x = lift(name, a)
+        if not x.aval.complex:
+            return function(x, axis, keepdims=keepdims, initial=initial, where=where)
         if where is not None and initial is None:
             fix = "Pass initial=, which the result is at least or at most."
             raise ArgumentError(message(name, "`initial` beside a mask", "none", fix))
-        x = lift(name, a)
-        if not skips or not x.aval.floating:
+        if not name.startswith("nan"):
             return over(x, axis, keepdims=keepdims, initial=initial, where=where)
         bad = ops.isnan(x)
         found = over(ops.where(bad, worst, x), axis, keepdims=keepdims, initial=initial, where=where)
