@@ -36,7 +36,6 @@ NOTES = {
     "jax.set_mesh": "what `gt.sharding` lays out follows it; there are no explicit axes",
     "jax.shard_map": "over all axes of the mesh",
     "jax.scipy.linalg.sqrtm": "of matrices with a basis of eigenvectors",
-    "jax.lax.reduce_precision": "only to the bits of float16, bfloat16, float32 and float64",
     "jax.lax.optimization_barrier": "the identity",
     "jax.lax.Precision": "products are computed in the dtype of the operands whatever it says",
     "jax.numpy.abs": "the derivative at 0 is 0, not 1",

@@ -397,7 +397,7 @@ ERRORS = [
     (lambda: lax.dynamic_update_slice(THREE, gt.ones(2), (0,)), gt.DtypeError, "an update for"),
     (lambda: lax.dynamic_update_index_in_dim(ONES, gt.ones((2, 2)), 0, 1), gt.ShapeError, "size 1 along"),
     (lambda: lax.collapse(ONES, 1, 1), gt.ShapeError, "start before the stop"),
-    (lambda: lax.broadcast_in_dim(ONES, (2, 3), (1, 0)), gt.ShapeError, "an increasing axis"),
+    (lambda: lax.broadcast_in_dim(ONES, (2, 3), (1, 1)), gt.ShapeError, "an axis of the result for each"),
     (lambda: lax.broadcast_in_dim(ONES, (2, 4), (0, 1)), gt.ShapeError, "broadcasts to"),
     (lambda: lax.pad(ONES, 0.0, [(0, 0, 0)]), gt.ShapeError, "for each axis"),
     (lambda: lax.pad(ONES, 0.0, [(0, 0), (0, 0)]), gt.ShapeError, "for each axis"),

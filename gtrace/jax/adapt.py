@@ -67,7 +67,6 @@ INSTEAD = {
     ),
     "jax.smap": "Use jax.shard_map.",
     "jax.debug.breakpoint": "Arrays outside of traced functions have values: use breakpoint(), or jax.debug.print.",
-    "jax.lax.ragged_dot_general": "Use lax.ragged_dot.",
     "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",
     "jax.lax.rng_uniform": "Use jax.random.uniform with a key.",
     "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",

@@ -17,7 +17,7 @@ from gtrace.core.trace.force import materialize, value_of
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.record import Donation, thread
 from gtrace.core.transform.jit import Jitted
-from gtrace.jax import stages
+from gtrace.jax import complex_order, stages
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
 
@@ -59,8 +59,8 @@ def _running(name: str) -> Callable[..., Array]:
 
 
 METHODS: dict[str, Any] = {
-    **OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"), "devices": devices, "dot": dot,
-    "is_ready": is_ready,
+    **OPERATORS, **complex_order.OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
+    "devices": devices, "dot": dot, "is_ready": is_ready,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: type(self._trace) is Donation,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),

@@ -11,10 +11,12 @@ import numpy
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
 from gtrace.core import ops
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.base.config import config
+from gtrace.core.ops.operands import deferring, promote_arrays
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.record import thread
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
 _DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."
@@ -48,6 +50,26 @@ def _compared(name: str, wins: Callable[[Any, Any], Array]) -> Callable[[Any, An
 
 less, less_equal = _compared("less", ops.less), _compared("less_equal", ops.less)
 greater, greater_equal = _compared("greater", ops.greater), _compared("greater_equal", ops.greater)
+
+
+def _operator(name: str, function: Callable[[Any, Any], Array]) -> Callable[[Array, Any], Any]:
+    """Return an operator of Array that takes complex numbers with the setting `jax_results`."""
+    plain = getattr(Array, name)
+
+    def call(self: Array, other: Any) -> Any:
+        if self.aval.complex and config.current.jax_results and not thread.in_rule:
+            return ordered(self, other)
+        return plain(self, other)
+
+    ordered = deferring(function)
+    return functools.wraps(plain)(call)
+
+
+OPERATORS = {
+    f"__{name}__": _operator(f"__{name}__", function)
+    for name, function in (("lt", less), ("le", less_equal), ("gt", greater), ("ge", greater_equal))
+}
+"""The comparisons of Arrays."""
 
 
 def _chosen(name: str, wins: Callable[[Any, Any], Array], skips: bool) -> Callable[[Any, Any], Array]:
@@ -148,7 +170,7 @@ def order_of(x: Array, axis: int, descending: bool = False) -> Array:
 
 
 def place_of(name: str, x: Array, axis: int) -> Array:
-    """Return the index of the first greatest (``argmax``) or least element along an axis; the first NaN if there are."""
+    """Return the place of the first greatest (``argmax``) or least element along an axis; of NaN if there is one."""
     function = getattr(ops, name)
     if not x.aval.complex:
         out: Array = function(x, axis)

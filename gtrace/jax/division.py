@@ -55,7 +55,7 @@ def _total(
 floor_divide = _total("floor_divide", ops.floor_divide, _rounded_down, "-2, and -1 for 0")
 remainder = _total("remainder", ops.remainder, lambda zero, x, found: found, "0")
 fmod = _total("fmod", ours.fmod, lambda zero, x, found: found, "0")
-LAX = {
+of_lax = {
     "div": _total("div", our_lax.div, _rounded_to_zero, "-1"),
     "rem": _total("rem", our_lax.rem, lambda zero, x, found: ops.where(zero, x, found), "the dividend"),
 }

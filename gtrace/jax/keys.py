@@ -39,6 +39,9 @@ TAKEN: dict[str, tuple[int, ...]] = {
 }
 """Functions that move elements, with the places of the arguments that are keys if one of them is."""
 
+FILLING = frozenset(["gather", "take", "take_along_axis"])
+"""Those that fill in keys for places out of range."""
+
 COMPARING = {
     "jax.numpy.equal": "equal", "jax.numpy.not_equal": "not_equal", "jax.lax.eq": "equal", "jax.lax.ne": "not_equal",
     "jax.numpy.isclose": "equal",
@@ -115,6 +118,8 @@ def _moved(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -
         kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
     if not any(k in places for k in range(len(args))):
         raise ArgumentError(message(short, "keys by position", "keys by name", "Leave the name out."))
+    if short in FILLING and kwargs.get("fill_value") is None:
+        kwargs = {**kwargs, "fill_value": -1}  # all bits
     given = [_data(short, x) if k in places else x for k, x in enumerate(args)]
     return _keys(short, function(*given, **kwargs))
 

@@ -11,12 +11,13 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base import tree
-from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_shape, normalize_axis
-from gtrace.lax.reductions import top_k
+from gtrace.lax.reductions import reduce_max, reduce_min, reduce_prod, reduce_sum, top_k
+from gtrace.lax.windows import stands_for
 
 __all__ = [
     "approx_max_k", "broadcast_shapes", "broadcast_to_rank", "empty", "optimization_barrier", "platform_dependent",
@@ -72,28 +73,72 @@ def platform_dependent(*args: Any, default: Callable[..., Any] | None = None, **
 def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Return parts of the given sizes along an axis.
 
+    Raises:
+        ShapeError: the sizes do not add up to that of the axis.
+
     >>> [x.shape for x in gt.lax.split(gt.ones(5), (2, 3))]
     [(2,), (3,)]
     """
-    bounds = numpy.cumsum(as_shape("split", sizes)).tolist()
-    return list(ops.split(lift("split", operand), bounds[:-1], axis))
+    x, parts = lift("split", operand), as_shape("split", sizes)
+    place = normalize_axis("split", axis, x.ndim)
+    if sum(parts) != x.shape[place] or any(size < 0 for size in parts):
+        got = f"{parts} for axis {place} of {x.aval!r}"
+        raise ShapeError(message("split", "sizes of at least 0 that add up to the axis", got, "Name all parts."))
+    return list(ops.split(x, numpy.cumsum(parts).tolist()[:-1], place))
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
     """Reduce the elements over `dimensions` by an associative function, starting with initial values.
 
-    Neighbours are combined, then their results. So the number of calls is about the logarithm of the size.
+    Neighbours are combined, then their results. So the number of calls is about the logarithm of the size. Sums,
+    products and the like that start with their neutral element are those of `reduce_sum` and its kin.
 
     Args:
         operands, init_values: arrays, or pytrees of arrays with equal structures; the arrays have one shape.
         computation: an elementwise function of two such pytrees that returns one.
 
+    Raises:
+        ShapeError: an initial value is no number, or their structure is another; or an axis is repeated.
+
     >>> gt.lax.reduce(gt.array([[1, 5], [4, 2]]), 0, gt.lax.max, (0,))
     Array([4, 5], dtype=int64)
     """
     leaves, structure = tree.flatten(operands)
-    arrays = [lift("reduce", x) for x in leaves]
+    arrays, (inits, other) = [lift("reduce", x) for x in leaves], tree.flatten(init_values)
+    if structure != other or any(numpy.ndim(init) for init in inits):
+        got = f"{other} for {structure}"
+        raise ShapeError(message("reduce", "a number for each operand, in the same structure", got, "See init_values."))
     axes = [normalize_axis("reduce", k, arrays[0].ndim) for k in as_shape("reduce", dimensions)]
+    if len(set(axes)) != len(axes):
+        raise ShapeError(message("reduce", "each axis once", str(axes), "Remove the repeated axis."))
+    known = _known(arrays, inits, computation)
+    if known is not None:
+        return structure.unflatten([known(arrays[0], axes)])
+    return _halved(arrays, structure, init_values, computation, axes)
+
+
+def _known(arrays: list[Array], inits: list[Any], computation: Any) -> Callable[..., Array] | None:
+    """Return the reduction that starts with the neutral element and combines by an operation of ours; None: no such."""
+    if len(arrays) != 1 or type(inits[0]) is Array or arrays[0].aval.complex:
+        return None
+    kind = arrays[0].aval.dtype
+    low, high = (False, True) if kind is torch.bool else (-math.inf, math.inf)
+    if not kind.is_floating_point and kind is not torch.bool:
+        low, high = torch.iinfo(kind).min, torch.iinfo(kind).max
+    ones = -1 if kind.is_signed else high
+    table = (
+        (ops.add, 0, reduce_sum), (ops.multiply, 1, reduce_prod), (ops.maximum, low, reduce_max),
+        (ops.minimum, high, reduce_min), (ops.bitwise_and, ones, reduce_and), (ops.bitwise_or, 0, reduce_or),
+        (ops.bitwise_xor, 0, reduce_xor),
+    )  # fmt: skip
+    start = numpy.asarray(inits[0]).item()
+    return next((f for op, neutral, f in table if stands_for(computation, op) and start == neutral), None)
+
+
+def _halved(
+    arrays: list[Array], structure: Any, init_values: Any, computation: Callable[..., Any], axes: Sequence[int]
+) -> Any:
+    """Combine neighbours, then their results."""
     rest = [k for k in range(arrays[0].ndim) if k not in axes]
     count = math.prod(arrays[0].shape[k] for k in axes)
     kept = tuple(arrays[0].shape[k] for k in rest)
@@ -158,4 +203,5 @@ def _bitwise(name: str, combine: Callable[[Any, Any], Array], empty: int, operan
     if x.aval.dtype is torch.bool and name != "reduce_xor":
         return ops.all(x, places) if name == "reduce_and" else ops.any(x, places)
     start = cast(lift(name, empty), x.aval.dtype)  # modulo the range: -1 has all bits
-    return reduce(x, start, combine, places)
+    axes = [normalize_axis(name, k, x.ndim) for k in places]
+    return _halved([x], tree.flatten(x)[1], start, combine, axes)

@@ -41,10 +41,7 @@ def dot_general(
     >>> gt.lax.dot_general(gt.ones((5, 2, 3)), gt.ones((5, 4, 3)), (((2,), (2,)), ((0,), (0,)))).shape
     (5, 2, 4)
     """
-    x, y = promote_arrays("dot_general", lhs, rhs)
-    if preferred_element_type is not None:
-        kind = as_dtype(preferred_element_type)
-        x, y = cast(x, kind), cast(y, kind)
+    x, y = _operands("dot_general", lhs, rhs, preferred_element_type)
     (inner_x, inner_y), (batch_x, batch_y) = [
         [tuple(normalize_axis("dot_general", a, z.ndim) for a in as_shape("dot_general", axes))
          for z, axes in zip((x, y), pair, strict=True)] for pair in dimension_numbers
@@ -66,6 +63,13 @@ def dot_general(
     return ops.reshape(ops.matmul(a, b), batch + rows + columns)
 
 
+def _operands(name: str, lhs: Any, rhs: Any, dtype: Any) -> list[Array]:
+    """Return the operands in a dtype, or if it is None in their common one."""
+    if dtype is None:
+        return promote_arrays(name, lhs, rhs)
+    return [cast(lift(name, x), as_dtype(dtype)) for x in (lhs, rhs)]
+
+
 def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None, *, dimension_numbers: Any = None) -> Array:
     """Return the product of two vectors, of a matrix and a vector, or of two matrices.
 
@@ -78,7 +82,7 @@ def dot(lhs: Any, rhs: Any, preferred_element_type: Any = None, *, dimension_num
     >>> gt.lax.dot(gt.array([1., 2.]), gt.array([3., 4.]))
     Array(11., dtype=float32)
     """
-    x, y = promote_arrays("dot", lhs, rhs)
+    x, y = _operands("dot", lhs, rhs, preferred_element_type)
     if dimension_numbers is not None:
         return dot_general(x, y, dimension_numbers, preferred_element_type)
     if not 1 <= x.ndim <= 2 or not 1 <= y.ndim <= 2:
@@ -121,14 +125,11 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: 
            [1.],
            [5.]], dtype=float32)
     """
-    x, y = promote_arrays("ragged_dot", lhs, rhs)
+    x, y = _operands("ragged_dot", lhs, rhs, preferred_element_type)
     sizes = lift("ragged_dot", group_sizes)
     if x.ndim != 2 or y.ndim != 3 or x.shape[1] != y.shape[1] or sizes.shape != y.shape[:1]:
         got = f"{x.aval!r}, {y.aval!r} and {sizes.aval!r}"
         raise ShapeError(message("ragged_dot", "arrays (m, k), (groups, k, n) and (groups,)", got, "Check the shapes."))
-    if preferred_element_type is not None:
-        kind = as_dtype(preferred_element_type)
-        x, y = cast(x, kind), cast(y, kind)
     (m, k), (groups, _, n) = x.shape, y.shape
     stops = ops.cumsum(sizes, 0)
     row = ops.expand_dims(ops.arange(m, device=x.device), 1)

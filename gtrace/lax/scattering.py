@@ -98,6 +98,7 @@ def _places(
     if any(not 0 <= n <= whole for n, whole in zip(sizes, x.shape, strict=True)):
         got = f"{sizes} for {x.aval!r}"
         raise ShapeError(message(name, "slices within the operand", got, "Check the sizes."))
+    _check_axes(name, x, indices, sizes, numbers)
     batch = indices.ndim - 1
     inner = [k for k in range(x.ndim) if k not in {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}]
     along = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
@@ -131,6 +132,42 @@ def _places(
     ) if inner else inside
 
 
+def _check_axes(
+    name: str, x: Array, indices: Array, sizes: tuple[int, ...], numbers: GatherDimensionNumbers
+) -> None:  # fmt: skip
+    """Check the axes of the operand and the indices that dimension numbers name.
+
+    Raises:
+        ShapeError: an axis is out of range, repeated or out of order, or is named in two roles.
+    """
+    collapsed, mapped = numbers.collapsed_slice_dims, numbers.start_index_map
+    paired, along = numbers.operand_batching_dims, numbers.start_indices_batching_dims
+    limit = indices.ndim - 1
+    roles = (
+        ("axes without slices", collapsed, x.ndim, True), ("axes of an index's components", mapped, x.ndim, False),
+        ("paired axes of the operand", paired, x.ndim, True), ("paired axes of the indices", along, limit, False),
+    )  # fmt: skip
+    for what, axes, end, ordered in roles:
+        in_order(name, what, axes, end, ordered)
+    if set(paired) & {*collapsed, *mapped}:
+        got = f"{paired} beside {collapsed} and {mapped}"
+        raise ShapeError(message(name, "paired axes without another role", got, "Remove them elsewhere."))
+    if [x.shape[k] for k in paired] != [indices.shape[k] for k in along]:
+        got = f"{paired} of {x.aval!r} and {along} of {indices.aval!r}"
+        raise ShapeError(message(name, "paired axes of equal sizes", got, "Name an axis of each."))
+    if any(sizes[k] > 1 for k in (*collapsed, *paired)):
+        got = f"{sizes} with {collapsed} and {paired}"
+        raise ShapeError(message(name, "slices of one element along axes that results lack", got, "Use size 1."))
+
+
+def in_order(name: str, what: str, axes: Sequence[int], end: int, ordered: bool = True) -> None:
+    """Raise ShapeError unless the axes are different, from 0 up to, but excluding, `end`, and increase if `ordered`."""
+    if len(set(axes)) != len(axes) or not all(0 <= k < end for k in axes) or (ordered and list(axes) != sorted(axes)):
+        order = ", in increasing order" if ordered else ""
+        expected = f"different {what} from 0 up to, but excluding, {end}{order}"
+        raise ShapeError(message(name, expected, str(tuple(axes)), "Check the dimension numbers."))
+
+
 def gather(
     operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers, slice_sizes: Sequence[int], *,
     unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None, fill_value: Any = None,
@@ -160,6 +197,11 @@ def gather(
     numbers = GatherDimensionNumbers(*(tuple(dims) for dims in dimension_numbers))
     places, inside = _places("gather", x, indices, sizes, numbers, how)
     batch = indices.ndim - 1
+    inner = x.ndim - len(numbers.collapsed_slice_dims) - len(numbers.operand_batching_dims)
+    in_order("gather", "axes of slices in the result", numbers.offset_dims, batch + inner)
+    if len(numbers.offset_dims) != inner:
+        got = f"{numbers.offset_dims} for slices of {inner} axes"
+        raise ShapeError(message("gather", "an axis of the result for each axis of slices", got, "See offset_dims."))
     if inside is None:
         out = x.at[tuple(places)].get(mode="promise_in_bounds")
     else:
@@ -181,6 +223,7 @@ def _scattered(
     if len(numbers.update_window_dims) != len(inner) or u.ndim != indices.ndim - 1 + len(inner):
         got = f"updates {u.aval!r} with {numbers!r} for {x.aval!r} and indices {indices.aval!r}"
         raise ShapeError(message(name, "updates with the axes of indices and slices", got, "Check the numbers."))
+    in_order(name, "axes of slices in the updates", numbers.update_window_dims, u.ndim)
     window = iter([u.shape[k] for k in numbers.update_window_dims])
     sizes = tuple(1 if k in gone else next(window) for k in range(x.ndim))
     like = GatherDimensionNumbers(

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
+
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops.declare import Array, lift
@@ -133,7 +135,7 @@ def broadcast(operand: Any, sizes: Sequence[int]) -> Array:
 
 
 def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[int]) -> Array:
-    """Return the array broadcast to `shape`; its axes become the given axes of the result, in increasing order.
+    """Return the array broadcast to `shape`; its axes become the given axes of the result.
 
     Raises:
         ShapeError: the axes do not match those of the operand, or a size is neither 1 nor that of the result.
@@ -144,9 +146,11 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Sequence[in
     """
     x, target = lift("broadcast_in_dim", operand), as_shape("broadcast_in_dim", shape)
     axes = as_shape("broadcast_in_dim", broadcast_dimensions)
-    if len(axes) != x.ndim or list(axes) != sorted(set(axes)) or not all(0 <= a < len(target) for a in axes):
+    if len(axes) != x.ndim or len(set(axes)) != len(axes) or not all(0 <= a < len(target) for a in axes):
         got = f"{axes} for {x.aval!r} and {target}"
-        raise ShapeError(message("broadcast_in_dim", "an increasing axis of the result for each axis", got))
+        raise ShapeError(message("broadcast_in_dim", "an axis of the result for each axis", got, "Check the axes."))
+    order = sorted(range(x.ndim), key=axes.__getitem__)
+    x, axes = ops.permute_dims(x, order), tuple(sorted(axes))
     sizes = [1] * len(target)
     for axis, size in zip(axes, x.shape, strict=True):
         sizes[axis] = size
@@ -169,6 +173,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, in
     Array([0., 2., 0., 3., 0., 0.], dtype=float32)
     """
     x = lift("pad", operand)
+    if numpy.ndim(padding_value):
+        raise ShapeError(message("pad", "a number as padding_value", repr(padding_value), "Pass a 0-d array."))
     config = [as_shape("pad", each) for each in padding_config]
     sizes = [
         n + max(n - 1, 0) * each[2] + each[0] + each[1] if len(each) == 3 else -1

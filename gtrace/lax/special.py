@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import torch
@@ -9,11 +11,13 @@ import torch
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.base.dtypes import FLOATS, LONG
-from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops import floats
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.transform.custom import custom_jvp
 from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import arithmetic
 
@@ -95,22 +99,54 @@ def shift_right_logical(x: Any, y: Any) -> Array:
 
 
 def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Return floats rounded to the precision of a narrower dtype, in their own dtype.
+    """Return floats rounded to numbers of fewer bits, in their own dtype.
+
+    What lies beyond these numbers is infinite, and what lies below the least normal one is 0; numbers with the bits of
+    float16 or bfloat16 include the smaller ones of that dtype. The derivative is that of the operand.
 
     Raises:
-        DtypeError: the bits are not those of float16, bfloat16, float32 or float64.
+        DtypeError: the operand holds no floats.
+        ArgumentError: there is no bit for the exponent, or a negative number of bits.
 
-    >>> gt.lax.reduce_precision(gt.array(1.001), 8, 7)
-    Array(1., dtype=float32)
+    >>> gt.lax.reduce_precision(gt.array(1.001), 8, 7), gt.lax.reduce_precision(gt.array(1.1), 3, 4)
+    (Array(1., dtype=float32), Array(1.125, dtype=float32))
     """
     x = lift("reduce_precision", operand)
+    given = {"exponent_bits": exponent_bits, "mantissa_bits": mantissa_bits}
+    exponent, mantissa = (as_int("reduce_precision", name, count) for name, count in given.items())
+    if x.aval.dtype not in FLOATS:
+        raise DtypeError(message("reduce_precision", "floats", repr(x.aval), "Use x.astype(gt.float32)."))
+    if exponent < 1 or mantissa < 0:
+        expected = "at least one bit for the exponent, and 0 for the mantissa"
+        raise ArgumentError(message("reduce_precision", expected, f"{exponent} and {mantissa}", "Pass more bits."))
     kinds = {(5, 10): torch.float16, (8, 7): torch.bfloat16, (8, 23): torch.float32, (11, 52): torch.float64}
-    kind = kinds.get((exponent_bits, mantissa_bits))
-    if kind is None or x.aval.dtype not in FLOATS:
-        got = f"{exponent_bits} and {mantissa_bits} for {x.aval!r}"
-        fix = "Use those of float16, bfloat16, float32 or float64."
-        raise DtypeError(message("reduce_precision", "the bits of a dtype, and floats", got, fix))
+    kind = kinds.get((exponent, mantissa))
+    if kind is None:
+        out: Array = _rounded(x, exponent, mantissa)
+        return out
     return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1, 2))
+def _rounded(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
+    return call_torch("reduce_precision", _with_bits, x, exponent_bits, mantissa_bits)
+
+
+@_rounded.defjvp
+def _(exponent_bits: int, mantissa_bits: int, primals: Any, tangents: Any) -> Any:
+    return _rounded(*primals, exponent_bits, mantissa_bits), *tangents
+
+
+def _with_bits(x: torch.Tensor, exponent_bits: int, mantissa_bits: int) -> torch.Tensor:
+    wide = x.double()
+    fraction, exponent = torch.frexp(wide)
+    scale = 2.0 ** min(mantissa_bits + 1, 53)
+    out = torch.round(fraction * scale) / scale * 2 * torch.exp2(exponent.double() - 1)
+    top = 2 ** min(exponent_bits - 1, 10) - 1
+    largest = math.ldexp(2 - 2.0 ** -min(mantissa_bits, 52), top)
+    out = torch.where(out.abs() > largest, torch.inf, out.abs())
+    out = torch.where(out < 2.0 ** (1 - top), 0.0, out)
+    return torch.copysign(torch.where(wide.isnan(), wide, out), wide).to(x.dtype)
 
 
 def population_count(x: Any) -> Array:

@@ -9,7 +9,6 @@ from typing import Any
 from gtrace.core import ops
 from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ops.declare import Array, lift
-from gtrace.core.ops.operands import promote_arrays
 from gtrace.lax.windows import (
     ConvDimensionNumbers,
     Pairs,
@@ -23,7 +22,12 @@ __all__ = [
     "conv_transpose", "conv_transpose_shape_tuple", "padtype_to_pads", "reduce_window_shape_tuple",
 ]  # fmt: skip
 
-_LAYOUTS = {2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"), 5: ("NHWDC", "HWDIO", "NHWDC")}
+_LAYOUTS = {
+    2: ("NC", "IO", "NC"),
+    3: ("NHC", "HIO", "NHC"),
+    4: ("NHWC", "HWIO", "NHWC"),
+    5: ("NHWDC", "HWDIO", "NHWDC"),
+}
 
 Shape = Sequence[int]
 
@@ -131,7 +135,11 @@ def _transposed_pads(strides: Shape, padding: str | Pairs, windows: Shape, of_fo
         if padding not in ("SAME", "VALID"):
             raise ShapeError(message("conv_transpose", "SAME, VALID or pairs", repr(padding), "Pass one of them."))
         return [_around_transposed(n, s, padding) for n, s in zip(windows, strides, strict=True)]
-    return [(n - 1 - low, n - 1 - high) for n, (low, high) in zip(windows, padding, strict=True)] if of_forward else padding
+    return (
+        [(n - 1 - low, n - 1 - high) for n, (low, high) in zip(windows, padding, strict=True)]
+        if of_forward
+        else padding
+    )
 
 
 def conv_transpose_shape_tuple(

@@ -133,8 +133,17 @@ def conv_general_dilated(
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
     whole = not x.aval.floating
+    if w.shape[0] % groups or x.shape[1] != w.shape[1] * groups:
+        got = f"{x.aval!r} and {w.aval!r} with {groups} groups"
+        raise ArgumentError(message("conv", "an operand with the channels of the kernel", got, "Check both."))
     out = None
-    if set(spread) != {1} and not whole:
+    counts = [
+        max((n + low + high - window) // stride + 1, 0)
+        for n, (low, high), window, stride in zip(sizes, around, windows, strides, strict=True)
+    ]
+    if 0 in counts:
+        out = ops.zeros((x.shape[0], w.shape[0], *counts), x.aval.dtype, device=x.device)
+    elif set(spread) != {1} and not whole:
         out = _transposed(x, w, strides, around, spread, gaps, groups)
     if out is None:
         if whole or set(spread) != {1} or any(low != high or low < 0 for low, high in around):
@@ -168,9 +177,6 @@ def _parts_as_channels(x: Array, w: Array, parts: int, groups: int) -> Array:
 def _of_integers(x: Array, w: Array, strides: Sequence[int], gaps: Sequence[int], groups: int) -> Array:
     """Return the convolution of padded integers, which torch has no kernels for: a sum over the window's elements."""
     features, channels, *window = w.shape
-    if features % groups or x.shape[1] != channels * groups:
-        got = f"{x.aval!r} and {w.aval!r} with {groups} groups"
-        raise ShapeError(message("conv", "channels of the operand that fit those of the kernel", got, "Check both."))
     count = x.shape[0]
     total: Any = 0
     for offsets, part in window_parts(x, (1, 1, *window), (1, 1, *strides), (1, 1, *gaps)):
@@ -339,9 +345,9 @@ def reduce_window(
         got = f"{len(sizes)} sizes and {len(strides)} strides for {x.aval!r}"
         raise ShapeError(message("reduce_window", "an entry for each axis", got, "Use 1 for axes without windows."))
     _at_least_one("reduce_window", "sizes, strides and dilations", (*sizes, *strides, *spread, *gaps))
-    wide = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape, spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(sizes, gaps, strict=True)]
-    around = padding_pairs("reduce_window", padding, wide, windows, strides)
+    # as in JAX, paddings by name are those of the operand without elements in between
+    around = padding_pairs("reduce_window", padding, x.shape, windows, strides)
     along = [(low, high, d - 1) for (low, high), d in zip(around, spread, strict=True)]
     arrays = [pad(x, init, along) for x, init in zip(arrays, inits, strict=True)]
     if len(arrays) == 1 and all(n >= window for n, window in zip(arrays[0].shape, windows, strict=True)):
@@ -362,9 +368,9 @@ def _pooled(
     over = [k for k in range(x.ndim) if sizes[k] > 1 or strides[k] > 1]
     if not 1 <= len(over) <= 2 or not x.aval.dtype.is_floating_point or isinstance(init, Array):
         return None
-    largest = _stands_for(computation, ops.maximum)
+    largest = stands_for(computation, ops.maximum)
     if not (largest and init == -math.inf) and not (
-        _stands_for(computation, ops.add) and init == 0 and set(gaps) == {1}
+        stands_for(computation, ops.add) and init == 0 and set(gaps) == {1}
     ):
         return None
     rest = [k for k in range(x.ndim) if k not in over]
@@ -386,8 +392,8 @@ def _pooled(
     return ops.permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
 
 
-def _stands_for(function: Any, operation: Any) -> bool:
+def stands_for(function: Any, operation: Any) -> bool:
     """Return whether a function is an operation, or one that checks its operands first, as those of `gtrace.jax`."""
     while function is not operation and hasattr(function, "__wrapped__"):
         function = function.__wrapped__
-    return function is operation
+    return function is operation or getattr(function, "operation", None) is operation

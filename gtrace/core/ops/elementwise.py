@@ -22,7 +22,7 @@ from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, Aval, Sample
 from gtrace.core.ops.hyperbolic import finite
-from gtrace.core.ops.logic import equal, greater, less, where
+from gtrace.core.ops.logic import equal, greater, less, logical_and, where
 from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
     binary_floats,
@@ -189,10 +189,11 @@ _pow = binary(
 
 
 def _base_partial(x: Array, y: Any) -> Array:
-    # at y = 0 the power is constant, but 0 * x ** -1 would be NaN for x = 0
+    # 0 * x ** -1 would be NaN for x = 0
     if type(y) is not Array:
         return multiply(_pow(x, y - 1.0), y) if y else constant(0.0, x.aval)
-    return multiply(y, _pow(x, where(equal(y, 0.0), 1.0, subtract(y, 1.0))))
+    zero = logical_and(equal(x, 0.0), equal(y, 0.0))
+    return multiply(y, _pow(where(zero, 1.0, x), subtract(y, 1.0)))
 
 
 def _exponent_partial(x: Any, out: Array) -> Array:

@@ -200,7 +200,9 @@ class KeysAt:
         return KeysAt(self._data, index)
 
     def get(self, **options: Any) -> PRNGKeyArray:
-        """Return the keys at the index; the options are those of Arrays."""
+        """Return the keys at the index; the options are those of Arrays. All bits of a filling key are ones."""
+        if options.get("mode") == "fill":
+            options = {"fill_value": -1, **options}
         return keys_of(self._data.at[self._index].get(**options))
 
     def set(self, values: Any, **options: Any) -> PRNGKeyArray:

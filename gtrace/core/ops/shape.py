@@ -72,9 +72,11 @@ def with_axis(op: str, x: Any, axis: int | None) -> tuple[Array, int]:
 
 
 def as_shape(op: str, shape: Any) -> tuple[int, ...]:
-    """Return a shape argument (an int or a sequence of ints) as a tuple."""
-    sized = shape.ndim == 1 if isinstance(shape, numpy.ndarray) else hasattr(shape, "__iter__")  # any library's
-    if shape.__class__ is tuple or (sized and not isinstance(shape, (str, Array))):
+    """Return a shape argument (an int, or a sequence or array of ints) as a tuple."""
+    sized = (
+        shape.ndim == 1 if isinstance(shape, (numpy.ndarray, Array)) else hasattr(shape, "__iter__")
+    )  # any library's
+    if shape.__class__ is tuple or (sized and not isinstance(shape, str)):
         return tuple([n if n.__class__ is int else as_int(op, "size", n) for n in shape])
     return (as_int(op, "size", shape),)
 

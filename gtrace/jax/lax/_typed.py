@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
+import torch
 
 from gtrace import lax as ours
 from gtrace.core import ops
@@ -21,8 +22,9 @@ from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
 __all__ = [
-    "argmax", "argmin", "conv", "conv_general_dilated", "conv_general_dilated_patches", "conv_transpose",
-    "conv_with_general_padding", "max", "min", "mul", "reduce_max", "reduce_min", "sort", "sort_key_val",
+    "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
+    "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "reduce_max",
+    "reduce_min", "sort", "sort_key_val",
 ]  # fmt: skip
 
 max, min = complex_order.maximum, complex_order.minimum  # noqa: A001 - JAX's names
@@ -48,6 +50,9 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     return cast(ops.multiply(*wide), kind)
 
 
+vars(mul)["operation"] = ops.multiply  # reductions by it are products
+
+
 def _of_integers(name: str, count: int) -> Callable[..., Array]:
     """Return a convolution that computes integers as such. gtrace computes them as floats.
 
@@ -58,7 +63,8 @@ def _of_integers(name: str, count: int) -> Callable[..., Array]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        kinds = {lift(name, x).aval.dtype for x in args[:count]}
+        operands = [*args[:count], *(kwargs[key] for key in ("lhs", "rhs")[:count] if key in kwargs)]
+        kinds = {lift(name, x).aval.dtype for x in operands}
         if kinds and kinds <= INTEGERS and kwargs.get("preferred_element_type") is None:
             kwargs["preferred_element_type"] = functools.reduce(promote_dtypes, kinds)
         return function(*args, **kwargs)
@@ -70,6 +76,23 @@ conv, conv_general_dilated = _of_integers("conv", 2), _of_integers("conv_general
 conv_with_general_padding = _of_integers("conv_with_general_padding", 2)
 conv_transpose = _of_integers("conv_transpose", 2)
 conv_general_dilated_patches = _of_integers("conv_general_dilated_patches", 1)
+
+
+def _of_booleans(name: str) -> Callable[..., Array]:
+    """Return a product, which of booleans is whether any of the products is true."""
+    function = adapted(f"jax.lax.{name}", getattr(ours, name), JAX_NAMES["jax.lax"][name])
+
+    @functools.wraps(function)
+    def call(lhs: Any, rhs: Any, *args: Any, **kwargs: Any) -> Any:
+        x, y = lift(name, lhs), lift(name, rhs)
+        if not x.aval.dtype is y.aval.dtype is torch.bool or kwargs.get("preferred_element_type") is not None:
+            return function(lhs, rhs, *args, **kwargs)
+        return cast(function(cast(x, torch.int32), cast(y, torch.int32), *args, **kwargs), torch.bool)
+
+    return call
+
+
+batch_matmul, dot, dot_general = _of_booleans("batch_matmul"), _of_booleans("dot"), _of_booleans("dot_general")
 
 
 def _place(name: str) -> Callable[..., Array]:

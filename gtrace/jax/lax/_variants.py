@@ -13,7 +13,7 @@ from gtrace import lax as ours
 from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.dtypes import INEXACT, DType
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -27,6 +27,10 @@ __all__ = [
     "dtype", "fft", "index_take", "log2", "one_minus_square", "optimization_barrier", "polynomial", "top_k",
     "with_sharding_constraint",
 ]  # fmt: skip
+
+
+MOST_PLACES = 2**31 - 1
+"""The elements along an axis that int32 counts."""
 
 
 def dtype(x: Any) -> DType:
@@ -84,6 +88,9 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Array:
 def top_k(operand: Any, k: int, *, axis: int = -1, is_stable: bool = True) -> list[Array]:
     """``gt.lax.top_k`` along any axis, as a list, with the places as int32; equal elements keep their order."""
     x = lift("top_k", operand)
+    if x.ndim and x.shape[axis] > MOST_PLACES:
+        fix = "Sort parts of the array."
+        raise ShapeError(message("top_k", f"at most {MOST_PLACES} elements, for places as int32", repr(x.aval), fix))
     if axis in (-1, x.ndim - 1):
         values, places = ours.top_k(x, k)
         return [values, places.astype("int32")]

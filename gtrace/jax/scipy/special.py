@@ -2,9 +2,13 @@
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy
+
 from gtrace import special
+from gtrace.core import ops
 from gtrace.core.ops.operands import as_arrays, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.jax.adapt import namespace
@@ -31,5 +35,26 @@ def kl_div(p: Any, q: Any) -> Array:
     p, q = as_arrays("kl_div", p, q)
     return special.rel_entr(p, q) - p + q
 
+
+def _of_orders(name: str) -> Callable[[Any, Any], Array]:
+    """Return a function of an order that takes arrays of orders, too, if their values are known."""
+    function = getattr(special, name)
+
+    def call(n: Any, x: Any) -> Array:
+        if not numpy.ndim(n):
+            out: Array = function(n, x)
+            return out
+        orders = numpy.asarray(n)
+        out = function(int(orders.flat[0]) if orders.size else 0, x)
+        for order in numpy.unique(orders).tolist():
+            out = ops.where(orders == order, function(int(order), x), out)
+        return out
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.special.{name}``, which takes arrays of orders too. Under ``jit`` these must be known."
+    return call
+
+
+expn, polygamma = _of_orders("expn"), _of_orders("polygamma")
 
 __getattr__, __dir__ = namespace("jax.scipy.special", special)
