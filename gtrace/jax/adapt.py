@@ -85,7 +85,6 @@ INSTEAD = {
     "jax.ds": "Use slices, or lax.dynamic_slice.",
     "jax.ad": "Use jax.vjp and jax.jvp.",
     "jax.memory": "Arrays lie where jax.device_put puts them.",
-    "jax.numpy.ufunc": "jnp.frompyfunc makes functions with these methods; ask callable(f).",
 }
 """Replacements for missing names."""
 

@@ -25,16 +25,20 @@ _TERM = r"\((?:\w+(?:,\w+)*)?\)"
 _SIGNATURE = re.compile(rf"{_TERM}(?:,{_TERM})*->{_TERM}(?:,{_TERM})*")
 
 
-def _core_names(signature: str, count: int) -> list[tuple[str, ...]]:
-    """Return the names of the core dimensions of each argument."""
+_Terms = list[tuple[str, ...]]
+
+
+def _core_names(signature: str) -> tuple[_Terms, _Terms]:
+    """Return the names of the core dimensions of each argument, and of each result."""
     text = signature.replace(" ", "")
     if not _SIGNATURE.fullmatch(text):
         raise ArgumentError(message("vectorize", 'a signature such as "(n),(n)->()"', repr(signature), "Check it."))
-    terms = re.findall(r"\(([^)]*)\)", text.partition("->")[0])
-    if len(terms) != count:
-        got = f"{count} for {signature!r}"
-        raise ArgumentError(message("vectorize", f"{len(terms)} array arguments", got, "Match them, or use excluded."))
-    return [tuple(term.split(",")) if term else () for term in terms]
+
+    def terms(side: str) -> _Terms:
+        return [tuple(term.split(",")) if term else () for term in re.findall(r"\(([^)]*)\)", side)]
+
+    before, _, after = text.partition("->")
+    return terms(before), terms(after)
 
 
 def vectorize(
@@ -46,27 +50,36 @@ def vectorize(
     """Return a function that broadcasts its array arguments and maps `pyfunc` over their axes with `vmap`.
 
     Args:
-        pyfunc: a function of Arrays; None: return a decorator.
+        pyfunc: a function of Arrays; None: return a decorator. Arguments that are None are passed on.
         excluded: positions and names of arguments that are passed on as they are; keyword arguments always are.
         signature: the dimensions that pyfunc itself takes and returns, as in ``"(m,n),(n)->(m)"``; None: it takes
             numbers.
 
     Raises:
-        ArgumentError: a malformed signature, or another number of arguments.
-        ShapeError: dimensions of one name that differ, or axes that do not broadcast.
+        ArgumentError: a malformed signature, another number of arguments or of results.
+        ShapeError: dimensions of one name that differ, axes that do not broadcast, or results of other dimensions.
 
     >>> gnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")(gnp.ones((2, 3)), gnp.arange(3.))
     Array([3., 3.], dtype=float32)
     """
+    if not all(isinstance(k, str) or (isinstance(k, int) and k >= 0) for k in excluded):
+        got = repr(excluded)
+        raise ArgumentError(message("vectorize", "positions from 0 and names as `excluded`", got, "Count from 0."))
     if pyfunc is None:
         return functools.partial(vectorize, excluded=excluded, signature=signature)
+    terms = None if signature is None else _core_names(signature)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        mapped = [k for k in range(len(args)) if k not in excluded]
+        given = [k for k in range(len(args)) if k not in excluded]
+        mapped = [k for k in given if args[k] is not None]
+        if terms is not None and (len(given) != len(terms[0]) or mapped != given):
+            got = f"{len(mapped)} for {signature!r}"
+            raise ArgumentError(message("vectorize", f"{len(terms[0])} arrays", got, "Match them, or use excluded."))
         keys = {k for k in mapped if type(args[k]) is PRNGKeyArray}
         arrays = [args[k]._data if k in keys else ops.array(args[k]) for k in mapped]
-        names: list[tuple[str, ...]] = [()] * len(arrays) if signature is None else _core_names(signature, len(arrays))
-        loops = _loop_shapes(arrays, names)
+        names = [()] * len(arrays) if terms is None else terms[0]
+        sizes: dict[str, int] = {}
+        loops = [_outer_shape(x, core, sizes) for x, core in zip(arrays, names, strict=True)]
         try:
             loop = numpy.broadcast_shapes(*loops)
         except ValueError:
@@ -77,7 +90,10 @@ def vectorize(
             full = list(args)
             for k, value in zip(mapped, values, strict=True):
                 full[k] = args[k]._like(value) if k in keys else value
-            return pyfunc(*full, **kwargs)
+            out = pyfunc(*full, **kwargs)
+            if terms is not None:
+                _check_results(out, terms[1], dict(sizes))
+            return out
 
         if not loop:
             return of_arrays(*arrays)
@@ -92,22 +108,30 @@ def vectorize(
     return named(wrapped, pyfunc)
 
 
-def _loop_shapes(arrays: list[Array], names: list[tuple[str, ...]]) -> list[tuple[int, ...]]:
-    """Return the shapes in front of the core dimensions, whose sizes must agree."""
-    sizes: dict[str, int] = {}
-    loops = []
-    for x, core in zip(arrays, names, strict=True):
-        if x.ndim < len(core):
-            got = repr(x.aval)
-            raise ShapeError(message("vectorize", f"at least {len(core)} dimensions", got, "Use expand_dims."))
-        start = x.ndim - len(core)
-        for name, n in zip(core, x.shape[start:], strict=True):
-            wanted = int(name) if name.isdigit() else sizes.setdefault(name, n)
-            if wanted != n:
-                got = f"{wanted} and {n} for {name!r}"
-                raise ShapeError(message("vectorize", "one size for each dimension's name", got, "Check the shapes."))
-        loops.append(x.shape[:start])
-    return loops
+def _outer_shape(x: Array, core: tuple[str, ...], sizes: dict[str, int]) -> tuple[int, ...]:
+    """Return the shape in front of the core dimensions, whose sizes are noted, and must agree with those noted."""
+    start = x.ndim - len(core)
+    if start < 0:
+        raise ShapeError(message("vectorize", f"at least {len(core)} dimensions", repr(x.aval), "Use expand_dims."))
+    for name, n in zip(core, x.shape[start:], strict=True):
+        wanted = int(name) if name.isdigit() else sizes.setdefault(name, n)
+        if wanted != n:
+            got = f"{wanted} and {n} for {name!r}"
+            raise ShapeError(message("vectorize", "one size for each dimension's name", got, "Check the shapes."))
+    return x.shape[:start]
+
+
+def _check_results(out: Any, terms: _Terms, sizes: dict[str, int]) -> None:
+    """Raise if results do not have the dimensions of a signature."""
+    results = [out] if len(terms) == 1 else out
+    if not isinstance(results, (tuple, list)) or len(results) != len(terms):
+        got = f"{len(out)}" if isinstance(out, (tuple, list)) else "one"
+        raise ArgumentError(message("vectorize", f"{len(terms)} results, in a tuple", got, "Match the signature."))
+    for y, core in zip(results, terms, strict=True):
+        x = y._data if type(y) is PRNGKeyArray else ops.array(y)
+        if _outer_shape(x, core, sizes):
+            fix = "Match the signature."
+            raise ShapeError(message("vectorize", f"a result of {len(core)} dimensions", repr(x.aval), fix))
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Array:

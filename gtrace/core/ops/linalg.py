@@ -26,7 +26,7 @@ from gtrace.core.ir.aval import joint_shape
 from gtrace.core.ops import reduce
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.complex_parts import conj
-from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, aval, bind, define, lift
+from gtrace.core.ops.declare import Array, Aval, BadSample, Op, Sample, aval, bind, define
 from gtrace.core.ops.elementwise import multiply
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.index import getitem

@@ -10,12 +10,6 @@ from gtrace.jax.complex_order import greater as greater
 from gtrace.jax.complex_order import greater_equal as greater_equal
 from gtrace.jax.complex_order import less as less
 from gtrace.jax.complex_order import less_equal as less_equal
-from gtrace.jax.complex_order import max as amax
-from gtrace.jax.complex_order import max as max
-from gtrace.jax.complex_order import maximum as maximum
-from gtrace.jax.complex_order import min as amin
-from gtrace.jax.complex_order import min as min
-from gtrace.jax.complex_order import minimum as minimum
 from gtrace.jax.complex_order import sort as sort
 from gtrace.jax.division import divmod as divmod
 from gtrace.jax.division import floor_divide as floor_divide
@@ -26,7 +20,9 @@ from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
+from gtrace.jax.numpy._reductions import *
 from gtrace.jax.numpy._tangents import zeros as zeros
+from gtrace.jax.numpy._ufuncs import *
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
 

@@ -23,16 +23,13 @@ from gtrace.core.trace.convert import lift
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
-from gtrace.numpy.functional import vectorize
 
 __all__ = [
     "ComplexWarning", "absolute", "arange", "argsort", "array", "array_repr", "array_str", "asarray", "atleast_1d",
-    "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "einsum_path",
-    "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring", "full", "get_printoptions",
-    "histogram", "iinfo", "iterable", "load", "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place",
-    "positive", "printoptions", "save", "savez", "set_printoptions", "square", "std", "sum",
-    "prod", "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "var",
-    "where",
+    "atleast_2d", "atleast_3d", "ceil", "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter",
+    "fromstring", "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "place", "positive",
+    "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose",
+    "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 
 _WEAK = (int, float, complex)
@@ -121,11 +118,6 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     if x is not None or y is not None:
         raise ArgumentError(message("where", "both x and y, or neither", "one of them", "Pass both."))
     return ops.nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
-
-
-def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None) -> Callable[..., Any]:
-    """Return a function of scalars as one of arrays; see ``gtrace.numpy.vectorize``."""
-    return vectorize(func)
 
 
 def arange(
@@ -245,19 +237,6 @@ ceil, floor, trunc = (_of_booleans(name, distinct) for name in ("ceil", "floor",
 square = _of_booleans("square", lambda x: x.astype("int32"))
 
 
-def minmax(
-    a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
-) -> tuple[Array, Array]:  # fmt: skip
-    """Return the least and the greatest elements along axes; `initial` may be a pair, with one start for each.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.minmax(jnp.array([3.0, 1.0, 2.0]))
-    (Array(1., dtype=float32), Array(3., dtype=float32))
-    """
-    low, high = initial if isinstance(initial, tuple) else (initial, initial)
-    return complex_order.min(a, axis, out, keepdims, low, where), complex_order.max(a, axis, out, keepdims, high, where)
-
-
 def top_k(
     a: Any, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True  # noqa: A002 - JAX's name
 ) -> tuple[Array, Array]:  # fmt: skip
@@ -327,29 +306,6 @@ def iinfo(dtype: Any) -> Any:
     return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
 
 
-def _running(name: str) -> Callable[..., Array]:
-    function = getattr(ours, name)
-
-    def call(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-        x = lift(name, a)
-        kind = dtype or (int if x.dtype == "bool" else x.dtype)
-        return function(ops.reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
-
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}`` in the dtype of the elements."
-    return call
-
-
-cumprod, cumsum = _running("cumprod"), _running("cumsum")
-nancumprod, nancumsum = _running("nancumprod"), _running("nancumsum")
-
-
-def cumulative_prod(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:
-    """``gt.numpy.cumulative_prod`` in the dtype of the elements."""
-    x = lift("cumulative_prod", x)
-    return ours.cumulative_prod(x, axis, dtype or (int if x.dtype == "bool" else x.dtype), include_initial)
-
-
 def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:
     function = source or adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
 
@@ -363,55 +319,7 @@ def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable
     return call
 
 
-argsort, corrcoef, cov = _with_dtype("argsort", complex_order.argsort), _with_dtype("corrcoef"), _with_dtype("cov")
-
-
-def _total(name: str) -> Callable[..., Any]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
-
-    @functools.wraps(function)
-    def call(
-        a: Any, axis: Any = None, dtype: Any = None, *args: Any, promote_integers: bool = True, **options: Any
-    ) -> Any:
-        if dtype is None and not promote_integers:
-            dtype = lift(name, a).dtype
-        return function(a, axis, dtype, *args, **options)
-
-    del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``, in the dtype of short integers too without `promote_integers`."
-    return call
-
-
-sum, prod = _total("sum"), _total("prod")  # noqa: A001 - JAX's names
-
-
-def _deviation(name: str) -> Callable[..., Any]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
-
-    @functools.wraps(function)
-    def call(a: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
-        out = function(a, axis, *args, **options)
-        ddof = options.get("ddof") or options.get("correction") or (args[2] if len(args) > 2 else 0)
-        if not ddof:
-            return out
-        keepdims = options.get("keepdims") or (len(args) > 3 and args[3])
-        return _of_freedom(name, out, lift(name, a), axis, ddof, bool(keepdims), options.get("where"))
-
-    del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``. Without degrees of freedom it is NaN, as in JAX."
-    return call
-
-
-def _of_freedom(name: str, out: Array, x: Array, axis: Any, ddof: Any, keepdims: bool, where: Any) -> Array:
-    """Return a deviation, NaN where the number of elements does not exceed `ddof`."""
-    counted = ops.logical_not(ops.isnan(x)) if name.startswith("nan") else ops.ones(x.shape, "bool")
-    if where is not None:
-        counted = ops.logical_and(counted, where)
-    count = ops.sum(counted.astype("int64"), axis, keepdims=keepdims)
-    return ops.where(ops.greater(count, ddof), out, float("nan"))
-
-
-var, std, nanvar, nanstd = _deviation("var"), _deviation("std"), _deviation("nanvar"), _deviation("nanstd")
+argsort = _with_dtype("argsort", complex_order.argsort)
 
 
 def _unique_part(name: str) -> Callable[..., Any]:
