@@ -321,7 +321,7 @@ def _loading() -> Iterator[None]:
     """While a file is loaded, a public module that lacks a name gives a `Missing` for it."""
     kept = []
     for name, module in list(sys.modules.items()):
-        if name == "gtrace.jax" or name.startswith("gtrace.jax."):
+        if (name == "gtrace.jax" or name.startswith("gtrace.jax.")) and "._" not in name:
             kept.append((module, module.__dict__.get("__getattr__")))
             module.__dict__["__getattr__"] = _lenient(name.removeprefix("gtrace."), module.__dict__.get("__getattr__"))
     try:
