@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core.base import dtypes
 from gtrace.core.base.dtypes import DType
 
 
@@ -30,8 +31,12 @@ class ScalarMeta(type):
         return f"<class 'jax.numpy.{cls.__name__}'>"
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return False
+        kind = cls.dtype.numpy_type
+        return isinstance(kind, type) and isinstance(instance, kind)
 
+
+WITHOUT_TORCH = {name: DType(name) for name in dtypes.WITHOUT_TORCH}
+"""The dtypes of ml_dtypes that torch lacks, by name."""
 
 _KNOWN: dict[str, ScalarMeta] = {}
 

@@ -13,6 +13,7 @@ from typing import Any
 from gtrace import config as ours
 from gtrace.core.base.errors import ArgumentError, UnknownSettingError, message
 from gtrace.jax.device_functions import device_name, devices
+from gtrace.jax.promotion_checks import checks
 
 _SAME: dict[str, str] = {
     "jax_enable_x64": "x64",
@@ -24,10 +25,13 @@ _SAME: dict[str, str] = {
 }
 """JAX's settings that gtrace has, too."""
 
+_PROMOTION = {"jax_numpy_dtype_promotion": "dtypes", "jax_numpy_rank_promotion": "ranks"}
+"""JAX's settings of which operands may be combined, with the attributes of `checks`."""
+
 _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None,
     "jax_default_matmul_precision": None, "jax_log_compiles": False,
-    "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
+    "jax_platform_name": "",
     "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
@@ -69,6 +73,9 @@ class Settings:
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
+        elif name in _PROMOTION:
+            wanted = {key: getattr(checks, field) for key, field in _PROMOTION.items()} | {name: value}
+            checks.follow(*wanted.values())
         elif name == "jax_default_device":
             ours.update(device="cpu" if value is None else device_name(value))
         elif name in _ONE_VALUE:
@@ -76,7 +83,7 @@ class Settings:
         elif name in _WITHOUT_EFFECT:
             _WITHOUT_EFFECT[name] = value
         else:
-            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
+            known = ", ".join([*_SAME, *_PROMOTION, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
             raise UnknownSettingError(f"[jax.config] expected one of {known}, got {name!r}.")
 
     def __getattr__(self, name: str) -> Any:
@@ -84,6 +91,8 @@ class Settings:
             return getattr(ours, _SAME[name])
         if name == "jax_default_device":
             return devices()[0]
+        if name in _PROMOTION:
+            return getattr(checks, _PROMOTION[name])
         if name in _ONE_VALUE:
             return _ONE_VALUE[name][0]
         if name in _WITHOUT_EFFECT:

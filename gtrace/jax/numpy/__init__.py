@@ -9,9 +9,11 @@ from gtrace.jax.division import remainder as mod
 from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
+from gtrace.jax.numpy._dtypes import *
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
+from gtrace.jax.scalars import WITHOUT_TORCH as _WITHOUT_TORCH
 
-__getattr__, __dir__ = _namespace("jax.numpy", _ours)
+__getattr__, __dir__ = _namespace("jax.numpy", _ours, _WITHOUT_TORCH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,7 +12,6 @@ import numpy
 
 from gtrace import numpy as ours
 from gtrace.core import ops
-from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.operands import promote_arrays, weakened
 from gtrace.core.ops.shape import as_int
@@ -28,8 +26,8 @@ __all__ = [
     "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
     "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
     "cumulative_prod",
-    "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
-    "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "max", "maximum", "min", "minimum",
+    "einsum_path", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
+    "full", "get_printoptions", "histogram", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
     "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
     "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
@@ -345,33 +343,6 @@ def histogram(
     counts, edges = ours.histogram(a, bins, range, density, weights)
     edges = promote_arrays("histogram", edges, floating=True)[0]
     return (counts.astype(edges.dtype) if weights is None else counts), edges
-
-
-def _dtype_of(x: Any) -> Any:
-    """Return the dtype of an array or of what has one; of a dtype, itself."""
-    return x.dtype if not isinstance(x, (type, DType)) and hasattr(x, "dtype") else x
-
-
-def finfo(dtype: Any) -> Any:
-    """Return what NumPy knows of a floating dtype, or ml_dtypes where it is installed; else ``gt.finfo``.
-
-    `dtype` may be an array, which stands for its dtype.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> print(jnp.finfo(jnp.float32).eps)
-    1.1920929e-07
-    """
-    kind = DType(_dtype_of(dtype))
-    known = kind.kind == "c" or kind in (float16, float32, float64)
-    if known or "ml_dtypes" not in sys.modules:
-        return numpy.finfo(kind.name) if known else ours.finfo(kind)
-    return sys.modules["ml_dtypes"].finfo(kind.name)
-
-
-def iinfo(dtype: Any) -> Any:
-    """Return what NumPy knows of an integer dtype, or of that of an array."""
-    dtype = _dtype_of(dtype)
-    return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
 
 
 def _running(name: str) -> Callable[..., Array]:
