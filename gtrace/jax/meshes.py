@@ -37,10 +37,33 @@ class SingleDeviceSharding:
     device: Device
     memory_kind: str | None = None
 
+    is_fully_addressable = is_fully_replicated = True
+    num_devices = 1
+
     @property
     def device_set(self) -> set[Device]:
         """The devices that have a part."""
         return {self.device}
+
+    addressable_devices = device_set
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the part on the device: all of it."""
+        return tuple(global_shape)
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
+        """Return the place of each device's part."""
+        return {self.device: (slice(None),) * len(global_shape)}
+
+    addressable_devices_indices_map = devices_indices_map
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Return whether an array of `ndim` dimensions has the same parts in another layout."""
+        return self == other
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """Return the same with a kind of memory."""
+        return SingleDeviceSharding(self.device, kind)
 
     def __str__(self) -> str:
         return str(self.device)

@@ -38,6 +38,9 @@ class ScalarMeta(type):
 WITHOUT_TORCH = {name: DType(name) for name in dtypes.WITHOUT_TORCH}
 """The dtypes of ml_dtypes that torch lacks, by name."""
 
+DEFAULTS = {"int_": dtypes.int64, "uint": dtypes.uint64, "float_": dtypes.float64, "complex_": dtypes.complex128}
+"""The dtypes of 64 bits under their names in ``jax.numpy``; arrays of them are of 32 bits unless ``x64`` is on."""
+
 _KNOWN: dict[str, ScalarMeta] = {}
 
 

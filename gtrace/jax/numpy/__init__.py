@@ -14,6 +14,7 @@ from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
+from gtrace.jax.scalars import DEFAULTS as _DEFAULTS
 from gtrace.jax.scalars import WITHOUT_TORCH as _WITHOUT_TORCH
 
-__getattr__, __dir__ = _namespace("jax.numpy", _ours, _WITHOUT_TORCH)
+__getattr__, __dir__ = _namespace("jax.numpy", _DEFAULTS, _WITHOUT_TORCH, _ours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.core.base.dtypes import WITHOUT_TORCH, DType, bool, float16, float32, float64
+from gtrace.core.base.dtypes import WITHOUT_TORCH, DType, float16, float32, float64
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ops.dtype_info import IntInfo, avals_and_numbers
 from gtrace.core.trace.promotion import as_dtype, default_dtype, meeting
+from gtrace.jax.keys import taking_keys
 from gtrace.jax.promotion_checks import checks, fits_strictly, mixed
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"]
@@ -104,6 +106,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
     return numpy.can_cast(DType(_dtype_of(from_)).dtype, DType(_dtype_of(to)).dtype, casting)  # type: ignore[arg-type]
 
 
+@functools.partial(taking_keys, "jax.numpy.result_type")
 def result_type(*args: Any) -> DType:
     """Return the dtype that arrays, dtypes and numbers are promoted to; that of weak arrays is the default.
 
@@ -130,7 +133,7 @@ def lattice(args: Sequence[Any]) -> tuple[DType, Any]:
     if checks.dtypes == "strict" and not fits_strictly(avals, numbers):
         raise mixed("result_type", [DType(a.dtype).name for a in avals])
     found = DType(dtype)
-    if not weak or found is bool:
+    if not weak or found.kind == "b":
         return found, False
     defaults = {"i": int, "u": "uint64", "f": float, "c": complex}
     return DType(as_dtype(defaults[found.kind])), True

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import array as buffers
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,14 +21,15 @@ from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
+from gtrace.jax.numpy._dtypes import result_type
 from gtrace.numpy.functional import vectorize
 
 __all__ = [
     "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
-    "asarray", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
+    "asarray", "astype", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
     "cumulative_prod",
     "einsum_path", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
-    "full", "get_printoptions", "histogram", "iterable", "load", "max", "maximum", "min", "minimum",
+    "full", "get_printoptions", "histogram", "isscalar", "iterable", "load", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
     "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
     "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
@@ -44,10 +46,37 @@ _DEEPEST = 64
 
 
 def _plain(x: Any, depth: int = 0) -> Any:
-    """Return what an object, or those in lists, stands for by its ``__jax_array__``."""
+    """Return what an object, or those in lists, stands for: by ``__jax_array__``, or as a buffer or masked array."""
     if type(x) in (list, tuple) and depth < _DEEPEST:
         return type(x)([y if type(y) in _NUMBERS else _plain(y, depth + 1) for y in x])
-    return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
+    if hasattr(type(x), "__jax_array__"):
+        return x.__jax_array__()
+    masked = isinstance(x, numpy.ndarray) and type(x) is not numpy.ndarray
+    return numpy.asarray(x) if masked or isinstance(x, (bytearray, memoryview, buffers.array)) else x
+
+
+def _elements(x: Any) -> Iterator[Any]:
+    """Iterate over what nested lists hold."""
+    for y in x:
+        if type(y) in (list, tuple):
+            yield from _elements(y)
+        else:
+            yield y
+
+
+def _dtype_in(given: Any, dtype: Any) -> Any:
+    """Return the dtype for nested lists in which arrays or NumPy's numbers decide: that of Python numbers gives way."""
+    if dtype is not None or type(given) not in (list, tuple) or all(type(y) in _NUMBERS for y in given):
+        return dtype
+    found: dict[Any, Any] = {}
+    for x in _elements(given):
+        if isinstance(x, (Array, numpy.ndarray, numpy.generic)):
+            found[(x.aval.dtype, x.aval.weak) if isinstance(x, Array) else x.dtype] = x
+        elif type(x) in _NUMBERS:
+            found[type(x)] = type(x)
+        else:
+            return None  # `ops.array` says what it takes
+    return None if found.keys() <= set(_NUMBERS) else result_type(*found.values())
 
 
 @functools.partial(taking_keys, "jax.numpy.array")
@@ -68,6 +97,7 @@ def array(
     (1, 2)
     """
     given = _plain(object)
+    dtype = _dtype_in(given, dtype)
     out = ops.array(given, dtype, device) if copy else ops.asarray(given, dtype, device=device)
     return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
 
@@ -93,6 +123,7 @@ def asarray(
 ) -> Array:  # fmt: skip
     """``gt.asarray``, which copies what may be written to later, as JAX's does."""
     a = _plain(a)
+    dtype = _dtype_in(a, dtype)
     return (
         ops.asarray(a, dtype, device=device) if copy is False or isinstance(a, Array) else ops.array(a, dtype, device)
     )
@@ -141,6 +172,22 @@ def arange(
         dtype = ours.result_type(*given)
     start, stop, step = [x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in (start, stop, step)]
     return ops.arange(start, stop, 1 if step is None else step, dtype, device)
+
+
+def isscalar(element: Any) -> bool:
+    """Return whether something is a number, or an array without dimensions, also one of NumPy's.
+
+    >>> import numpy
+    >>> isscalar(numpy.array(16)), isscalar([16])
+    (True, False)
+    """
+    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, _NUMBERS)
+
+
+@functools.partial(taking_keys, "jax.numpy.astype")
+def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
+    """``gt.astype``, where None stands for the default dtype of floats."""
+    return ops.astype(x, float if dtype is None else dtype, device=device)
 
 
 def iterable(y: Any) -> bool:
