@@ -15,7 +15,7 @@ from gtrace.core.base.errors import ShapeError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.saturation import INTEGERS
-from gtrace.core.trace.array import Array
+from gtrace.core.trace.array import Array, Shard
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import materialize, value_of
@@ -136,4 +136,5 @@ def add() -> None:
     for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS), *stages.STAGES.items()):
         for name, value in methods.items():
             setattr(kind, name, value)
+    Shard.device = property(lambda self: device_of(self.data))  # type: ignore[attr-defined]
     Aval.weak_type = property(lambda self: self.weak)  # type: ignore[attr-defined]

@@ -25,19 +25,19 @@ _SAME: dict[str, str] = {
 }
 """JAX's settings that gtrace has, too."""
 
-_PROMOTION = {"jax_numpy_dtype_promotion": "dtypes", "jax_numpy_rank_promotion": "ranks"}
-"""JAX's settings of which operands may be combined, with the attributes of `checks`."""
-
 _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None,
     "jax_default_matmul_precision": None, "jax_log_compiles": False,
-    "jax_platform_name": "",
+    "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
     "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
     "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True,
 }  # fmt: skip
 """JAX's settings that change no result here, with their values: those of JAX until a program sets others."""
+
+_PROMOTION = ("jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")
+"""Those that refuse operands."""
 
 _ONE_VALUE: dict[str, tuple[Any, str]] = {
     "jax_default_prng_impl": ("threefry2x32", "There is one cipher."),
@@ -73,17 +73,16 @@ class Settings:
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
-        elif name in _PROMOTION:
-            wanted = {key: getattr(checks, field) for key, field in _PROMOTION.items()} | {name: value}
-            checks.follow(*wanted.values())
         elif name == "jax_default_device":
             ours.update(device="cpu" if value is None else device_name(value))
         elif name in _ONE_VALUE:
             _check(name, value)
         elif name in _WITHOUT_EFFECT:
+            if name in _PROMOTION:
+                checks.follow(*[(_WITHOUT_EFFECT | {name: value})[key] for key in _PROMOTION])
             _WITHOUT_EFFECT[name] = value
         else:
-            known = ", ".join([*_SAME, *_PROMOTION, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
+            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
             raise UnknownSettingError(f"[jax.config] expected one of {known}, got {name!r}.")
 
     def __getattr__(self, name: str) -> Any:
@@ -91,8 +90,6 @@ class Settings:
             return getattr(ours, _SAME[name])
         if name == "jax_default_device":
             return devices()[0]
-        if name in _PROMOTION:
-            return getattr(checks, _PROMOTION[name])
         if name in _ONE_VALUE:
             return _ONE_VALUE[name][0]
         if name in _WITHOUT_EFFECT:

@@ -114,7 +114,8 @@ class Array(ArrayBase):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts that this process holds: one, or none if it is not in the mesh."""
-        sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), processes.rank()
+        data, rank = wrap(materialize(self, "sharding")), processes.rank()
+        sharding = self.aval.sharding
         if sharding is None:
             return [Shard(data, tuple(slice(0, n) for n in self.shape), rank, 0)]
         if rank not in sharding.mesh.ranks:

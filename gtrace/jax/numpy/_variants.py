@@ -293,9 +293,9 @@ ComplexWarning = numpy.exceptions.ComplexWarning
 
 
 def load(file: Any, *args: Any, **options: Any) -> Any:
-    """Return what ``numpy.load`` returns, an array as an Array."""
+    """Return what ``numpy.load`` returns, an array of numbers as an Array."""
     found = numpy.load(file, *args, **options)
-    return ops.array(found) if isinstance(found, numpy.ndarray) else found
+    return ops.array(found) if isinstance(found, numpy.ndarray) and found.dtype != object else found
 
 
 def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], Array]:
