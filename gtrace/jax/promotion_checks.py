@@ -1,6 +1,6 @@
 """The settings ``jax_numpy_dtype_promotion`` and ``jax_numpy_rank_promotion``: checks of what the user's code combines.
 
-Operators of Arrays and functions of two arrays in ``jax.numpy`` check their operands while one of the settings is on.
+Operators of Arrays and elementwise functions of two arrays in ``jax.numpy`` check their operands while one of the settings is on.
 Calls by gtrace's own functions are not checked, and without the settings nothing is in the way.
 """
 
@@ -20,16 +20,20 @@ from gtrace.core.base.dtypes import COMPLEX, FLOAT8, FLOATS, LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.dtype_info import avals_and_numbers
-from gtrace.core.ops.operands import of_operator
 from gtrace.core.trace.array import Array
 
 DTYPES = ("standard", "strict")
 RANKS = ("allow", "warn", "raise")
 """The values of the two settings."""
 
-_OPERATORS = [f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod pow".split()] + [
-    f"__{name}__" for name in "and or xor rand ror rxor eq ne lt le gt ge".split()
-]
+_OPERATORS = [f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod and or xor".split()]
+_OPERATORS += [f"__{name}__" for name in "eq ne lt le gt ge".split()]
+_FUNCTIONS = """
+    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide fmax fmin fmod gcd greater
+    greater_equal heaviside hypot lcm left_shift less less_equal logaddexp logaddexp2 maximum minimum mod multiply
+    nextafter not_equal remainder right_shift subtract true_divide
+""".split()
+"""What is checked: powers take integers beside floats, and ``logical_and`` and its kin any dtypes."""
 
 
 def fits_strictly(avals: Sequence[Aval], numbers: Sequence[bool | int | float | complex]) -> bool:
@@ -72,8 +76,7 @@ class _Checks:
         wanted = (dtypes, ranks) != (DTYPES[0], RANKS[0])
         if wanted and not self._plain:
             numpy_names = importlib.import_module("gtrace.jax.numpy")
-            names = [op.__name__ for op in of_operator if hasattr(numpy_names, op.__name__)]
-            for place, own in [(Array, _OPERATORS), (numpy_names, names)]:
+            for place, own in [(Array, _OPERATORS), (numpy_names, _FUNCTIONS)]:
                 for name in own:
                     self._plain[place, name] = function = getattr(place, name)
                     setattr(place, name, self._checking(name.strip("_"), function))

@@ -14,7 +14,7 @@ from gtrace.core.base.dtypes import BIT_DTYPES, FLOAT8, FLOATS, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.declare import Array, Aval, aval
 from gtrace.core.trace.convert import lift, python_scalar
-from gtrace.core.trace.promotion import as_dtype, result_dtype
+from gtrace.core.trace.promotion import as_dtype, narrowed, result_dtype
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -151,7 +151,8 @@ def avals_and_numbers(arrays_and_dtypes: Sequence[Any]) -> tuple[list[Aval], lis
         elif isinstance(x, Array):
             avals.append(lift("result_type", x).aval)
         else:
-            avals.append(aval((), as_dtype(x) if isinstance(x, type) else dtype_of(x)))
+            named = isinstance(x, (type, torch.dtype))  # torch's dtypes keep their width
+            avals.append(aval((), as_dtype(x) if named else narrowed(dtype_of(x))))
     return avals, scalars
 
 
