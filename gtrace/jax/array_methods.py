@@ -55,7 +55,7 @@ def sharding(self: Array) -> Any:
     return found if plain else SingleDeviceSharding(device_of(self))
 
 
-SHARDING = Array.sharding.fget
+SHARDING: Any = vars(Array)["sharding"].fget
 
 
 def delete(self: Array) -> None:

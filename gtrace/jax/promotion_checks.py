@@ -1,7 +1,7 @@
-"""The settings ``jax_numpy_dtype_promotion`` and ``jax_numpy_rank_promotion``: checks of what the user's code combines.
+"""The settings ``jax_numpy_dtype_promotion`` and ``jax_numpy_rank_promotion``: checks of what the user combines.
 
-Operators of Arrays and elementwise functions of two arrays in ``jax.numpy`` check their operands while one of the settings is on.
-Calls by gtrace's own functions are not checked, and without the settings nothing is in the way.
+While one of them is on, operators of Arrays and elementwise functions of two arrays in ``jax.numpy`` check their
+operands. Calls by gtrace's own functions are not checked, and without the settings nothing is in the way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ DTYPES = ("standard", "strict")
 RANKS = ("allow", "warn", "raise")
 """The values of the two settings."""
 
-_OPERATORS = [f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod and or xor".split()]
+_OPERATORS = [
+    f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod and or xor".split()
+]
 _OPERATORS += [f"__{name}__" for name in "eq ne lt le gt ge".split()]
 _FUNCTIONS = """
     add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide fmax fmin fmod gcd greater

@@ -367,7 +367,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     whole = float not in map(type, values)
     kind = default_dtype(int if whole else float) if dtype is None else as_dtype(dtype)
     if kind in COMPLEX:
-        return cast(arange(start, stop, step, kind.to_real(), device), kind)
+        raise DtypeError(message("arange", "a real dtype", LONG[kind], "Use gt.arange(...).astype(gt.complex64)."))
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]

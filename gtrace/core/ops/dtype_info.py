@@ -138,7 +138,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     return DType(result_dtype(*avals_and_numbers(arrays_and_dtypes)))
 
 
-def avals_and_numbers(arrays_and_dtypes: Sequence[Any]) -> tuple[list[Aval], list[builtins.bool | int | float | complex]]:
+def avals_and_numbers(
+    arrays_and_dtypes: Sequence[Any],
+) -> tuple[list[Aval], list[builtins.bool | int | float | complex]]:
     """Return the avals of arrays and dtypes, and the Python numbers among them: what promotion depends on."""
     if not arrays_and_dtypes:
         raise ArgumentError(message("result_type", "arrays, dtypes or numbers", "nothing", "Pass at least one."))

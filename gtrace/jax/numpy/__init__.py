@@ -9,6 +9,7 @@ from gtrace.jax.division import remainder as mod
 from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
+from gtrace.jax.numpy._creation import *
 from gtrace.jax.numpy._dtypes import *
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *

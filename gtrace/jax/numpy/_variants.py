@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import array as buffers
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -14,119 +13,26 @@ import numpy
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import promote_arrays, weakened
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
-from gtrace.jax.numpy._dtypes import result_type
 from gtrace.numpy.functional import vectorize
 
 __all__ = [
-    "ComplexWarning", "absolute", "amax", "amin", "arange", "argsort", "array", "array_repr", "array_str",
-    "asarray", "astype", "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
+    "ComplexWarning", "absolute", "amax", "amin", "argsort", "array_repr", "array_str",
+    "atleast_1d", "atleast_2d", "atleast_3d", "ceil", "corrcoef", "cov", "cumprod", "cumsum",
     "cumulative_prod",
-    "einsum_path", "floor", "frombuffer", "fromfile", "fromiter", "frompyfunc", "fromstring",
-    "full", "get_printoptions", "histogram", "isscalar", "iterable", "load", "max", "maximum", "min", "minimum",
+    "einsum_path", "floor", "frompyfunc",
+    "get_printoptions", "histogram", "isscalar", "iterable", "max", "maximum", "min", "minimum",
     "minmax", "nancumprod", "nancumsum", "nanstd", "nanvar", "place", "positive", "printoptions",
     "ravel_multi_index", "save", "savez", "set_printoptions", "square", "std", "sum", "prod",
     "top_k", "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse",
     "unique_values", "var", "where",
 ]  # fmt: skip
-
-_WEAK = (int, float, complex)
-"""The types of numbers whose arrays have weak dtypes."""
-
-_NUMBERS = (float, int, bool, complex)
-
-_DEEPEST = 64
-"""Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
-
-
-def _plain(x: Any, depth: int = 0) -> Any:
-    """Return what an object, or those in lists, stands for: by ``__jax_array__``, or as a buffer or masked array."""
-    if type(x) in (list, tuple) and depth < _DEEPEST:
-        return type(x)([y if type(y) in _NUMBERS else _plain(y, depth + 1) for y in x])
-    if hasattr(type(x), "__jax_array__"):
-        return x.__jax_array__()
-    masked = isinstance(x, numpy.ndarray) and type(x) is not numpy.ndarray
-    return numpy.asarray(x) if masked or isinstance(x, (bytearray, memoryview, buffers.array)) else x
-
-
-def _elements(x: Any) -> Iterator[Any]:
-    """Iterate over what nested lists hold."""
-    for y in x:
-        if type(y) in (list, tuple):
-            yield from _elements(y)
-        else:
-            yield y
-
-
-def _dtype_in(given: Any, dtype: Any) -> Any:
-    """Return the dtype for nested lists in which arrays or NumPy's numbers decide: that of Python numbers gives way."""
-    if dtype is not None or type(given) not in (list, tuple) or all(type(y) in _NUMBERS for y in given):
-        return dtype
-    found: dict[Any, Any] = {}
-    for x in _elements(given):
-        if isinstance(x, (Array, numpy.ndarray, numpy.generic)):
-            found[(x.aval.dtype, x.aval.weak) if isinstance(x, Array) else x.dtype] = x
-        elif type(x) in _NUMBERS:
-            found[type(x)] = type(x)
-        else:
-            return None  # `ops.array` says what it takes
-    return None if found.keys() <= set(_NUMBERS) else result_type(*found.values())
-
-
-@functools.partial(taking_keys, "jax.numpy.array")
-def array(
-    object: Any,  # noqa: A002 - JAX's name
-    dtype: Any = None,
-    copy: bool = True,
-    order: str | None = "K",
-    ndmin: int = 0,
-    *,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """``gt.array`` with NumPy's `ndmin`: the least number of dimensions, completed in front.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.array([1., 2.], ndmin=2).shape
-    (1, 2)
-    """
-    given = _plain(object)
-    dtype = _dtype_in(given, dtype)
-    out = ops.array(given, dtype, device) if copy else ops.asarray(given, dtype, device=device)
-    return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
-
-
-@functools.partial(taking_keys, "jax.numpy.full")
-def full(
-    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Array:  # fmt: skip
-    """``gt.full``; of a Python number, without a dtype, the array is weak, as in JAX.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> (jnp.ones(2, "bfloat16") * jnp.full(2, 0.5)).dtype == "bfloat16"
-    True
-    """
-    out = ops.full(shape, fill_value, dtype, device=device)
-    return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
-
-
-@functools.partial(taking_keys, "jax.numpy.asarray")
-def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """``gt.asarray``, which copies what may be written to later, as JAX's does."""
-    a = _plain(a)
-    dtype = _dtype_in(a, dtype)
-    return (
-        ops.asarray(a, dtype, device=device) if copy is False or isinstance(a, Array) else ops.array(a, dtype, device)
-    )
 
 
 def _listed(name: str) -> Callable[..., Any]:
@@ -158,22 +64,6 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     return vectorize(func)
 
 
-def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Array:
-    """``gt.arange``, in the dtype in which its arguments meet.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.arange(jnp.int8(3))
-    Array([0, 1, 2], dtype=int8)
-    """
-    given = [x for x in (start, stop, step) if x is not None]
-    if dtype is None and not all(type(x) in _WEAK for x in given):
-        dtype = ours.result_type(*given)
-    start, stop, step = [x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in (start, stop, step)]
-    return ops.arange(start, stop, 1 if step is None else step, dtype, device)
-
-
 def isscalar(element: Any) -> bool:
     """Return whether something is a number, or an array without dimensions, also one of NumPy's.
 
@@ -181,13 +71,7 @@ def isscalar(element: Any) -> bool:
     >>> isscalar(numpy.array(16)), isscalar([16])
     (True, False)
     """
-    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, _NUMBERS)
-
-
-@functools.partial(taking_keys, "jax.numpy.astype")
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """``gt.astype``, where None stands for the default dtype of floats."""
-    return ops.astype(x, float if dtype is None else dtype, device=device)
+    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, (int, float, complex))
 
 
 def iterable(y: Any) -> bool:
@@ -276,26 +160,8 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
     return ops.reshape(ops.where(kept, chosen, ops.reshape(x, (-1,))), x.shape)
 
 
-def _from_numpy(name: str) -> Callable[..., Array]:
-    function = getattr(numpy, name)
-
-    @functools.wraps(function)
-    def made(*args: Any, **kwargs: Any) -> Array:
-        return ops.array(function(*args, **kwargs))
-
-    made.__doc__ = f"Return what ``numpy.{name}`` returns, as an Array."
-    return made
-
-
-frombuffer, fromfile, fromiter, fromstring = map(_from_numpy, ("frombuffer", "fromfile", "fromiter", "fromstring"))
 save, savez = numpy.save, numpy.savez
 ComplexWarning = numpy.exceptions.ComplexWarning
-
-
-def load(file: Any, *args: Any, **options: Any) -> Any:
-    """Return what ``numpy.load`` returns, an array of numbers as an Array."""
-    found = numpy.load(file, *args, **options)
-    return ops.array(found) if isinstance(found, numpy.ndarray) and found.dtype != object else found
 
 
 def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], Array]:
