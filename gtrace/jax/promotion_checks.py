@@ -7,7 +7,6 @@ operands. Calls by gtrace's own functions are not checked, and without the setti
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -77,7 +76,7 @@ class _Checks:
         self.dtypes, self.ranks = dtypes, ranks
         wanted = (dtypes, ranks) != (DTYPES[0], RANKS[0])
         if wanted and not self._plain:
-            numpy_names = importlib.import_module("gtrace.jax.numpy")
+            numpy_names = sys.modules["gtrace.jax.numpy"]
             for place, own in [(Array, _OPERATORS), (numpy_names, _FUNCTIONS)]:
                 for name in own:
                     self._plain[place, name] = function = getattr(place, name)
