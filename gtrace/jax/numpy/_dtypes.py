@@ -95,10 +95,10 @@ def isdtype(dtype: Any, kind: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
-    """``gt.can_cast``, also for the dtypes of ml_dtypes.
+    """``gt.can_cast``, and NumPy's for the dtypes that it has from ml_dtypes alone, where that is imported.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.can_cast(jnp.int4, jnp.int8), jnp.can_cast(jnp.int8, jnp.int4)
+    >>> jnp.can_cast(jnp.int8, jnp.int16), jnp.can_cast(jnp.int16, jnp.int8)
     (True, False)
     """
     if _without_torch(from_) is None and _without_torch(to) is None:
@@ -116,8 +116,8 @@ def result_type(*args: Any) -> DType:
         DtypeError: they have none in common, or, with ``jax_numpy_dtype_promotion="strict"``, differ.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.result_type(jnp.int8, float), jnp.result_type(jnp.int8, int), jnp.result_type(jnp.int4, bool)
-    (dtype('float32'), dtype('int8'), dtype(int4))
+    >>> print(jnp.result_type(jnp.int8, float), jnp.result_type(jnp.int8, int), jnp.result_type(jnp.int4, bool))
+    float32 int8 int4
     """
     return lattice(args)[0]
 
@@ -154,8 +154,8 @@ def promote_types(a: Any, b: Any) -> DType:
     """Return the dtype that two dtypes are promoted to; the types int, float and complex stand for Python numbers.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.promote_types(jnp.int32, jnp.float16), jnp.promote_types(jnp.int8, int)
-    (dtype('float16'), dtype('int8'))
+    >>> print(jnp.promote_types(jnp.int32, jnp.float16), jnp.promote_types(jnp.int8, int))
+    float16 int8
     """
     kept = [any(x is kind for kind in _WEAK) or _without_torch(x) is not None for x in (a, b)]
     return result_type(*[x if keeps else as_dtype(x) for x, keeps in zip((a, b), kept, strict=True)])
