@@ -14,7 +14,7 @@ from gtrace.core.base.tree import leaves
 from gtrace.core.base.units import bytes_text
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph
-from gtrace.core.ir.sharding import Mesh
+from gtrace.core.ir.sharding import Mesh, NamedSharding
 from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.partitioner.partitioned import Partitioned, Transfer
@@ -111,7 +111,8 @@ def plan(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Plan:
     >>> found.moved, [one.name for one in found.transfers]
     (6.0, ['all_reduce'])
     """
-    given = [x.sharding.mesh for x in leaves((args, kwargs)) if getattr(x, "sharding", None) is not None]
+    layouts = [getattr(x, "sharding", None) for x in leaves((args, kwargs))]
+    given = [layout.mesh for layout in layouts if isinstance(layout, NamedSharding)]
     entered = thread.layout
     thread.layout = None
     try:

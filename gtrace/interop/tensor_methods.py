@@ -74,7 +74,7 @@ class TensorMethods(ArrayMethods):
             dtype = shape_or_dtype[0]
         if dtype is None:
             return ops.reshape(self, _listed(shape_or_dtype)) if shape_or_dtype else self
-        return call_torch("view", torch.Tensor.view, self, as_dtype(dtype))
+        return call_torch("view", _reinterpreted, self, as_dtype(dtype))
 
     def view_as(self: Any, other: Any) -> Array:
         """Return the array with the shape of `other`."""
@@ -230,6 +230,11 @@ class TensorMethods(ArrayMethods):
     def is_cuda(self: Any) -> Any:
         """Whether the array is on a GPU."""
         return self.device.type == "cuda"
+
+
+def _reinterpreted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor's bits as elements of another dtype; an empty tensor may have any strides."""
+    return (x.contiguous() if x.numel() else torch.empty(x.shape, dtype=x.dtype, device=x.device)).view(dtype)
 
 
 def _is_size(x: Any) -> bool:

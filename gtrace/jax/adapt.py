@@ -50,21 +50,6 @@ HINTS = frozenset(
 """Parameters that only say how to compute or where: any value of theirs is accepted and ignored."""
 
 INSTEAD = {
-    **dict.fromkeys(
-        [
-            "jax.numpy.float4_e2m1fn",
-            "jax.numpy.float6_e2m3fn",
-            "jax.numpy.float6_e3m2fn",
-            "jax.numpy.float8_e3m4",
-            "jax.numpy.float8_e4m3",
-            "jax.numpy.float8_e4m3b11fnuz",
-        ],
-        "torch has no such dtype: use jax.numpy.float8_e4m3fn, float8_e5m2 or float8_e4m3fnuz.",
-    ),
-    **dict.fromkeys(
-        [f"jax.numpy.{kind}{bits}" for kind in ("int", "uint") for bits in (1, 2, 4)],
-        "torch computes with no integers of fewer than 8 bits: use jax.numpy.int8 or uint8.",
-    ),
     "jax.smap": "Use jax.shard_map.",
     "jax.debug.breakpoint": "Arrays outside of traced functions have values: use breakpoint(), or jax.debug.print.",
     "jax.lax.rng_bit_generator": "Use jax.random.bits with a key.",

@@ -6,20 +6,27 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from gtrace import numpy as names
 from gtrace.core import ops
 from gtrace.core.base.config import config
+from gtrace.core.base.errors import ShapeError, message
+from gtrace.core.ir.aval import Aval
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.saturation import INTEGERS
-from gtrace.core.trace.array import Array
+from gtrace.core.trace.array import Array, Shard
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import materialize, value_of
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.trace.record import Donation, thread
 from gtrace.core.transform.jit import Jitted
+from gtrace.interop.torch_functions import call_torch
 from gtrace.jax import complex_order, stages
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
+from gtrace.jax.meshes import SingleDeviceSharding
 
 
 def device_of(x: Array) -> Device:
@@ -39,6 +46,55 @@ def dot(self: Array, b: Any, *, precision: Any = None, preferred_element_type: A
         return ops.dot(self, b)
     kind = as_dtype(preferred_element_type)
     return ops.dot(cast(self, kind), cast(lift("dot", b), kind))
+
+
+def sharding(self: Array) -> Any:
+    """Return the layout of the array: that of `jax.device_put`, or one device."""
+    found = SHARDING(self)
+    plain = found is not None or not config.current.jax_results
+    return found if plain else SingleDeviceSharding(device_of(self))
+
+
+SHARDING: Any = vars(Array)["sharding"].fget
+
+
+def delete(self: Array) -> None:
+    """Give the memory back now. A later use of the array raises a RuntimeError."""
+    if type(self._trace) is not Donation:
+        materialize(self, "delete")
+        give_away([self], [0], [], "x.delete()")
+
+
+def contains(self: Array, value: Any) -> bool:
+    """Return whether one of the elements of a vector equals a number.
+
+    Raises:
+        ShapeError: the array is no vector, or the value no scalar.
+        ArgumentError: it is no number.
+    """
+    x = lift("contains", value)
+    if self.ndim != 1 or x.ndim:
+        got = f"{self.aval!r} and {x.aval!r}"
+        raise ShapeError(message("contains", "a vector and a scalar", got, "Use jnp.any(x == value)."))
+    return bool(ops.any(ops.equal(self, x)))
+
+
+def byteswap(self: Array) -> Array:
+    """Return the array with the bytes of each number in the other order.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.array([1, 256], "int16").byteswap()
+    Array([256,   1], dtype=int16)
+    """
+    return call_torch("byteswap", _swapped, self)
+
+
+def _swapped(x: torch.Tensor) -> torch.Tensor:
+    size = x.dtype.itemsize // (2 if x.is_complex() else 1)
+    if not x.numel() or size == 1:
+        return x.clone()
+    rows = x.contiguous().reshape(-1).view(torch.uint8).reshape(-1, size)
+    return rows.flip(-1).reshape(-1).view(x.dtype).reshape(x.shape)
 
 
 def is_ready(self: Array) -> bool:
@@ -67,6 +123,7 @@ def _running(name: str) -> Callable[..., Array]:
 METHODS: dict[str, Any] = {
     **OPERATORS, **complex_order.OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
     "devices": devices, "dot": dot, "is_ready": is_ready,
+    "sharding": property(sharding), "delete": delete, "__contains__": contains, "byteswap": byteswap,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: type(self._trace) is Donation,
     "on_device_size_in_bytes": lambda self: self.nbytes,
     "weak_type": property(lambda self: self.aval.weak),
@@ -86,3 +143,5 @@ def add() -> None:
     for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS), *stages.STAGES.items()):
         for name, value in methods.items():
             setattr(kind, name, value)
+    Shard.device = property(lambda self: device_of(self.data))  # type: ignore[attr-defined]
+    Aval.weak_type = property(lambda self: self.weak)  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ from gtrace.core.trace.array import Array
 from gtrace.distributed.sharding import NamedSharding, with_sharding
 
 
-@attrs.frozen(repr=False)
+@attrs.frozen(repr=False, eq=False)
 class Device:
     """A device under JAX's names of its properties.
 
@@ -45,6 +45,14 @@ class Device:
     def process_index(self) -> int:
         """The process that has the device: this one."""
         return 0
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, torch.device):  # as Arrays have it
+            return (other.type, other.index or 0) == (self.torch.partition(":")[0], self.id)
+        return isinstance(other, Device) and self.torch == other.torch
+
+    def __hash__(self) -> int:
+        return hash(self.torch)
 
     def __repr__(self) -> str:
         return f"{'Cpu' if self.platform == 'cpu' else 'Cuda'}Device(id={self.id})"

@@ -6,10 +6,11 @@ from typing import Any
 
 from gtrace import numpy as names
 from gtrace.core.base import dtypes
-from gtrace.core.base.errors import DtypeError
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops import key_arrays
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax.adapt import namespace
+from gtrace.jax.numpy import _dtypes
 
 float0 = dtypes.FLOAT0
 
@@ -35,13 +36,31 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """
     if allow_extended_dtype and isinstance(dtype, key_arrays.KeyType):
         return dtype
-    found = dtypes.DType(as_dtype(float if dtype is None else dtype))
+    found = dtypes.DType(float if dtype is None else dtype)
+    if found.name not in dtypes.WITHOUT_TORCH:
+        found = dtypes.DType(as_dtype(float if dtype is None else dtype))
     return found if found.numpy_type is found else found.dtype
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Return the bits of an element."""
-    return 8 * dtypes.DType(dtype).itemsize
+    """Return the bits of an element.
+
+    >>> itemsize_bits("int4"), itemsize_bits("float32")
+    (4, 32)
+    """
+    if dtype is None:
+        raise ArgumentError(message("itemsize_bits", "a dtype", "None", "Pass one."))
+    return _dtypes.bits(dtypes.DType(dtype))
 
 
-__getattr__, __dir__ = namespace("jax.dtypes", names)
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """``jax.numpy.result_type``; with the flag, also whether the result gives way to other dtypes.
+
+    >>> result_type(1.5, return_weak_type_flag=True)[1]
+    True
+    """
+    found = _dtypes.lattice(args)
+    return found if return_weak_type_flag else found[0]
+
+
+__getattr__, __dir__ = namespace("jax.dtypes", vars(_dtypes), names)

@@ -20,7 +20,7 @@ from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
-from gtrace.jax.device_functions import Device
+from gtrace.jax.device_functions import Device, device_put
 
 
 class AxisType(enum.Enum):
@@ -38,10 +38,33 @@ class SingleDeviceSharding:
     device: Device
     memory_kind: str | None = None
 
+    is_fully_addressable = is_fully_replicated = True
+    num_devices = 1
+
     @property
     def device_set(self) -> set[Device]:
         """The devices that have a part."""
         return {self.device}
+
+    addressable_devices = device_set
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of the part on the device: all of it."""
+        return tuple(global_shape)
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Device, tuple[slice, ...]]:
+        """Return the place of each device's part."""
+        return {self.device: (slice(None),) * len(global_shape)}
+
+    addressable_devices_indices_map = devices_indices_map
+
+    def is_equivalent_to(self, other: Any, ndim: int) -> bool:
+        """Return whether an array of `ndim` dimensions has the same parts in another layout."""
+        return self == other
+
+    def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """Return the same with a kind of memory."""
+        return SingleDeviceSharding(self.device, kind)
 
     def __str__(self) -> str:
         return str(self.device)
@@ -139,6 +162,8 @@ def use_abstract_mesh(mesh: Mesh) -> Iterator[Mesh]:
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
     """``gt.with_sharding`` for each array of a pytree."""
+    if isinstance(out_shardings, SingleDeviceSharding):
+        return device_put(xs, out_shardings)
     return tree.map(lambda leaf: sharding.with_sharding(leaf, out_shardings), xs)
 
 
@@ -165,11 +190,27 @@ def make_array_from_callback(
     return sharding.from_process_local(sharding_, found, tuple(shape)) if divided else found
 
 
-def make_array_from_process_local_data(
-    sharding_: Any, local_data: Any, global_shape: Sequence[int] | None = None
-) -> Array:
-    """``gt.sharding.from_process_local``."""
-    return sharding.from_process_local(sharding_, local_data, global_shape)
+def make_array_from_process_local_data(sharding_: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """``gt.sharding.from_process_local`` for each array of a pytree; on one device, the arrays themselves.
+
+    Args:
+        global_shape: one shape, or a pytree of shapes like `local_data`.
+
+    Raises:
+        ShapeError: the data on one device do not have this shape, or there is not one shape for each array.
+    """
+    data, structure = tree.flatten(local_data)
+    alike = global_shape is None or all(isinstance(n, int) for n in global_shape)
+    shapes = [global_shape] * len(data) if alike else tree.leaves(global_shape, lambda x: isinstance(x, tuple))
+    several = isinstance(sharding_, (NamedSharding, PartitionSpec))
+    fits = several or all(shape is None or shape == numpy.shape(x) for x, shape in zip(data, shapes, strict=False))
+    if len(shapes) != len(data) or not fits:
+        got, fix = f"{global_shape!r} for {[numpy.shape(x) for x in data]}", "Match them."
+        raise ShapeError(message("make_array_from_process_local_data", "the shape of each array", got, fix))
+    if not several:
+        return device_put(local_data, sharding_)
+    made = [sharding.from_process_local(sharding_, x, shape) for x, shape in zip(data, shapes, strict=True)]
+    return structure.unflatten(made)
 
 
 # -- functions of the parts of arrays

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gtrace.core.base import dtypes
 from gtrace.core.base.dtypes import DType
 
 
@@ -30,8 +31,15 @@ class ScalarMeta(type):
         return f"<class 'jax.numpy.{cls.__name__}'>"
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return False
+        kind = cls.dtype.numpy_type
+        return isinstance(kind, type) and isinstance(instance, kind)
 
+
+WITHOUT_TORCH = {name: DType(name) for name in dtypes.WITHOUT_TORCH}
+"""The dtypes of ml_dtypes that torch lacks, by name."""
+
+DEFAULTS = {"int_": dtypes.int64, "uint": dtypes.uint64, "float_": dtypes.float64, "complex_": dtypes.complex128}
+"""The dtypes of 64 bits under their names in ``jax.numpy``; arrays of them are of 32 bits unless ``x64`` is on."""
 
 _KNOWN: dict[str, ScalarMeta] = {}
 

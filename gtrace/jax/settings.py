@@ -14,6 +14,7 @@ from gtrace import config as ours
 from gtrace.core.base.errors import ArgumentError, UnknownSettingError, message
 from gtrace.core.ops.key_arrays import KINDS
 from gtrace.jax.device_functions import device_name, devices
+from gtrace.jax.promotion_checks import checks
 
 _SAME: dict[str, str] = {
     "jax_enable_x64": "x64",
@@ -36,6 +37,9 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True, "jax_default_prng_impl": "threefry2x32",
 }  # fmt: skip
 """JAX's settings that change no number here, with their values: those of JAX until a program sets others."""
+
+_PROMOTION = ("jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")
+"""Those that refuse operands."""
 
 _ONE_VALUE: dict[str, tuple[Any, str]] = {
     "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
@@ -77,6 +81,8 @@ class Settings:
         elif name == "jax_default_prng_impl" and value not in KINDS:
             raise ArgumentError(message("jax.config", f"{name} among {', '.join(KINDS)}", repr(value), "Name one."))
         elif name in _WITHOUT_EFFECT:
+            if name in _PROMOTION:
+                checks.follow(*[(_WITHOUT_EFFECT | {name: value})[key] for key in _PROMOTION])
             _WITHOUT_EFFECT[name] = value
         else:
             known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])

@@ -37,6 +37,7 @@ STRONG = frozenset(
 KEPT = {
     **dict.fromkeys([f"jax.numpy.{name}" for name in ("diag", "imag")], (1, 9)),
     "jax.numpy.gradient": (2, 9),
+    "jax.numpy.pad": (1, 9),
     "jax.nn.squareplus": (2, 9),
     **dict.fromkeys(["jax.numpy.zeros_like", "jax.numpy.ones_like", "jax.numpy.empty_like"], (1, 1)),
     **dict.fromkeys(["jax.numpy.full_like", "jax.lax.full_like"], (1, 2)),

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base.dtypes import BIT_DTYPES, LONG, DType
+from gtrace.core.base.dtypes import BIT_DTYPES, LONG, WITHOUT_TORCH, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.key_arrays import KeyType
 from gtrace.core.ops.operands import promote_arrays
@@ -145,19 +145,26 @@ def size(x: Any, axis: Any = None) -> int:
 
 
 def _abstract(x: Any) -> type:
-    """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16 and float8 have their own."""
-    if isinstance(x, type) and issubclass(x, numpy.generic):
-        return x
+    """Return a dtype, or a class of dtypes, as a NumPy class of scalars; bfloat16, float8 and int4 have their own."""
     if x is None:
         return numpy.float64  # as NumPy reads it
     if isinstance(x, KeyType):
         return x.type
-    kind = DType(x).torch
-    return _CLASSES.get(kind) or numpy.dtype(LONG[kind]).type
+    if isinstance(x, type) and issubclass(x, numpy.generic):
+        return _CLASSES.get(x.__name__, x)
+    if isinstance(x, numpy.dtype) or x is object:
+        name = numpy.dtype(x).name
+        return _CLASSES.get(name) or numpy.dtype(x).type
+    name = DType(x).name
+    return _CLASSES.get(name) or numpy.dtype(name).type
 
 
-_CLASSES: dict[torch.dtype, type] = {dtype: type(LONG[dtype], (numpy.floating,), {}) for dtype in BIT_DTYPES}
-"""The places of bfloat16 and float8 among NumPy's classes of scalars."""
+_PARENTS = {"f": numpy.floating, "i": numpy.signedinteger, "u": numpy.unsignedinteger}
+_CLASSES: dict[str, type] = {
+    name: type(name, (_PARENTS[DType(name).kind],), {})
+    for name in (*[LONG[dtype] for dtype in BIT_DTYPES], *WITHOUT_TORCH)
+}
+"""The places of bfloat16, float8 and the dtypes that torch lacks among NumPy's classes of scalars."""
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

@@ -9,6 +9,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, StructureError, message
 from gtrace.core.ir.aval import Aval, aval, sharded
+from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import evaluate
 from gtrace.core.trace.promotion import as_dtype
@@ -49,7 +50,7 @@ def expected_type(op: str, name: str, leaf: Any) -> Aval:
     """
     if isinstance(leaf, ShapeDtypeStruct):
         plain = aval(tuple(leaf.shape), as_dtype(leaf.dtype), leaf.device)
-        return plain if leaf.sharding is None else sharded(plain, leaf.sharding)
+        return sharded(plain, leaf.sharding) if isinstance(leaf.sharding, NamedSharding) else plain
     if not is_array(leaf):
         got = f"{type(leaf).__name__} at {name!r}"
         raise ArgumentError(message(op, "arrays in like", got, "Pass arrays or gt.ShapeDtypeStructs."))

@@ -89,6 +89,12 @@ _NAMES = (*__all__,)
 _NUMPYS = re.compile(r"[<>=|]?(?!a\d*$)[A-Za-z]\w*|\?")
 """The form of NumPy's names of single dtypes. ``a`` is an old name of texts, of which NumPy warns."""
 
+WITHOUT_TORCH = (
+    "int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn",
+    "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+)  # fmt: skip
+"""Dtypes of ml_dtypes that torch lacks. Functions of dtypes know them; there are no Arrays of them."""
+
 
 _OF_NUMPY = frozenset(
     "alignment base byteorder char descr fields flags hasobject isalignedstruct isbuiltin isnative metadata names ndim"
@@ -104,7 +110,7 @@ class DType:
     functions, pass its attribute `torch`.
 
     Attributes:
-        torch: torch's dtype.
+        torch: torch's dtype. Dtypes that torch lacks, such as int4, raise a DtypeError instead.
         name: a name such as ``"float32"``.
         itemsize: bytes of an element.
         kind: NumPy's letter: ``"b"``, ``"i"``, ``"u"``, ``"f"`` (also for bfloat16 and float8) or ``"c"``.
@@ -171,13 +177,16 @@ class DType:
     def __getattr__(self, name: str) -> Any:
         if name in _OF_NUMPY:
             return getattr(self.dtype, name)
+        if name == "torch":
+            fix = "Use the next wider one."
+            raise DtypeError(message("dtype", "a dtype that torch has", self.name, fix))
         raise AttributeError(f"a dtype of gtrace has no attribute {name!r}", name=name, obj=self)
 
     def __eq__(self, other: object) -> Any:
         if other.__class__ is DType:
             return self is other
         if isinstance(other, torch.dtype):
-            return self.torch is other
+            return self is BY_TORCH.get(other)
         if isinstance(other, (str, type, numpy.dtype)):
             # anything can be compared: what is no dtype differs, and 8 counts bytes in these two, as in NumPy
             other = {"i8": "int64", "u8": "uint64"}.get(other, other) if type(other) is str else other
@@ -190,15 +199,16 @@ class DType:
     def __hash__(self) -> int:
         # so that tables by torch's dtypes find it; with JAX's results, tables by NumPy's, which JAX's arrays have
         if not config.current.jax_results:
-            return hash(self.torch)
+            return hash(self.name) if self.name in WITHOUT_TORCH else hash(self.torch)
         if self._numpy_hash is None:
-            self._numpy_hash = hash(self.dtype if _in_numpy(self.name) else self.torch)
+            own = self.name if self.name in WITHOUT_TORCH else self.torch
+            self._numpy_hash = hash(self.dtype if _in_numpy(self.name) else own)
         return self._numpy_hash
 
     def __repr__(self) -> str:
         if not config.current.jax_results:
             return f"gtrace.{self.name}"
-        return f"dtype({self.name})" if self.name.startswith(("bfloat", "float8")) else f"dtype({self.name!r})"
+        return f"dtype({self.name})" if _of_ml_dtypes(self.name) else f"dtype({self.name!r})"
 
     def __str__(self) -> str:
         return self.name
@@ -209,7 +219,12 @@ class DType:
 
 def _in_numpy(name: str) -> Any:
     """Whether NumPy has a dtype of this name. It has bfloat16 and float8 once ml_dtypes is imported."""
-    return not name.startswith(("bfloat", "float8")) or "ml_dtypes" in sys.modules
+    return not _of_ml_dtypes(name) or "ml_dtypes" in sys.modules
+
+
+def _of_ml_dtypes(name: str) -> Any:
+    """Whether NumPy has the dtype of this name from ml_dtypes alone."""
+    return name in WITHOUT_TORCH or name.startswith(("bfloat", "float8"))
 
 
 def _shown(dtype: Any) -> str:
@@ -218,9 +233,14 @@ def _shown(dtype: Any) -> str:
 
 def _define(name: str) -> DType:
     found = object.__new__(DType)
-    found.torch = getattr(torch, name)
     found.name = name
     found._numpy_hash = None
+    if name in WITHOUT_TORCH:
+        found.itemsize, found.is_complex = 1, False
+        found.is_floating_point, found.is_signed = name.startswith("float"), not name.startswith("uint")
+        found.kind = name[0]
+        return found
+    found.torch = getattr(torch, name)
     found.itemsize = found.torch.itemsize
     floating, complex_ = found.torch.is_floating_point, found.torch.is_complex
     found.is_floating_point, found.is_complex, found.is_signed = floating, complex_, found.torch.is_signed
@@ -228,8 +248,8 @@ def _define(name: str) -> DType:
     return found
 
 
-_BY_NAME = {name: _define(name) for name in _NAMES}
-BY_TORCH = {found.torch: found for found in _BY_NAME.values()}
+_BY_NAME = {name: _define(name) for name in (*_NAMES, *WITHOUT_TORCH)}
+BY_TORCH = {_BY_NAME[name].torch: _BY_NAME[name] for name in _NAMES}
 """The dtype object of each of torch's dtypes."""
 
 _SHORT = {"bf16": "bfloat16"} | {

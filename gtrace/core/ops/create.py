@@ -366,11 +366,11 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
         raise ArgumentError(message("arange", expected, str(values), "Check the bounds."))
     whole = float not in map(type, values)
     kind = default_dtype(int if whole else float) if dtype is None else as_dtype(dtype)
+    if kind in COMPLEX:
+        raise DtypeError(message("arange", "a real dtype", LONG[kind], "Use gt.arange(...).astype(gt.complex64)."))
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]
-    elif kind in COMPLEX:
-        raise DtypeError(message("arange", "a real dtype", LONG[kind], "Use gt.arange(...).astype(gt.complex64)."))
     elif kind not in FLOATS:
         if not whole and any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
@@ -428,7 +428,7 @@ def linspace(
     """
     count = as_size("linspace", "num", num)
     parts = count - bool(endpoint)
-    if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) for x in (start, stop)):
+    if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) or numpy.iscomplexobj(x) for x in (start, stop)):
         out = _between(start, stop, count, parts, dtype, axis)
         if not retstep:
             return out
@@ -448,14 +448,15 @@ def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: in
     if is_short(a.aval.dtype):  # it cannot number all places
         kind = a.aval.dtype if dtype is None else dtype
         return _between(cast(a, torch.float32), cast(b, torch.float32), count, parts, kind, axis)
-    fractions = divide(arange(count, dtype=a.aval.dtype, device=a.device), float(max(parts, 1)))
+    real_dtype = a.aval.dtype.to_real() if a.aval.complex else a.aval.dtype
+    fractions = divide(arange(count, dtype=real_dtype, device=a.device), float(max(parts, 1)))
     fractions = reshape(fractions, (count, *(1,) * a.ndim))
     out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))
     out = moveaxis(out, 0, normalize_axis("linspace", axis, out.ndim))
     if dtype is None:
         return out
     kind = as_dtype(dtype)
-    return cast(out if kind in FLOATS else floor(out), kind)
+    return cast(out if kind in INEXACT else floor(out), kind)
 
 
 def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Array:

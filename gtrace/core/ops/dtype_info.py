@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -11,9 +12,9 @@ import torch
 
 from gtrace.core.base.dtypes import BIT_DTYPES, FLOAT8, FLOATS, LONG, DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.declare import Array, aval
+from gtrace.core.ops.declare import Array, Aval, aval
 from gtrace.core.trace.convert import lift, python_scalar
-from gtrace.core.trace.promotion import as_dtype, result_dtype
+from gtrace.core.trace.promotion import as_dtype, narrowed, result_dtype
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -134,6 +135,13 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     >>> gt.result_type(gt.int32, gt.float16, 2.5)
     gtrace.float16
     """
+    return DType(result_dtype(*avals_and_numbers(arrays_and_dtypes)))
+
+
+def avals_and_numbers(
+    arrays_and_dtypes: Sequence[Any],
+) -> tuple[list[Aval], list[builtins.bool | int | float | complex]]:
+    """Return the avals of arrays and dtypes, and the Python numbers among them: what promotion depends on."""
     if not arrays_and_dtypes:
         raise ArgumentError(message("result_type", "arrays, dtypes or numbers", "nothing", "Pass at least one."))
     avals, scalars = [], []
@@ -145,8 +153,9 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
         elif isinstance(x, Array):
             avals.append(lift("result_type", x).aval)
         else:
-            avals.append(aval((), as_dtype(x) if isinstance(x, type) else dtype_of(x)))
-    return DType(result_dtype(avals, scalars))
+            named = isinstance(x, (type, torch.dtype))  # torch's dtypes keep their width
+            avals.append(aval((), as_dtype(x) if named else narrowed(dtype_of(x))))
+    return avals, scalars
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:

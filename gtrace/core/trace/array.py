@@ -114,7 +114,8 @@ class Array(ArrayBase):
     @property
     def addressable_shards(self) -> list[Shard]:
         """The parts that this process holds: one, or none if it is not in the mesh."""
-        sharding, data, rank = self.sharding, wrap(materialize(self, "sharding")), processes.rank()
+        data, rank = wrap(materialize(self, "sharding")), processes.rank()
+        sharding = self.aval.sharding
         if sharding is None:
             return [Shard(data, tuple(slice(0, n) for n in self.shape), rank, 0)]
         if rank not in sharding.mesh.ranks:
@@ -130,15 +131,17 @@ class Array(ArrayBase):
 
     # reading values
 
-    def item(self, *index: int) -> bool | int | float | complex:
+    def item(self, *index: Any) -> bool | int | float | complex:
         """Return the only element, or the one at `index`, as a Python scalar.
 
         Args:
-            index: an index into the flattened array, or one index per axis.
+            index: an index into the flattened array, or one index per axis, also as one tuple.
 
         Raises:
             ValueError: there is not exactly one element.
         """
+        if len(index) == 1 and isinstance(index[0], tuple):
+            return self.item(*index[0])
         if index:
             return (self.reshape(-1)[index[0]] if len(index) == 1 else self[index])._item("item")
         return self._item("item")

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import LeakError, user_location, users_line
+from gtrace.core.base.dtypes import FLOAT8, SHORT
+from gtrace.core.base.errors import DtypeError, LeakError, user_location, users_line
 from gtrace.core.base.events import Recorded, bus
 from gtrace.core.base.exact_keys import exact_key
-from gtrace.core.ir.aval import Aval, contiguous_strides
+from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.graph import Scalar, has_rules
 from gtrace.core.ir.op import REGISTRY, Instr, Leaf, Op, Params, define, leaf
 from gtrace.core.ir.subgraph import plain_instr
@@ -95,8 +96,29 @@ def bind(op: Op, operands: Sequence[Array | Scalar], params: Params = ()) -> Arr
         if len({a.device for a in avals}) > 1:
             operands = _joined(op, operands)
             avals = tuple([x.aval for x in operands])
-        instr = op.instr(params, avals)
+        try:
+            instr = op.instr(params, avals)
+        except DtypeError:
+            small = next((a.dtype for a in avals if a.dtype in FLOAT8), None)
+            if small is None or not config.current.jax_results:
+                raise
+            return _through_float32(op, operands, params, small)
     return emit(instr, operands)
+
+
+def _through_float32(op: Op, operands: Sequence[Array | Scalar], params: Params, small: torch.dtype) -> Array:
+    """Record an operation that torch has not for float8: in float32, with a floating result rounded, as in JAX."""
+    cast, single = REGISTRY["astype"], torch.float32
+    wide: list[Array | Scalar] = []
+    for x in operands:
+        if x.aval.dtype not in FLOAT8:
+            wide.append(x)
+        elif x.__class__ is Scalar:
+            wide.append(Scalar(x.value, aval(x.aval.shape, single, x.aval.device, x.aval.weak)))
+        else:
+            wide.append(bind(cast, (x,), (SHORT[single],)))
+    out = bind(op, wide, params)
+    return bind(cast, (out,), (SHORT[small],)) if out.aval.dtype is single else out
 
 
 def _joined(op: Op, operands: Sequence[Array | Scalar]) -> list[Array | Scalar]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Scalar
@@ -74,7 +75,7 @@ def binary_fast(
     def with_number(x: Array, number_after: bool) -> tuple[Instr, Aval] | None:
         """Return the instruction for an Array and a number, and the aval of the number; None: `slow` decides."""
         a = x.aval
-        if a.weak or a.complex or not (a.floating or (integers and a.dtype in _INTEGERS)):
+        if a.weak or not (a.dtype in FLOATS or (integers and a.dtype in _INTEGERS)):
             return None
         scalar = scalar_aval(a.dtype, a.device)
         found = op.instr((), (a, scalar) if number_after else (scalar, a)), scalar
@@ -205,7 +206,7 @@ def bind_met(op: Op, x: Any, given: tuple[Any, ...], resolve: Callable[..., tupl
         return bind(op, *_single(resolve(op, x, *given)))
     if params is None:
         operand, params = resolve(op, x, *given)
-        if operand is not x:
+        if operand is not x or x.aval.dtype in FLOAT8:
             return bind(op, (operand,), params)
         _met.remember(key, params)
     return _record(op.instr(params, (x.aval,)), x)

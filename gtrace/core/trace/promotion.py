@@ -127,9 +127,12 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     If the setting `x64` is off, wide unsigned dtypes promote as in JAX.
 
     Raises:
-        DtypeError: uint64 meets a signed integer dtype, or float8 another dtype.
+        DtypeError: uint64 meets a signed integer dtype, or float8 another dtype. With `jax_results`, float8 beside
+            integers and booleans is float8.
     """
     if a is not b and (a in FLOAT8 or b in FLOAT8):
+        if (a not in INEXACT or b not in INEXACT) and config.current.jax_results and not thread.in_rule:
+            return a if a in FLOAT8 else b
         got, fix = f"{LONG[a]} and {LONG[b]}", "float8 is for storage: convert first, with x.astype(gt.float32)."
         raise DtypeError(message("promotion", "dtypes to compute with", got, fix))
     if a is b or (a not in WIDE_UNSIGNED and b not in WIDE_UNSIGNED):

@@ -85,7 +85,7 @@ def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
         fix = "Names of sizes are for gt.export."
         raise ArgumentError(message(name, "sizes that are numbers", repr(x), fix))
     plain = aval(x.shape, x.dtype.torch if x.exact else as_dtype(x.dtype), x.device)
-    return plain if x.sharding is None else sharded(plain, x.sharding)
+    return sharded(plain, x.sharding) if isinstance(x.sharding, NamedSharding) else plain
 
 
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:

@@ -18,12 +18,15 @@ from gtrace.jax.division import remainder as mod
 from gtrace.jax.division import remainder as remainder
 from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
+from gtrace.jax.numpy._creation import *
+from gtrace.jax.numpy._dtypes import *
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
 from gtrace.jax.numpy._reductions import *
-from gtrace.jax.numpy._tangents import zeros as zeros
 from gtrace.jax.numpy._ufuncs import *
 from gtrace.jax.numpy._variants import *
 from gtrace.jax.numpy._variants import absolute as abs
+from gtrace.jax.scalars import DEFAULTS as _DEFAULTS
+from gtrace.jax.scalars import WITHOUT_TORCH as _WITHOUT_TORCH
 
-__getattr__, __dir__ = _namespace("jax.numpy", _ours)
+__getattr__, __dir__ = _namespace("jax.numpy", _DEFAULTS, _WITHOUT_TORCH, _ours)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -13,9 +12,8 @@ import numpy
 
 from gtrace import numpy as ours
 from gtrace.core import ops
-from gtrace.core.base.dtypes import DType, float16, float32, float64
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import promote_arrays, weakened
+from gtrace.core.ops.operands import promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
@@ -25,75 +23,11 @@ from gtrace.jax.adapt import JAX_NAMES, adapted
 from gtrace.jax.keys import taking_keys
 
 __all__ = [
-    "ComplexWarning", "absolute", "arange", "argsort", "array", "array_repr", "array_str", "asarray", "atleast_1d",
-    "atleast_2d", "atleast_3d", "ceil", "einsum_path", "finfo", "floor", "frombuffer", "fromfile", "fromiter",
-    "fromstring", "full", "get_printoptions", "histogram", "iinfo", "iterable", "load", "place", "positive",
-    "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose",
-    "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+    "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
+    "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "isscalar", "iterable", "place", "positive",
+    "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose", "trunc", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
-
-_WEAK = (int, float, complex)
-"""The types of numbers whose arrays have weak dtypes."""
-
-_NUMBERS = (float, int, bool, complex)
-
-_DEEPEST = 64
-"""Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
-
-
-def _plain(x: Any, depth: int = 0) -> Any:
-    """Return what an object, or those in lists, stands for by its ``__jax_array__``."""
-    if type(x) in (list, tuple) and depth < _DEEPEST:
-        return type(x)([y if type(y) in _NUMBERS else _plain(y, depth + 1) for y in x])
-    return x.__jax_array__() if hasattr(type(x), "__jax_array__") else x
-
-
-@functools.partial(taking_keys, "jax.numpy.array")
-def array(
-    object: Any,  # noqa: A002 - JAX's name
-    dtype: Any = None,
-    copy: bool = True,
-    order: str | None = "K",
-    ndmin: int = 0,
-    *,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
-    """``gt.array`` with NumPy's `ndmin`: the least number of dimensions, completed in front.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.array([1., 2.], ndmin=2).shape
-    (1, 2)
-    """
-    given = _plain(object)
-    out = ops.array(given, dtype, device) if copy else ops.asarray(given, dtype, device=device)
-    return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
-
-
-@functools.partial(taking_keys, "jax.numpy.full")
-def full(
-    shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Array:  # fmt: skip
-    """``gt.full``; of a Python number, without a dtype, the array is weak, as in JAX.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> (jnp.ones(2, "bfloat16") * jnp.full(2, 0.5)).dtype == "bfloat16"
-    True
-    """
-    out = ops.full(shape, fill_value, dtype, device=device)
-    return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
-
-
-@functools.partial(taking_keys, "jax.numpy.asarray")
-def asarray(
-    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """``gt.asarray``, which copies what may be written to later, as JAX's does."""
-    a = _plain(a)
-    return (
-        ops.asarray(a, dtype, device=device) if copy is False or isinstance(a, Array) else ops.array(a, dtype, device)
-    )
 
 
 def _listed(name: str) -> Callable[..., Any]:
@@ -120,20 +54,14 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return ops.nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
 
 
-def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, out_sharding: Any = None
-) -> Array:
-    """``gt.arange``, in the dtype in which its arguments meet.
+def isscalar(element: Any) -> bool:
+    """Return whether something is a number, or an array without dimensions, also one of NumPy's.
 
-    >>> import gtrace.jax.numpy as jnp
-    >>> jnp.arange(jnp.int8(3))
-    Array([0, 1, 2], dtype=int8)
+    >>> import numpy
+    >>> isscalar(numpy.array(16)), isscalar([16])
+    (True, False)
     """
-    given = [x for x in (start, stop, step) if x is not None]
-    if dtype is None and not all(type(x) in _WEAK for x in given):
-        dtype = ours.result_type(*given)
-    start, stop, step = [x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in (start, stop, step)]
-    return ops.arange(start, stop, 1 if step is None else step, dtype, device)
+    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, (int, float, complex))
 
 
 def iterable(y: Any) -> bool:
@@ -198,26 +126,8 @@ def place(arr: Any, mask: Any, vals: Any, *, inplace: bool = False) -> Array:
     return ops.reshape(ops.where(kept, chosen, ops.reshape(x, (-1,))), x.shape)
 
 
-def _from_numpy(name: str) -> Callable[..., Array]:
-    function = getattr(numpy, name)
-
-    @functools.wraps(function)
-    def made(*args: Any, **kwargs: Any) -> Array:
-        return ops.array(function(*args, **kwargs))
-
-    made.__doc__ = f"Return what ``numpy.{name}`` returns, as an Array."
-    return made
-
-
-frombuffer, fromfile, fromiter, fromstring = map(_from_numpy, ("frombuffer", "fromfile", "fromiter", "fromstring"))
 save, savez = numpy.save, numpy.savez
 ComplexWarning = numpy.exceptions.ComplexWarning
-
-
-def load(file: Any, *args: Any, **options: Any) -> Any:
-    """Return what ``numpy.load`` returns, an array as an Array."""
-    found = numpy.load(file, *args, **options)
-    return ops.array(found) if isinstance(found, numpy.ndarray) else found
 
 
 def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], Array]:
@@ -277,33 +187,6 @@ def histogram(
     counts, edges = ours.histogram(a, bins, range, density, weights)
     edges = promote_arrays("histogram", edges, floating=True)[0]
     return (counts.astype(edges.dtype) if weights is None else counts), edges
-
-
-def _dtype_of(x: Any) -> Any:
-    """Return the dtype of an array or of what has one; of a dtype, itself."""
-    return x.dtype if not isinstance(x, (type, DType)) and hasattr(x, "dtype") else x
-
-
-def finfo(dtype: Any) -> Any:
-    """Return what NumPy knows of a floating dtype, or ml_dtypes where it is installed; else ``gt.finfo``.
-
-    `dtype` may be an array, which stands for its dtype.
-
-    >>> import gtrace.jax.numpy as jnp
-    >>> print(jnp.finfo(jnp.float32).eps)
-    1.1920929e-07
-    """
-    kind = DType(_dtype_of(dtype))
-    known = kind.kind == "c" or kind in (float16, float32, float64)
-    if known or "ml_dtypes" not in sys.modules:
-        return numpy.finfo(kind.name) if known else ours.finfo(kind)
-    return sys.modules["ml_dtypes"].finfo(kind.name)
-
-
-def iinfo(dtype: Any) -> Any:
-    """Return what NumPy knows of an integer dtype, or of that of an array."""
-    dtype = _dtype_of(dtype)
-    return numpy.iinfo(DType(dtype).name) if DType(dtype).kind in "iu" else ours.iinfo(dtype)
 
 
 def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:

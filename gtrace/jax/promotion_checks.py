@@ -1,0 +1,123 @@
+"""The settings ``jax_numpy_dtype_promotion`` and ``jax_numpy_rank_promotion``: checks of what the user combines.
+
+While one of them is on, operators of Arrays and elementwise functions of two arrays in ``jax.numpy`` check their
+operands. Calls by gtrace's own functions are not checked, and without the settings nothing is in the way.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy
+import torch
+
+from gtrace.core.base.dtypes import COMPLEX, FLOAT8, FLOATS, LONG
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.ir.aval import Aval
+from gtrace.core.ops.dtype_info import avals_and_numbers
+from gtrace.core.trace.array import Array
+
+DTYPES = ("standard", "strict")
+RANKS = ("allow", "warn", "raise")
+"""The values of the two settings."""
+
+_OPERATORS = [
+    f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod and or xor".split()
+]
+_OPERATORS += [f"__{name}__" for name in "eq ne lt le gt ge".split()]
+_FUNCTIONS = """
+    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide fmax fmin fmod gcd greater
+    greater_equal heaviside hypot lcm left_shift less less_equal logaddexp logaddexp2 maximum minimum mod multiply
+    nextafter not_equal remainder right_shift subtract true_divide
+""".split()
+"""What is checked: powers take integers beside floats, and ``logical_and`` and its kin any dtypes."""
+
+
+def fits_strictly(avals: Sequence[Aval], numbers: Sequence[bool | int | float | complex]) -> bool:
+    """Return whether operands promote without a change of any array's dtype."""
+    strong = {a.dtype for a in avals if not a.weak} | {torch.bool for x in numbers if x is True or x is False}
+    if len(strong) != 1:
+        return not strong
+    ranks = [_rank(a.dtype) for a in avals if a.weak] + [_RANKS[type(x)] for x in numbers]
+    own = _rank(next(iter(strong)))
+    return own >= max(ranks, default=0) if own else max(ranks, default=0) == 0
+
+
+_RANKS = {bool: 0, int: 1, float: 2, complex: 3}
+
+
+def _rank(dtype: torch.dtype) -> int:
+    return 2 if dtype in FLOATS | FLOAT8 else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
+
+
+def mixed(op: str, dtypes: Sequence[str]) -> DtypeError:
+    """Return the error for operands that are not of one dtype under strict promotion."""
+    got = " and ".join(dtypes)
+    fix = "Cast one with x.astype(...), or set jax_numpy_dtype_promotion to standard."
+    return DtypeError(message(op, "operands of one dtype", got, fix))
+
+
+class _Checks:
+    """The checks in force, and the functions that they stand before."""
+
+    def __init__(self) -> None:
+        self.dtypes, self.ranks = DTYPES[0], RANKS[0]
+        self._plain: dict[tuple[Any, str], Any] = {}
+
+    def follow(self, dtypes: str, ranks: str) -> None:
+        """Put the checks that the two settings ask for in place, or take them away."""
+        for value, known in ((dtypes, DTYPES), (ranks, RANKS)):
+            if value not in known:
+                raise ArgumentError(message("jax.config", f"one of {known}", repr(value), "Pass one of them."))
+        self.dtypes, self.ranks = dtypes, ranks
+        wanted = (dtypes, ranks) != (DTYPES[0], RANKS[0])
+        if wanted and not self._plain:
+            numpy_names = sys.modules["gtrace.jax.numpy"]
+            for place, own in [(Array, _OPERATORS), (numpy_names, _FUNCTIONS)]:
+                for name in own:
+                    self._plain[place, name] = function = getattr(place, name)
+                    setattr(place, name, self._checking(name.strip("_"), function))
+        elif not wanted:
+            for (place, name), function in self._plain.items():
+                setattr(place, name, function)
+            self._plain.clear()
+
+    def _checking(self, name: str, function: Callable[..., Any], depth: int = 1) -> Callable[..., Any]:
+        """Return a function with the checks before it.
+
+        Args:
+            depth: how many frames above are the user's; a ufunc adds one.
+        """
+        if isinstance(function, sys.modules["gtrace.jax.numpy"].ufunc):
+            return attrs.evolve(function, call=self._checking(name, function._func, depth + 1))
+
+        @functools.wraps(function)
+        def call(*operands: Any, **options: Any) -> Any:
+            if not sys._getframe(depth).f_globals.get("__name__", "").startswith("gtrace."):
+                self._check(name, operands)
+            return function(*operands, **options)
+
+        return call
+
+    def _check(self, name: str, operands: Sequence[Any]) -> None:
+        if not all(isinstance(x, (Array, numpy.ndarray, numpy.generic, int, float, complex)) for x in operands):
+            return  # the function itself says what it takes
+        ranks = {numpy.ndim(x) for x in operands} - {0}
+        if len(ranks) > 1 and self.ranks != "allow":
+            shapes = " ".join(str(numpy.shape(x)) for x in operands)
+            if self.ranks == "raise":
+                fix = "Use jnp.expand_dims, or set jax_numpy_rank_promotion to allow."
+                raise ShapeError(message(name, "operands of as many dimensions", shapes, fix))
+            warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {shapes}", stacklevel=3)
+        if self.dtypes == "strict":
+            avals, numbers = avals_and_numbers(operands)
+            if not fits_strictly(avals, numbers):
+                raise mixed(name, [LONG[a.dtype] for a in avals] + [type(x).__name__ for x in numbers])
+
+
+checks = _Checks()
