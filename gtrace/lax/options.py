@@ -39,10 +39,22 @@ class AccuracyMode(enum.Enum):
 class DotAlgorithmPreset(enum.Enum):
     """How accelerators compute matmuls; all values mean the same."""
 
-    DEFAULT = 0
-    F32_F32_F32 = 1
-    BF16_BF16_F32 = 2
-    TF32_TF32_F32 = 3
+    DEFAULT = enum.auto()
+    ANY_F8_ANY_F8_F32 = enum.auto()
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
+    ANY_F8_ANY_F8_ANY = enum.auto()
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
+    F16_F16_F16 = enum.auto()
+    F16_F16_F32 = enum.auto()
+    BF16_BF16_BF16 = enum.auto()
+    BF16_BF16_F32 = enum.auto()
+    BF16_BF16_F32_X3 = enum.auto()
+    BF16_BF16_F32_X6 = enum.auto()
+    BF16_BF16_F32_X9 = enum.auto()
+    TF32_TF32_F32 = enum.auto()
+    TF32_TF32_F32_X3 = enum.auto()
+    F32_F32_F32 = enum.auto()
+    F64_F64_F64 = enum.auto()
 
 
 class GatherScatterMode(enum.Enum):

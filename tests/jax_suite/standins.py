@@ -177,7 +177,12 @@ class _MissingModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        return Missing(f"{self.__name__}.{name}")
+        return _stand_in(f"{self.__name__}.{name}")
+
+
+def _stand_in(name: str) -> Internal:
+    """Return what stands for a name that gtrace has not; one beginning with _ is internal wherever it is."""
+    return Internal(name) if "._" in name else Missing(name)
 
 
 class _Loader(importlib.abc.Loader):
@@ -285,9 +290,8 @@ def _import_from(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except AttributeError:
-        return (
-            importlib.import_module(f"{module}.{name}") if _is_ours(f"{module}.{name}") else Missing(f"{module}.{name}")
-        )
+        full = f"{module}.{name}"
+        return importlib.import_module(full) if _is_ours(full) else _stand_in(full)
 
 
 def _import_as(name: str) -> types.ModuleType:
@@ -342,7 +346,7 @@ def _lenient(module: str, plain: Callable[[str], Any] | None) -> Callable[[str],
         if name.startswith("__") or module.startswith("jax._src"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         # dtypes that gtrace has not are those of ml_dtypes, from which JAX has them too
-        return getattr(importlib.import_module("ml_dtypes"), name, None) or Missing(f"{module}.{name}")
+        return getattr(importlib.import_module("ml_dtypes"), name, None) or _stand_in(f"{module}.{name}")
 
     return found
 
