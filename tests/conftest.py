@@ -33,6 +33,8 @@ from gtrace.core.runtime.worker.client import worker
 collect_ignore = [
     "data",
     "ecosystem",
+    "jax_suite",
+    "array_api_suite",
     "fuzz",
     "ports",
     "conformance.py",
