@@ -218,3 +218,13 @@ def test_sets_without_elements_that_are_asked_for_some():
     assert gnp.setxor1d(some, other, size=4).tolist() == [1.0, 3.0, 5.0, 1.0]
     true = gt.array([True])
     assert gnp.setxor1d(true, true, size=1).tolist() == [False]
+
+
+def test_complex_numbers_are_sorted_along_the_last_axis_of_any_array():
+    x = np.array([[[2 + 1j, 1.0, 2 - 1j], [0.0, -1j, 1j]], [[3.0, 3.0, 1j], [-1.0, 1.0, 0.0]]])
+    assert np.array_equal(gnp.sort_complex(gt.array(x)), np.sort_complex(x))
+
+
+@pytest.mark.parametrize("k", [None, np.ones(1), np.ones(0)])
+def test_no_integration_leaves_a_polynomial(k):
+    assert gnp.polyint([1.0, 2.0], 0, k).tolist() == [1.0, 2.0]

@@ -9,7 +9,7 @@ import numpy
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast, promote
@@ -99,9 +99,7 @@ def sort_complex(a: Any) -> Array:
     x = lift("sort_complex", a)
     if not x.aval.complex:
         x = cast(x, as_dtype("complex128" if x.aval.dtype is as_dtype("float64") else "complex64"))
-    if x.ndim != 1:
-        raise ShapeError(message("sort_complex", "one dimension", repr(x.aval), "Use gt.vmap."))
-    return ops.take(x, lexsort((ops.imag(x), ops.real(x))), 0)
+    return ops.take_along_axis(x, lexsort((ops.imag(x), ops.real(x))), -1)
 
 
 def mask_indices(n: int, mask_func: Callable[..., Any], k: Any = 0, *, size: int | None = None) -> tuple[Array, ...]:

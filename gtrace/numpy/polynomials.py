@@ -200,7 +200,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
         if k is None
         else cast(_coefficients("polyint", k), p.aval.dtype)
     )
-    constants = ops.broadcast_to(constants, (order,)) if constants.size == 1 and order > 0 else constants
+    constants = ops.broadcast_to(constants, (order,)) if constants.size == 1 and order >= 0 else constants
     if order < 0 or constants.size != order:
         got = f"m={order} and {constants.size} constants"
         raise ArgumentError(message("polyint", "m >= 0, and m constants", got, "Match them."))
