@@ -92,6 +92,8 @@ def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Return the coefficients of the quotient and of the remainder of two polynomials; zeros in front are kept.
 
+    The remainder has as many coefficients as `u`.
+
     Args:
         v: its first coefficient is not 0.
         trim_leading_zeros: leave out the zeros in front of the remainder. It looks at the values.
@@ -108,7 +110,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         factor = ops.divide(a[k], b[0])
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(ops.multiply(b, factor)))
-    rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.device)
+    rest = ops.concat([ops.multiply(a[:steps], 0.0), a[steps:]])
     return ops.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
@@ -165,7 +167,7 @@ def polyfit(
             raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
         factor = ops.divide(residuals, float(spare))
     else:
-        factor = ops.ones(y.shape[1:], x.aval.dtype, device=x.device)
+        factor = ops.ones((), x.aval.dtype, device=x.device)
     return found, ops.multiply(matrix if y.ndim == 1 else ops.expand_dims(matrix, -1), factor)
 
 

@@ -136,8 +136,8 @@ def arange(
 
 @functools.partial(taking_keys, "jax.numpy.astype")
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """``gt.astype``, where None stands for the default dtype of floats."""
-    return ops.astype(x, float if dtype is None else dtype, device=device)
+    """``gt.astype``, for an array of keys, too."""
+    return ops.astype(x, dtype, device=device)
 
 
 def _from_numpy(name: str) -> Callable[..., Array]:
