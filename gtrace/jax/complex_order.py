@@ -158,11 +158,13 @@ METHODS |= {
 """The methods of Arrays that compare."""
 
 
-def lexsort(keys: Any, axis: int = -1) -> Array:
-    """``gt.numpy.lexsort``; complex numbers are ordered by their real, then their imaginary parts."""
+def _lexsort(keys: Any, axis: int = -1) -> Array:
     arrays = [ops.array(key) for key in keys]
     parts = [part for x in arrays for part in ([ops.imag(x), ops.real(x)] if x.aval.complex else [x])]
     return ours.lexsort(parts, axis)
+
+
+lexsort = _documented(adapted("jax.numpy.lexsort", _lexsort, JAX_NAMES["jax.numpy"]["lexsort"]), "lexsort")
 
 
 def order_of(x: Array, axis: int, descending: bool = False) -> Array:

@@ -167,11 +167,13 @@ def _check(name: str, value: Any) -> None:
 
 def _value_of(name: str, text: str, source: str) -> Any:
     """Return the value that a text gives a setting; `source` is where the text stands."""
-    kind = bool if name in _SAME or name in _ONE_VALUE else type(_WITHOUT_EFFECT.get(name))
+    now = False if name in _SAME or name in _ONE_VALUE else _WITHOUT_EFFECT.get(name)
     try:
-        return _WORDS[text.lower()] if kind is bool else kind(text) if kind in (int, float) else text
+        if isinstance(now, bool):
+            return _WORDS[text.lower()]
+        return type(now)(text) if isinstance(now, (int, float)) else text
     except (KeyError, ValueError):
-        expected = f"one of {', '.join(_WORDS)}" if kind is bool else "a number"
+        expected = f"one of {', '.join(_WORDS)}" if isinstance(now, bool) else "a number"
         raise ConfigError(message(source, expected, repr(text), "Set a valid value, or none.")) from None
 
 

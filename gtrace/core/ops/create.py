@@ -373,15 +373,15 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]
-    elif kind not in FLOATS:
+    elif kind not in FLOATS and kind not in FLOAT8:
         if not whole and any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
         ends = values[0], values[0] + (count - 1) * values[2]
         if kind not in _LARGE or not -(1 << 31) <= min(ends) <= max(ends) < 1 << 31:
             check_cast(numpy.array(ends, dtype=object), kind)
-    # torch.arange has no wide unsigned dtypes
-    counted = torch.int64 if kind in WIDE_UNSIGNED else kind
+    # torch.arange has no wide unsigned dtypes and no float8
+    counted = torch.int64 if kind in WIDE_UNSIGNED else torch.float32 if kind in FLOAT8 else kind
     return cast(bind(_arange, (), (*values, SHORT[counted], str(new_place(device)))), kind)
 
 
@@ -437,8 +437,8 @@ def linspace(
         return (out, _step(step, out)) if retstep else out
     if retstep:
         out = linspace(start, stop, count, endpoint, dtype=dtype, device=device)
-        step = (_number("linspace", stop) - _number("linspace", start)) / (parts if parts > 0 else math.nan)
-        return out, _step(array(step, torch.float64, device), out)
+        distance = (_number("linspace", stop) - _number("linspace", start)) / (parts if parts > 0 else math.nan)
+        return out, _step(array(distance, torch.float64, device), out)
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     counted = kind if kind in INEXACT else torch.float64

@@ -24,9 +24,9 @@ from gtrace.jax.keys import taking_keys
 
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
-    "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable", "place", "positive",
-    "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose", "trunc", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "where",
+    "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable",
+    "place", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose", "trunc",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 
 
