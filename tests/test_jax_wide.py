@@ -41,6 +41,8 @@ DTYPES = {
     "edges by themselves": (lambda: jnp.histogram_bin_edges(HALF, bins=np.array([0, 2, 6])), "float16"),
     "weighted counts": (lambda: jnp.histogram(HALF, 2, weights=SINGLE)[0], "float32"),
     "densities": (lambda: jnp.histogram(SHORT, 2, weights=HALF, density=True)[0], "float16"),
+    "no roots": (lambda: jnp.roots(SINGLE[0, :1]), "complex64"),
+    "a derivative of integers": (lambda: jnp.polyder(SHORT[0]), "float32"),
     "a shape": (lambda: jax.lax.shape_as_value((2, 3)), "int32"),
 }
 

@@ -25,8 +25,8 @@ from gtrace.jax.keys import taking_keys
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
     "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable",
-    "place", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose", "trunc",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+    "place", "polyder", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose",
+    "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 
 
@@ -193,6 +193,11 @@ def histogram(
     edges = histogram_bin_edges(a, bins, range)
     counts, _ = ours.histogram(a, edges, None, density, *given)
     return cast(counts, edges.aval.dtype), edges
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """``gt.numpy.polyder`` of floats, which integers become."""
+    return ours.polyder(promote_arrays("polyder", p, floating=True)[0], m)
 
 
 def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:
