@@ -43,6 +43,10 @@ DTYPES = {
     "densities": (lambda: jnp.histogram(SHORT, 2, weights=HALF, density=True)[0], "float16"),
     "no roots": (lambda: jnp.roots(SINGLE[0, :1]), "complex64"),
     "a derivative of integers": (lambda: jnp.polyder(SHORT[0]), "float32"),
+    "angles of integers": (lambda: jnp.angle(SHORT), "float64"),
+    "rounded integers": (lambda: jnp.rint(SHORT), "float64"),
+    "sorted wide integers": (lambda: jnp.sort_complex(SHORT.astype("int64")), "complex128"),
+    "Bernoulli's numbers": (lambda: jax.scipy.special.bernoulli(2), "float64"),
     "a shape": (lambda: jax.lax.shape_as_value((2, 3)), "int32"),
 }
 
@@ -117,6 +121,19 @@ def test_methods_order_complex_numbers():
     x = jnp.array([1 + 2j, 1 + 1j, 0])
     assert x.argsort().tolist() == jnp.lexsort((x,)).tolist() == [2, 1, 0] and x.sort()[-1] == x.max() == 1 + 2j
     assert x.min() == 0 and (x.argmax(), x.argmin()) == (0, 2)
+
+
+def test_the_softmax_of_scipy_is_over_all_elements():
+    x, special = SINGLE.astype("float64"), jax.scipy.special
+    assert abs(float(special.softmax(x).sum()) - 1) < 1e-12 and special.softmax(3) == 1
+    np.testing.assert_allclose(special.log_softmax(x), jnp.log(special.softmax(x)), rtol=1e-12)
+    np.testing.assert_allclose(special.softmax(x, axis=1), jax.nn.softmax(x), rtol=1e-12)
+
+
+def test_functions_of_numbers_count_as_numbers():
+    half = SINGLE.astype("float16")
+    for f in (jnp.deg2rad, jnp.degrees, jnp.rad2deg, jnp.radians, jnp.sinc, jax.scipy.special.logit):
+        assert f(0.5).weak_type and (f(0.5) * half).dtype == "float16" and not f(half).weak_type
 
 
 def test_saved_bfloat16_comes_back():
