@@ -130,12 +130,6 @@ def test_the_softmax_of_scipy_is_over_all_elements():
     np.testing.assert_allclose(special.softmax(x, axis=1), jax.nn.softmax(x), rtol=1e-12)
 
 
-def test_functions_of_numbers_count_as_numbers():
-    half = SINGLE.astype("float16")
-    for f in (jnp.deg2rad, jnp.degrees, jnp.rad2deg, jnp.radians, jnp.sinc, jax.scipy.special.logit):
-        assert f(0.5).weak_type and (f(0.5) * half).dtype == "float16" and not f(half).weak_type
-
-
 def test_saved_bfloat16_comes_back():
     with io.BytesIO() as file:
         np.save(file, np.array([0x3FC0, 0xC000], "uint16").view("V2"))  # as NumPy saves it

@@ -16,9 +16,9 @@ STRONG = frozenset(
         *[
             f"jax.numpy.{name}"
             for name in """
-            choose diagonal frexp gcd histogram_bin_edges hypot isclose isin isinf isneginf isposinf
-            lcm log10 log2 logaddexp2 logical_and logical_not logical_or logical_xor polyval signbit
-            sort_complex spacing vander
+            choose deg2rad degrees diagonal frexp gcd histogram_bin_edges hypot isclose isin isinf isneginf isposinf
+            lcm log10 log2 logaddexp2 logical_and logical_not logical_or logical_xor polyval rad2deg radians
+            signbit sinc sort_complex spacing vander
             """.split()
         ],
         *[f"jax.lax.dynamic_update_{name}" for name in ("index_in_dim", "slice", "slice_in_dim")],
@@ -26,7 +26,7 @@ STRONG = frozenset(
         *[
             f"jax.scipy.special.{name}"
             for name in """
-            dawsn erfcinv erfcx exp1 expi expn fresnel gamma gammasgn log_ndtr ndtr ndtri owens_t poch sici spence
+            dawsn erfcinv erfcx exp1 expi expn fresnel gamma gammasgn log_ndtr logit ndtr ndtri owens_t poch sici spence
             wofz
             """.split()
         ],
