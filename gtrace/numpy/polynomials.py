@@ -92,8 +92,6 @@ def polymul(a: Any, b: Any, *, trim_leading_zeros: bool = False) -> Array:
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
     """Return the coefficients of the quotient and of the remainder of two polynomials; zeros in front are kept.
 
-    The remainder has as many coefficients as `u`.
-
     Args:
         v: its first coefficient is not 0.
         trim_leading_zeros: leave out the zeros in front of the remainder. It looks at the values.
@@ -110,7 +108,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
         factor = ops.divide(a[k], b[0])
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(ops.multiply(b, factor)))
-    rest = ops.concat([ops.multiply(a[:steps], 0.0), a[steps:]])
+    rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.device)
     return ops.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 

@@ -25,8 +25,8 @@ from gtrace.jax.keys import taking_keys
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
     "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable",
-    "place", "polyder", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose",
-    "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+    "place", "polyder", "polydiv", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k",
+    "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 
 
@@ -193,6 +193,15 @@ def histogram(
     edges = histogram_bin_edges(a, bins, range)
     counts, _ = ours.histogram(a, edges, None, density, *given)
     return cast(counts, edges.aval.dtype), edges
+
+
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """``gt.numpy.polydiv``, where the remainder has as many coefficients as `u`."""
+    u, v = ops.asarray(u), ops.asarray(v)
+    quotient, rest = ours.polydiv(u, v)
+    if u.size >= v.size:  # NaN and infinities spread
+        rest = ops.concat([ops.multiply(quotient, 0.0), rest[: v.size - 1]])
+    return quotient, ours.trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
 def polyder(p: Any, m: int = 1) -> Array:
