@@ -6,6 +6,9 @@ import functools
 import importlib
 import inspect
 import operator
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -388,6 +391,59 @@ def test_settings_read_back_what_was_set(jax):
     assert jax.config.jax_numpy_rank_promotion == "allow"
     wide = jax.enable_x64(True)(lambda: jax.numpy.ones(1).dtype)
     assert wide() == "float64" and jax.numpy.ones(1).dtype == "float32"
+
+
+CHECKS = {
+    "JAX_ENABLE_X64=1": "jax.numpy.ones(2).dtype == 'float64' and jax.config.jax_enable_x64",
+    "JAX_ENABLE_X64=True GT_X64=0": "jax.numpy.ones(2).dtype == 'float32'",
+    "JAX_DEBUG_NANS=1 JAX_DEBUG_INFS=0": "gt.config.debug_nans",
+    "JAX_DISABLE_JIT=yes JAX_PLATFORMS=cpu": "gt.config.eager and jax.config.jax_platforms == 'cpu'",
+    "JAX_NUMPY_DTYPE_PROMOTION=strict": "raises(lambda: jax.numpy.ones(2) + jax.numpy.arange(2))",
+    "JAX_NUMPY_RANK_PROMOTION=raise": "raises(lambda: jax.numpy.ones(2) + jax.numpy.ones((2, 2)))",
+    "JAX_DEFAULT_PRNG_IMPL=rbg": "jax.random.PRNGKey(0).shape == (4,)",
+    "JAX_THREEFRY_PARTITIONABLE=0": "not jax.config.jax_threefry_partitionable",
+    "JAX_NUM_CPU_DEVICES=2 JAX_LOG_COMPILES=": "jax.config.jax_num_cpu_devices - jax.config.jax_log_compiles == 2",
+}  # fmt: skip
+REFUSED = {
+    "JAX_ENABLE_X64=perhaps": r"[JAX_ENABLE_X64] expected one of 1, t, ", "JAX_NUM_CPU_DEVICES=two": "a number",
+    "JAX_DEFAULT_PRNG_IMPL=philox": "jax_default_prng_impl among", "JAX_ENABLE_CUSTOM_PRNG=1": "jax.random.key",
+    "JAX_NUMPY_DTYPE_PROMOTION=strickt": "expected jax_numpy_dtype_promotion among standard, strict",
+}  # fmt: skip
+RAISES = """
+import gtrace as gt, gtrace.jax as jax
+def raises(call):
+    try:
+        call()
+    except (gt.errors.DtypeError, gt.errors.ShapeError):
+        return True
+"""
+
+
+def started(variables, program):
+    environment = {**os.environ, **dict(pair.split("=") for pair in variables.split())}
+    return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", CHECKS)
+def test_settings_take_their_first_values_from_the_environment(variables):
+    done = started(variables, f"{RAISES}assert {CHECKS[variables]}")
+    assert not done.returncode, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variables", REFUSED)
+def test_variables_that_no_setting_takes_are_refused(variables):
+    done = started(variables, "import gtrace.jax")
+    assert done.returncode and REFUSED[variables] in done.stderr.splitlines()[-1]
+
+
+def test_texts_of_the_command_line_are_values(jax, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["program", "--jax_default_prng_impl=rbg", "--jax_log_compiles"])
+    jax.config.parse_flags_with_absl()
+    assert jax.config.jax_default_prng_impl == "rbg" and jax.config.jax_log_compiles is True
+    jax.config.update("jax_default_prng_impl", "threefry2x32")
+    jax.config.update("jax_log_compiles", False)
 
 
 # -- functions, callbacks, structures

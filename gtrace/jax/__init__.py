@@ -4,6 +4,8 @@ The names are those of JAX, and the functions gtrace's own, with JAX's parameter
 there is and what differs. ``gtrace.jax.install()`` makes ``import jax`` mean this package.
 """
 
+import os as _os
+
 from gtrace import Array as Array
 from gtrace import ShapeDtypeStruct as ShapeDtypeStruct
 from gtrace.jax import ad_checkpoint as ad_checkpoint
@@ -52,4 +54,5 @@ from gtrace.jax.settings import config as config
 from gtrace.jax.sharding import make_mesh as make_mesh
 
 _array_methods.add()
+config.follow_environment(_os.environ)
 __getattr__, __dir__ = _namespace("jax", vars(_api), vars(ref), vars(_devices), vars(_meshes), vars(_settings))

@@ -121,7 +121,7 @@ def _running(name: str) -> Callable[..., Array]:
 
 
 METHODS: dict[str, Any] = {
-    **OPERATORS, **complex_order.OPERATORS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
+    **OPERATORS, **complex_order.METHODS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
     "devices": devices, "dot": dot, "is_ready": is_ready,
     "sharding": property(sharding), "delete": delete, "__contains__": contains, "byteswap": byteswap,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: type(self._trace) is Donation,

@@ -52,24 +52,16 @@ less, less_equal = _compared("less", ops.less), _compared("less_equal", ops.less
 greater, greater_equal = _compared("greater", ops.greater), _compared("greater_equal", ops.greater)
 
 
-def _operator(name: str, function: Callable[[Any, Any], Array]) -> Callable[[Array, Any], Any]:
-    """Return an operator of Array that takes complex numbers with the setting `jax_results`."""
+def _method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of Array that takes complex numbers with the setting `jax_results`."""
     plain = getattr(Array, name)
 
-    def call(self: Array, other: Any) -> Any:
-        if self.aval.complex and config.current.jax_results and not thread.in_rule:
-            return ordered(self, other)
-        return plain(self, other)
+    @functools.wraps(plain)
+    def call(self: Array, *args: Any, **options: Any) -> Any:
+        takes = self.aval.complex and config.current.jax_results and not thread.in_rule
+        return (function if takes else plain)(self, *args, **options)
 
-    ordered = deferring(function)
-    return functools.wraps(plain)(call)
-
-
-OPERATORS = {
-    f"__{name}__": _operator(f"__{name}__", function)
-    for name, function in (("lt", less), ("le", less_equal), ("gt", greater), ("ge", greater_equal))
-}
-"""The comparisons of Arrays."""
+    return call
 
 
 def _chosen(name: str, wins: Callable[[Any, Any], Array], skips: bool) -> Callable[[Any, Any], Array]:
@@ -155,6 +147,24 @@ def _placed(name: str) -> Callable[..., Array]:
 
 
 argmax, argmin = _placed("argmax"), _placed("argmin")
+
+METHODS = {
+    f"__{name}__": _method(f"__{name}__", deferring(function))
+    for name, function in (("lt", less), ("le", less_equal), ("gt", greater), ("ge", greater_equal))
+}
+METHODS |= {
+    function.__name__: _method(function.__name__, function) for function in (max, min, sort, argsort, argmax, argmin)
+}
+"""The methods of Arrays that compare."""
+
+
+def _lexsort(keys: Any, axis: int = -1) -> Array:
+    arrays = [ops.array(key) for key in keys]
+    parts = [part for x in arrays for part in ([ops.imag(x), ops.real(x)] if x.aval.complex else [x])]
+    return ours.lexsort(parts, axis)
+
+
+lexsort = _documented(adapted("jax.numpy.lexsort", _lexsort, JAX_NAMES["jax.numpy"]["lexsort"]), "lexsort")
 
 
 def order_of(x: Array, axis: int, descending: bool = False) -> Array:

@@ -71,9 +71,10 @@ class _Checks:
 
     def follow(self, dtypes: str, ranks: str) -> None:
         """Put the checks that the two settings ask for in place, or take them away."""
-        for value, known in ((dtypes, DTYPES), (ranks, RANKS)):
+        for name, value, known in (("dtype", dtypes, DTYPES), ("rank", ranks, RANKS)):
             if value not in known:
-                raise ArgumentError(message("jax.config", f"one of {known}", repr(value), "Pass one of them."))
+                expected = f"jax_numpy_{name}_promotion among {', '.join(known)}"
+                raise ArgumentError(message("jax.config", expected, repr(value), "Pass one of them."))
         self.dtypes, self.ranks = dtypes, ranks
         wanted = (dtypes, ranks) != (DTYPES[0], RANKS[0])
         if wanted and not self._plain:

@@ -20,7 +20,7 @@ from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.jax import settings
 from gtrace.jax.adapt import namespace
-from gtrace.random.keys import MASK, key_words, made_key, merged_halves, pack, unpack
+from gtrace.random.keys import MASK, key_words, made_key, merged_halves, pack, seeded, unpack
 
 _TAGS = {"threefry": "threefry2x32", "fry": "threefry2x32", "urbg": "unsafe_rbg"}
 
@@ -79,7 +79,12 @@ def _seeded(name: str, seed: Any) -> Array:
     """
     if type(seed) is PRNGKeyArray:
         raise ArgumentError(message(name, "an integer as seed", "a key", "Use the key itself, or split it."))
-    return random.key(_shortened(seed))
+    return seeded(_shortened(seed), _wide(seed))
+
+
+def _wide(seed: Any) -> bool:
+    """Return whether JAX reads a seed as 64 bits."""
+    return bool(config.current.x64) and getattr(getattr(seed, "dtype", None), "itemsize", 8) == 8
 
 
 def _shortened(seed: Any) -> Any:
@@ -108,7 +113,7 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
     """
     kind = _kind("key", impl, dtype)
     if type(seed) is int and -(1 << 63) <= seed < 1 << 63:
-        return keys_of(made_key(packed_seed(key_words(_shortened(seed)))), kind)
+        return keys_of(made_key(packed_seed(key_words(_shortened(seed), _wide(seed)))), kind)
     return keys_of(pack(_seeded("key", seed)), kind)
 
 

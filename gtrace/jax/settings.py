@@ -6,12 +6,12 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 from gtrace import config as ours
-from gtrace.core.base.errors import ArgumentError, UnknownSettingError, message
+from gtrace.core.base.errors import ArgumentError, ConfigError, UnknownSettingError, message
 from gtrace.core.ops.key_arrays import KINDS
 from gtrace.jax.device_functions import device_name, devices
 from gtrace.jax.promotion_checks import checks
@@ -45,6 +45,11 @@ _ONE_VALUE: dict[str, tuple[Any, str]] = {
     "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
 }
 """JAX's settings that change results and have one value here, with what to do instead."""
+
+_NAMES = (*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE)
+_WORDS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True)
+_WORDS |= dict.fromkeys(("0", "f", "false", "n", "no", "off"), False)
+"""What the environment and the command line may say for true and false."""
 
 
 # the number rules of a process that uses JAX's names are JAX's, and its results look so, unless it says otherwise
@@ -85,8 +90,7 @@ class Settings:
                 checks.follow(*[(_WITHOUT_EFFECT | {name: value})[key] for key in _PROMOTION])
             _WITHOUT_EFFECT[name] = value
         else:
-            known = ", ".join([*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE])
-            raise UnknownSettingError(f"[jax.config] expected one of {known}, got {name!r}.")
+            raise UnknownSettingError(f"[jax.config] expected one of {', '.join(_NAMES)}, got {name!r}.")
 
     def __getattr__(self, name: str) -> Any:
         if name in _SAME:
@@ -104,18 +108,42 @@ class Settings:
 
         Raises:
             UnknownSettingError: JAX, or gtrace, has no such setting.
+            ConfigError: a value is not one of the setting's.
         """
         for argument in sys.argv[1:]:
             if argument.startswith("--jax_"):
-                name, _, value = argument.removeprefix("--").partition("=")
-                self.update(name, value.lower() not in ("0", "f", "false", "n", "no"))
+                name, _, text = argument.removeprefix("--").partition("=")
+                self.update(name, _value_of(name, text or "true", f"--{name}"))
 
     config_with_absl = parse_flags_with_absl
+
+    def follow_environment(self, env: Mapping[str, str]) -> None:
+        """Take the first values of settings from the environment, as JAX does: that of jax_x from JAX_X.
+
+        An empty variable counts as unset. What the program, or a variable of gtrace's, has set already stays.
+
+        Raises:
+            ConfigError: a value is not one of the setting's.
+            ArgumentError: the setting would change results, and has another value here.
+        """
+        first: dict[str, Any] = {}
+        for name in _NAMES:
+            variable = name.upper()
+            if not env.get(variable):
+                continue
+            value = _value_of(name, env[variable], variable)
+            if name in _SAME:  # two of JAX's may be one of ours
+                first[_SAME[name]] = value or first.get(_SAME[name], False)
+            elif name == "jax_default_device":
+                first["device"] = device_name(value)
+            else:
+                self.update(name, value)
+        ours.default(**first)
 
     @property
     def values(self) -> dict[str, Any]:
         """The values of all settings, by name."""
-        return {name: getattr(self, name) for name in (*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE)}
+        return {name: getattr(self, name) for name in _NAMES}
 
     @property
     def x64_enabled(self) -> bool:
@@ -135,6 +163,18 @@ def _check(name: str, value: Any) -> None:
     expected, fix = _ONE_VALUE[name]
     if value is not None and value != expected:
         raise ArgumentError(message("jax.config", f"{name}={expected!r}", repr(value), fix))
+
+
+def _value_of(name: str, text: str, source: str) -> Any:
+    """Return the value that a text gives a setting; `source` is where the text stands."""
+    now = False if name in _SAME or name in _ONE_VALUE else _WITHOUT_EFFECT.get(name)
+    try:
+        if isinstance(now, bool):
+            return _WORDS[text.lower()]
+        return type(now)(text) if isinstance(now, (int, float)) else text
+    except (KeyError, ValueError):
+        expected = f"one of {', '.join(_WORDS)}" if isinstance(now, bool) else "a number"
+        raise ConfigError(message(source, expected, repr(text), "Set a valid value, or none.")) from None
 
 
 def _block(setting: str) -> Callable[[bool], AbstractContextManager[Any]]:

@@ -15,6 +15,7 @@ from gtrace.core.ops.operands import cast, promote, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.promotion import default_dtype
 
 __all__ = [
     "around", "bitwise_count", "bitwise_not", "deg2rad", "degrees", "divmod", "fabs", "fix", "float_power", "fmax",
@@ -55,7 +56,8 @@ def rint(x: Any) -> Array:
     >>> gnp.rint(gnp.array([0.5, 1.6]))
     Array([0., 2.], dtype=float32)
     """
-    return ops.round(_floats("rint", x))
+    x = lift("rint", x)
+    return ops.round(x if x.aval.floating else cast(x, default_dtype(float)))
 
 
 def fix(x: Any) -> Array:

@@ -16,7 +16,7 @@ from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.promotion import as_dtype, float_of
 from gtrace.numpy.selection import lexsort
 
 __all__ = ["mask_indices", "packbits", "sort_complex", "spacing", "unpackbits"]
@@ -98,7 +98,8 @@ def sort_complex(a: Any) -> Array:
     """
     x = lift("sort_complex", a)
     if not x.aval.complex:
-        x = cast(x, as_dtype("complex128" if x.aval.dtype is as_dtype("float64") else "complex64"))
+        kind = x.aval.dtype if x.aval.floating else float_of(x.aval.dtype)
+        x = cast(x, torch.promote_types(kind, torch.complex64))
     return ops.take_along_axis(x, lexsort((ops.imag(x), ops.real(x))), -1)
 
 

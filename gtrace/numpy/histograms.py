@@ -157,7 +157,7 @@ def histogram(
     edges = histogram_bin_edges(x, bins, range)
     counts = _count(ops.ravel(_bins(x, edges)), None if weights is None else ops.ravel(weights), edges.size - 1)
     if density:
-        (real,) = promote_arrays("histogram", edges, floating=True)
+        real = promote_arrays("histogram", edges, counts, floating=True)[0]
         counts = cast(counts, accumulator(real))
         counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), real.aval.dtype)
     return counts, edges

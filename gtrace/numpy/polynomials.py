@@ -165,7 +165,7 @@ def polyfit(
             raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
         factor = ops.divide(residuals, float(spare))
     else:
-        factor = ops.ones(y.shape[1:], x.aval.dtype, device=x.device)
+        factor = ops.ones((), x.aval.dtype, device=x.device)
     return found, ops.multiply(matrix if y.ndim == 1 else ops.expand_dims(matrix, -1), factor)
 
 
@@ -242,16 +242,17 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     [1.0, 2.0]
     """
     (p,) = promote("roots", _coefficients("roots", p), floating=True)
+    kind = torch.promote_types(p.aval.dtype, torch.complex64)
     ends = 0
     if strip_zeros:
         found = whole(p, "roots").cpu().numpy().nonzero()[0]
         if not len(found):
-            return ops.zeros((0,), complex, device=p.device)
+            return ops.zeros((0,), kind, device=p.device)
         ends = p.size - 1 - int(found[-1])
         p = p[int(found[0]) : p.size - ends]
     size = p.size - 1
     if size < 1:
-        return ops.zeros((ends,), complex, device=p.device)
+        return ops.zeros((ends,), kind, device=p.device)
     first = ops.divide(neg(p[1:]), p[0])
     companion = ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype, device=p.device)[: size - 1]])
     found_roots = eigvals(companion)

@@ -11,6 +11,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ops.convolve import correlate_padded
+from gtrace.core.ops.counts import is_short
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import beside, cast, promote, promote_arrays
@@ -140,6 +141,9 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     Array([3., 4., 5.], dtype=float32)
     """
     (f,) = promote("gradient", ops.array(f), floating=True)
+    if is_short(f.aval.dtype):
+        found = gradient(cast(f, torch.float32), *varargs, axis=axis, edge_order=edge_order)
+        return [cast(x, f.aval.dtype) for x in found] if isinstance(found, list) else cast(found, f.aval.dtype)
     axes = normalize_axes("gradient", axis, f.ndim)
     if isinstance(axis, (tuple, list)):
         axes = tuple(normalize_axis("gradient", k, f.ndim) for k in axis)
@@ -233,9 +237,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     >>> gnp.unwrap(gnp.array([0., 3., 6., 1.]), period=7.)
     Array([0., 3., 6., 8.], dtype=float32)
     """
-    p = lift("unwrap", p)
-    if not isinstance(period, int) or p.aval.floating:
-        (p,) = promote("unwrap", p, floating=True)
+    p = promote("unwrap", lift("unwrap", p), period)[0]
     axis = normalize_axis("unwrap", axis, p.ndim)
     step = ops.diff(p, axis=axis)
     half = period // 2 if isinstance(period, int) and not p.aval.floating else period / 2
@@ -322,4 +324,4 @@ def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name
     Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
     count = as_int("bartlett", "number of points", M)
-    return ops.array(numpy.bartlett(count).astype(numpy.float32))
+    return ops.array(numpy.bartlett(count), default_dtype(float))

@@ -93,6 +93,10 @@ def cov(
     """
     rows = [_rows(z, rowvar) for z in ((x,) if y is None else (x, y))]
     variables = ops.concat(promote_arrays("cov", *rows, floating=True)) if len(rows) > 1 else rows[0]
+    if aweights is not None:
+        variables, aweights = promote_arrays("cov", variables, aweights)
+    if fweights is not None:
+        fweights = cast(lift("cov", fweights), variables.aval.dtype)
     if is_short(variables.aval.dtype):  # its sums overflow, and so do counts
         out = cov(cast(variables, torch.float32), None, True, bias, ddof, fweights, aweights)
         return cast(out, variables.aval.dtype)

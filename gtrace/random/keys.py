@@ -195,12 +195,13 @@ def two_keys(key: Array) -> tuple[Array, Array]:
     return first, second
 
 
-def key_words(seed: int) -> tuple[int, int]:
+def key_words(seed: int, wide: bool = False) -> tuple[int, int]:
     """Return the two words of the key for a 64-bit seed.
 
-    The first word of a negative seed that fits 32 bits is 0. So it is in jax, which reads such a seed as 32 bits.
+    The first word of a negative seed that fits 32 bits is 0, unless the seed is `wide`. So it is in jax, which reads
+    such a seed as 32 bits without ``jax_enable_x64``.
     """
-    return 0 if -(1 << 31) <= seed < 0 else seed >> 32 & MASK, seed & MASK
+    return 0 if -(1 << 31) <= seed < 0 and not wide else seed >> 32 & MASK, seed & MASK
 
 
 # -- user functions
@@ -222,14 +223,21 @@ def key(seed: Any) -> Array:
     >>> gt.random.key(7)
     Array([0, 7], dtype=int64)
     """
+    return seeded(seed)
+
+
+def seeded(seed: Any, wide: bool = False) -> Array:
+    """Return the key for a seed, of which `key_words` says what `wide` means."""
     if type(seed) is not Array and python_scalar(seed) is not None:
         number = as_int("key", "seed", seed)
         if not -(1 << 63) <= number < 1 << 63:
             raise ArgumentError(message("key", "a seed of at most 64 bits", str(number), "Use a smaller one."))
-        return made_key(key_words(number))
+        return made_key(key_words(number, wide))
     value = _integer("key", "seed", seed)
-    small = ops.logical_and(ops.less(value, 0), ops.greater_equal(value, -(1 << 31)))
-    upper = ops.where(small, 0, ops.bitwise_and(ops.bitwise_right_shift(value, 32), MASK))
+    upper = ops.bitwise_and(ops.bitwise_right_shift(value, 32), MASK)
+    if not wide:
+        small = ops.logical_and(ops.less(value, 0), ops.greater_equal(value, -(1 << 31)))
+        upper = ops.where(small, 0, upper)
     return ops.concat([ops.reshape(upper, (1,)), ops.reshape(ops.bitwise_and(value, MASK), (1,))])
 
 

@@ -11,6 +11,7 @@ import torch
 from gtrace.core import ops
 from gtrace.core.ops.operands import as_arrays, cast
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.promotion import default_dtype
 from gtrace.special.gamma_functions import betaln, gammaln, whole_below
 
 __all__ = ["bernoulli", "boxcox", "boxcox1p", "comb", "gammasgn", "loggamma", "poch"]
@@ -141,4 +142,4 @@ def bernoulli(n: int) -> Array:
         for j in range(m, 0, -1):
             row[j - 1] = j * (row[j - 1] - row[j])
         out.append(-0.5 if m == 1 else float(row[0]))
-    return ops.array(numpy.array(out, numpy.float32))
+    return ops.array(numpy.array(out), default_dtype(float))

@@ -16,10 +16,10 @@ from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import absolute, arctan2, multiply, reciprocal, sign, subtract
 from gtrace.core.ops.exact_arithmetic import complex_sign
 from gtrace.core.ops.logic import equal, not_equal, where
-from gtrace.core.ops.operands import promote
+from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
 from gtrace.core.trace.convert import lift, python_scalar
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 
 __all__ = ["angle", "complex", "iscomplex", "iscomplexobj", "isreal", "isrealobj"]
 
@@ -91,6 +91,7 @@ def angle(z: Any, deg: bool = False) -> Array:
     Array([ 45., 180.,  90.], dtype=float32)
     """
     z = lift("angle", z)
+    z = z if z.aval.floating else cast(z, default_dtype(float))
     out = arctan2(imag(z), real(z))
     return multiply(out, 180.0 / numpy.pi) if deg else out
 

@@ -48,7 +48,7 @@ from gtrace.core.trace.convert import (
     typed_scalar,
 )
 from gtrace.core.trace.force import whole
-from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.core.trace.promotion import as_dtype, default_dtype, float_of
 from gtrace.core.trace.record import thread
 
 __all__ = [
@@ -207,6 +207,7 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
     an integer dtype raises for them.
 
     Args:
+        dtype: with the setting `jax_results`, None is the default dtype of floats.
         copy: ignored; Arrays never change.
         device: the device of the result; None: that of x.
 
@@ -214,8 +215,9 @@ def astype(x: Any, dtype: Any, *, copy: bool = True, device: Any = None) -> Arra
     Array([ 1, -1], dtype=int32)
     """
     x = lift("astype", x)
-    # to its own dtype, which the setting `x64` must not change
-    same = dtype is not None and DType(dtype).torch is x.aval.dtype
+    # to its own dtype, which the setting `x64` must not change; those of Python's numbers follow it
+    dtype = float if dtype is None and config.current.jax_results else dtype
+    same = dtype is not float and dtype is not complex and DType(dtype).torch is x.aval.dtype
     out = cast(x, x.aval.dtype if same else as_dtype(dtype))
     out = out if device is None else to_device(out, device)
     return distinct(x) if out is x else out
@@ -371,15 +373,15 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, devic
     count = math.ceil((values[1] - values[0]) / values[2])
     if count <= 0:
         values[1] = values[0]
-    elif kind not in FLOATS:
+    elif kind not in FLOATS and kind not in FLOAT8:
         if not whole and any(isinstance(v, float) and not v.is_integer() for v in values):
             raise DtypeError(message("arange", f"integers for {LONG[kind]}", str(values), "Use a float dtype."))
         values = [int(v) for v in values]
         ends = values[0], values[0] + (count - 1) * values[2]
         if kind not in _LARGE or not -(1 << 31) <= min(ends) <= max(ends) < 1 << 31:
             check_cast(numpy.array(ends, dtype=object), kind)
-    # torch.arange has no wide unsigned dtypes
-    counted = torch.int64 if kind in WIDE_UNSIGNED else kind
+    # torch.arange has no wide unsigned dtypes and no float8
+    counted = torch.int64 if kind in WIDE_UNSIGNED else torch.float32 if kind in FLOAT8 else kind
     return cast(bind(_arange, (), (*values, SHORT[counted], str(new_place(device)))), kind)
 
 
@@ -428,18 +430,24 @@ def linspace(
     """
     count = as_size("linspace", "num", num)
     parts = count - bool(endpoint)
-    if any(isinstance(x, (Array, torch.Tensor, numpy.ndarray)) or numpy.iscomplexobj(x) for x in (start, stop)):
+    typed = Array, torch.Tensor, numpy.ndarray, *[numpy.generic] * config.current.jax_results
+    if any(isinstance(x, typed) or numpy.iscomplexobj(x) for x in (start, stop)):
         out = _between(start, stop, count, parts, dtype, axis)
-        if not retstep:
-            return out
-        return out, divide(subtract(stop, lift("linspace", start)), parts) if parts else array(math.nan, out.dtype)
+        step = divide(subtract(stop, lift("linspace", start)), parts) if parts > 0 else array(math.nan)
+        return (out, _step(step, out)) if retstep else out
     if retstep:
-        step = (_number("linspace", stop) - _number("linspace", start)) / (parts or math.nan)
-        return linspace(start, stop, count, endpoint, dtype=dtype, device=device), array(step, dtype, device)
+        out = linspace(start, stop, count, endpoint, dtype=dtype, device=device)
+        distance = (_number("linspace", stop) - _number("linspace", start)) / (parts if parts > 0 else math.nan)
+        return out, _step(array(distance, torch.float64, device), out)
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)
     a, b = float(_number("linspace", start)), float(_number("linspace", stop))
     counted = kind if kind in INEXACT else torch.float64
     return cast(bind(_linspace, (), (a, b, count, bool(endpoint), SHORT[counted], str(new_place(device)))), kind)
+
+
+def _step(step: Array, numbers: Array) -> Array:
+    """Return the distance of numbers in their dtype, if that has fractions."""
+    return cast(step, numbers.aval.dtype if numbers.aval.dtype in INEXACT else float_of(numbers.aval.dtype))
 
 
 def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: int) -> Array:

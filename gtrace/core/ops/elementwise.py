@@ -443,8 +443,11 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
         return bind(REGISTRY["complex"], (round(real(x), places), round(imag(x), places)))
     if places == 0 or (places > 0 and not x.aval.floating):
         return rint(x)
-    scale = 10.0 ** builtins.abs(places)  # powers of ten above 1 are exact, those below are not
     wide = x if x.aval.floating else cast(x, torch.float64)
+    digits = math.log10(torch.finfo(wide.aval.dtype).max)
+    if builtins.abs(places) > digits:  # it has no digits there, or only some that do not count
+        return distinct(x) if places > 0 else cast(multiply(x, 0), x.aval.dtype)
+    scale = 10.0 ** builtins.abs(places)  # powers of ten above 1 are exact, those below are not
     near = divide(rint(multiply(x, scale)), scale) if places > 0 else multiply(rint(divide(wide, scale)), scale)
     # where the scaled number overflows, x has no more digits
     return cast(where(less(absolute(near), math.inf), near, stop_gradient(wide)), x.aval.dtype)

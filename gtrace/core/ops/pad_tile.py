@@ -244,7 +244,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
     >>> gt.repeat(gt.array([1, 2]), 2)
     Array([1, 1, 2, 2], dtype=int64)
     """
-    x, axis = with_axis("repeat", x, axis)
+    x, axis = with_axis("repeat", x if numpy.ndim(x) else ravel(lift("repeat", x)), axis)
     if total_repeat_length is not None:
         length = as_int("repeat", "total_repeat_length", total_repeat_length)
         ends = cumsum(broadcast_to(lift("repeat", repeats), (x.shape[axis],)))

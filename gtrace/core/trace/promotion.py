@@ -124,7 +124,7 @@ _SCALAR_RANK = {bool: 0, int: 1, float: 2, complex: 3}
 def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     """Return the promoted dtype of two arrays. It follows torch.promote_types, and adds the wide unsigned dtypes.
 
-    If the setting `x64` is off, wide unsigned dtypes promote as in JAX.
+    If the setting `x64` is off, or with `jax_results`, wide unsigned dtypes promote as in JAX.
 
     Raises:
         DtypeError: uint64 meets a signed integer dtype, or float8 another dtype. With `jax_results`, float8 beside
@@ -145,7 +145,7 @@ def promote_dtypes(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     if large is not torch.uint64:  # the next signed dtype that represents both
         signed = max(other, torch.int32 if large is torch.uint16 else torch.int64, key=lambda dtype: dtype.itemsize)
         return signed if wide() else narrowed(signed)
-    if not wide():
+    if not wide() or (config.current.jax_results and not thread.in_rule):
         return narrowed(as_dtype(numpy.promote_types(LONG[a], LONG[b])))
     got = f"{LONG[a]} and {LONG[b]}"
     raise DtypeError(message("promotion", "dtypes with a common one", got, "Convert one with x.astype(...)."))
@@ -165,7 +165,7 @@ def meeting(avals: Sequence[Aval], scalars: Sequence[bool | int | float | comple
     """Return the `result_dtype` of operands, and whether the result is weak.
 
     It is weak if all operands are. With the setting `jax_results` it is also weak if a weak kind decided over integers
-    or booleans, as in JAX's lattice.
+    or booleans, or if integers without a common dtype meet in floats, as in JAX's lattice.
     """
     strong = [a.dtype for a in avals if not a.weak]
     weak = max([_rank(a.dtype) for a in avals if a.weak] + [_SCALAR_RANK[type(s)] for s in scalars], default=0)
@@ -175,7 +175,7 @@ def meeting(avals: Sequence[Aval], scalars: Sequence[bool | int | float | comple
     else:
         best = functools.reduce(promote_dtypes, strong)
     if _rank(best) >= weak:
-        return best, not strong
+        return best, not strong or (_rank(best) == 2 and all(_rank(dtype) < 2 for dtype in strong))
     if weak == 3 and best in FLOATS and (strong or best is torch.float64):
         return torch.complex128 if best is torch.float64 else torch.complex64, not strong
     stays = not thread.in_rule and config.current.jax_results and _rank(best) < 2

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
+import torch
 
 import gtrace as gt
 from gtrace import lax as ours
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import default_dtype
 from gtrace.jax.extend.core import primitives
 
 
@@ -121,13 +121,13 @@ def random_gamma_grad(a: Any, x: Any, *, dtype: Any = None) -> Array:
 
 
 def shape_as_value(shape: Sequence[int]) -> Array:
-    """Return a shape as an array of integers.
+    """Return a shape as an array of int32.
 
     >>> import gtrace.jax as jax
     >>> shape_as_value((2, 3)).tolist()
     [2, 3]
     """
-    return gt.array(list(shape), default_dtype(int))
+    return gt.array(list(shape), torch.int32)
 
 
 def conv_general_dilated_local(

@@ -10,6 +10,7 @@ from gtrace.jax.complex_order import greater as greater
 from gtrace.jax.complex_order import greater_equal as greater_equal
 from gtrace.jax.complex_order import less as less
 from gtrace.jax.complex_order import less_equal as less_equal
+from gtrace.jax.complex_order import lexsort as lexsort
 from gtrace.jax.complex_order import sort as sort
 from gtrace.jax.division import divmod as divmod
 from gtrace.jax.division import floor_divide as floor_divide

@@ -136,8 +136,8 @@ def arange(
 
 @functools.partial(taking_keys, "jax.numpy.astype")
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Array:
-    """``gt.astype``, where None stands for the default dtype of floats."""
-    return ops.astype(x, float if dtype is None else dtype, device=device)
+    """``gt.astype``, for an array of keys, too."""
+    return ops.astype(x, dtype, device=device)
 
 
 def _from_numpy(name: str) -> Callable[..., Array]:
@@ -155,8 +155,10 @@ frombuffer, fromfile, fromiter, fromstring = map(_from_numpy, ("frombuffer", "fr
 
 
 def load(file: Any, *args: Any, **options: Any) -> Any:
-    """Return what ``numpy.load`` returns, an array of numbers as an Array."""
+    """Return what ``numpy.load`` returns, an array of numbers as an Array. NumPy saves bfloat16 as two bytes."""
     found = numpy.load(file, *args, **options)
+    if isinstance(found, numpy.ndarray) and found.dtype == "V2":
+        return ops.array(found.view(numpy.uint16)).view("bfloat16")
     return ops.array(found) if isinstance(found, numpy.ndarray) and found.dtype != object else found
 
 

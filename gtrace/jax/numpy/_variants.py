@@ -13,7 +13,7 @@ import numpy
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
@@ -24,9 +24,9 @@ from gtrace.jax.keys import taking_keys
 
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
-    "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "isscalar", "iterable", "place", "positive",
-    "printoptions", "save", "savez", "set_printoptions", "square", "top_k", "transpose", "trunc", "unique_all",
-    "unique_counts", "unique_inverse", "unique_values", "where",
+    "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable",
+    "place", "polyder", "polydiv", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k",
+    "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
 ]  # fmt: skip
 
 
@@ -176,6 +176,11 @@ def top_k(
     return ops.moveaxis(values, -1, axis), ops.moveaxis(places, -1, axis).astype("int32")
 
 
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:  # noqa: A002
+    """``gt.numpy.histogram_bin_edges``, with the edges in the floating dtype of `a`."""
+    return cast(ours.histogram_bin_edges(a, bins, range), promote_arrays("histogram", a, floating=True)[0].aval.dtype)
+
+
 def histogram(
     a: Any,
     bins: Any = 10,
@@ -183,10 +188,25 @@ def histogram(
     weights: Any = None,
     density: bool | None = None,
 ) -> tuple[Array, Array]:
-    """``gt.numpy.histogram``, with the counts in the dtype of the edges."""
-    counts, edges = ours.histogram(a, bins, range, density, weights)
-    edges = promote_arrays("histogram", edges, floating=True)[0]
-    return (counts.astype(edges.dtype) if weights is None else counts), edges
+    """``gt.numpy.histogram``, with the counts and edges in the common floating dtype of `a` and the weights."""
+    a, *given = promote_arrays("histogram", a, *[] if weights is None else [weights], floating=True)
+    edges = histogram_bin_edges(a, bins, range)
+    counts, _ = ours.histogram(a, edges, None, density, *given)
+    return cast(counts, edges.aval.dtype), edges
+
+
+def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
+    """``gt.numpy.polydiv``, where the remainder has as many coefficients as `u`."""
+    u, v = ops.asarray(u), ops.asarray(v)
+    quotient, rest = ours.polydiv(u, v)
+    if u.size >= v.size:  # NaN and infinities spread
+        rest = ops.concat([ops.multiply(quotient, 0.0), rest[: v.size - 1]])
+    return quotient, ours.trim_zeros(rest, "f") if trim_leading_zeros else rest
+
+
+def polyder(p: Any, m: int = 1) -> Array:
+    """``gt.numpy.polyder`` of floats, which integers become."""
+    return ours.polyder(promote_arrays("polyder", p, floating=True)[0], m)
 
 
 def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:

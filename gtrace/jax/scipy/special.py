@@ -11,6 +11,7 @@ from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.operands import as_arrays, promote_arrays
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift
 from gtrace.jax.adapt import namespace
 from gtrace.jax.weakness import with_weakness
 
@@ -55,6 +56,20 @@ def _of_orders(name: str) -> Callable[[Any, Any], Array]:
     return call
 
 
+def _over_all(name: str) -> Callable[..., Array]:
+    """Return a function along axes, which without any are all."""
+    function = getattr(special, name)
+
+    def call(x: Any, /, *, axis: Any = None) -> Array:
+        x = lift(name, x)
+        return function(x, axis) if axis is not None else ops.reshape(function(ops.ravel(x), -1), x.shape)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"``gt.special.{name}``, over all elements if no axis is given, as in SciPy."
+    return call
+
+
+log_softmax, softmax = _over_all("log_softmax"), _over_all("softmax")
 expn, polygamma = _of_orders("expn"), _of_orders("polygamma")
 
 __getattr__, __dir__ = namespace("jax.scipy.special", special)
