@@ -222,12 +222,9 @@ def test_dtypes_equal_those_of_torch_and_numpy_and_their_names():
     x = gt.ones(2)
     for same in (np.float32, np.dtype("float32"), torch.float32, "float32", "f4", "f32", gt.float32, float):
         assert x.dtype == same and same == x.dtype and not x.dtype != same
-    for other in (np.float64, np.dtype("int32"), torch.float16, "float64", gt.int32, int, None, 3):
+    others = (np.float64, np.dtype("int32"), torch.float16, "float64", gt.int32, int, None, 3, "flaot32", np.floating)
+    for other in others:
         assert x.dtype != other and not x.dtype == other
-    with pytest.raises(DtypeError, match=r"Did you mean 'float32'"):
-        _ = x.dtype == "flaot32"
-    with pytest.raises(DtypeError, match=r"issubdtype"):
-        _ = x.dtype == np.floating
     assert {torch.float32: 1}[x.dtype] == 1 and x.dtype in {gt.float32} and x.dtype == gt.ones(1).dtype
     assert str(x.dtype) == x.dtype.name == f"{x.dtype}" == "float32" and repr(x.dtype) == "gtrace.float32"
 

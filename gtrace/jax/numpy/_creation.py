@@ -162,6 +162,7 @@ def load(file: Any, *args: Any, **options: Any) -> Any:
     return ops.array(found) if isinstance(found, numpy.ndarray) and found.dtype != object else found
 
 
+@functools.partial(taking_keys, "jax.numpy.zeros")
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
     """``gt.zeros``; of the dtype ``float0``, that of tangents of integers, an array of NumPy's, without values.
 
