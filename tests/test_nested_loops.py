@@ -225,7 +225,7 @@ EMPTY_BESIDE = {
     "branches": lambda x, e: gt.cond(
         x[0] > 0, lambda c, e: (gt.sin(c) + c, e), lambda c, e: (c * gt.cos(c) + 1.0, e), x, e
     ),
-    "loop": lambda x, e: gt.fori_loop(0, 3, lambda i, s: (gt.where(s[0].sum() > 0.5, gt.sin(s[0]), s[0]), s[1]), (x, e)),
+    "loop": lambda x, e: gt.fori_loop(0, 3, lambda i, s: (gt.where(s[0][0] > 0.5, gt.sin(s[0]), s[0]), s[1]), (x, e)),
 }
 
 

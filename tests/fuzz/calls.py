@@ -1,4 +1,4 @@
-"""Generators of programs that are called again with other values: short floats, layers, training, sizes, places, loops."""
+"""Generators of programs that are called again with other values: short floats, layers, sizes, places, loops."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ OF_TORCH, OF_LAYERS = 4, 2
 """So many times torch's own error the programs of 16 bits, and of layers, may be off."""
 
 REDUCED = [
-    "m.mean({x}, {axis}, True)", "m.sum({x}, {axis}, True)", "m.logsumexp({x}, {axis}, True)", "m.var({x}, {axis}, True)",
+    "m.mean({x}, {axis}, True)", "m.sum({x}, {axis}, True)", "m.logsumexp({x}, {axis}, True)",
+    "m.var({x}, {axis}, True)",
     "m.max({x}, {axis}, True)", "m.lift(torch.linalg.vector_norm)({x}, dim={axis}, keepdim=True)",
     "m.sqrt(m.mean({x} * {x}, {axis}, True))", "m.lift(torch.nanmean)({x}, {axis}, True)",
     "m.lift(lambda a, w: (a * w).sum({axis}, keepdim=True) / w.sum({axis}, keepdim=True))({x}, m.abs(x) + 0.5)",
 ]  # fmt: skip
 SPREAD = [
     "{x} - m.mean({x}, {axis}, True)", "m.softmax({x}, {axis})", "m.log_softmax({x}, {axis})", "m.cumsum({x}, {axis})",
-    "m.take({x}, i, {axis})", "m.put({x}, i[:{rows}] % {rows}, {x} * 0.5, True)", "m.put({x} * 0.0, i[:{rows}] % 3 % {rows}, {x} * 0.0 + 1.0, True)",
+    "m.take({x}, i, {axis})", "m.put({x}, i[:{rows}] % {rows}, {x} * 0.5, True)",
+    "m.put({x} * 0.0, i[:{rows}] % 3 % {rows}, {x} * 0.0 + 1.0, True)",
     "m.lift(m.F.avg_pool1d)({x}[None], {pool}, ceil_mode=True)[0]", "m.lift(m.F.max_pool1d)({x}[None], {pool})[0]",
     "m.lift(lambda a, n: torch.zeros_like(a).index_add(0, n, a))({x}, i[:{rows}] % {rows})",
     "m.lift(m.F.adaptive_avg_pool1d)({x}[None], 3)[0]", "m.tanh({x}) * 0.5",
@@ -46,16 +48,20 @@ def short(r: Random) -> Program:
 
 
 LAYERS = [
-    ("Conv2d(3, 4, 3); BatchNorm2d(4)", (4, 3, 6, 5)), ("Conv2d(3, 4, 3, padding=1); GroupNorm(2, 4); ReLU()", (2, 3, 5, 5)),
-    ("Conv1d(2, 4, 3); BatchNorm1d(4); ReLU(); Conv1d(4, 2, 1); BatchNorm1d(2)", (3, 2, 9)), ("BatchNorm2d(3)", (4, 3, 5, 5)),
+    ("Conv2d(3, 4, 3); BatchNorm2d(4)", (4, 3, 6, 5)), ("Conv2d(3, 4, 3, padding=1); GroupNorm(2, 4); ReLU()",
+    (2, 3, 5, 5)),
+    ("Conv1d(2, 4, 3); BatchNorm1d(4); ReLU(); Conv1d(4, 2, 1); BatchNorm1d(2)", (3, 2, 9)), ("BatchNorm2d(3)",
+    (4, 3, 5, 5)),
     ("Linear(6, 8); LayerNorm(8)", (5, 6)), ("LayerNorm((3, 6))", (2, 3, 6)), ("Linear(6, 8); RMSNorm(8)", (5, 6)),
-    ("BatchNorm1d(5)", (33, 5)), ("Linear(6, 4); BatchNorm1d(4); Tanh(); Linear(4, 1)", (7, 6)), ("GroupNorm(1, 4)", (2, 4, 50)),
+    ("BatchNorm1d(5)", (33, 5)), ("Linear(6, 4); BatchNorm1d(4); Tanh(); Linear(4, 1)", (7, 6)), ("GroupNorm(1, 4)",
+    (2, 4, 50)),
 ]  # fmt: skip
 LOSSES = [
     "mse_loss(p, q)", "smooth_l1_loss(p, q)", "huber_loss(p, q)", "cosine_similarity(p.flatten(1), q.flatten(1))",
     "cross_entropy(p.flatten(1), q.flatten(1).softmax(-1))", "kl_div(p.log_softmax(-1), q.softmax(-1))",
     "binary_cross_entropy_with_logits(p, q.sigmoid())", "poisson_nll_loss(p * 1e-3, q.abs())",
-    "gaussian_nll_loss(p, q, q.abs() + 0.5)", "nll_loss(p.flatten(1).log_softmax(-1), torch.zeros(p.shape[0], dtype=torch.int64))",
+    "gaussian_nll_loss(p, q, q.abs() + 0.5)",
+    "nll_loss(p.flatten(1).log_softmax(-1), torch.zeros(p.shape[0], dtype=torch.int64))",
 ]  # fmt: skip
 
 
@@ -102,7 +108,8 @@ def sizes(r: Random) -> Program:
         names.append(lines(r.choice([
             tree(r, names, 2), f"{a} @ w", f"{a} - m.mean({b}, 0, True)", f"m.softmax({a}, {r.choice('01')})",
             f"m.cumsum({a}, 0)", f"m.concat([{a}[1:], {b}[:1]], 0)", f"m.flip({a}, 0)", f"m.sort({a}, 0)",
-            f"{a} / (1.0 + m.sum({b} * {b}, {r.choice(['0', '1', '(0, 1)'])}, True))", f"m.tanh({a} @ m.swap({b}) @ {a})",
+            f"{a} / (1.0 + m.sum({b} * {b}, {r.choice(['0', '1', '(0, 1)'])}, True))",
+            f"m.tanh({a} @ m.swap({b}) @ {a})",
             f"m.concat([{a}, {b}], 0)[{a}.shape[0]:]", f"{a} * m.logsumexp({b}, 0, True)", f"m.roll({a}, 1, 0)",
             f"{a} * m.arange(0, {b}.shape[0], dtype={b}.dtype)[:, None]", f"{a} * (1.0 / {b}.shape[0])",
         ])))  # fmt: skip
@@ -111,16 +118,21 @@ def sizes(r: Random) -> Program:
     )
 
 
-TRACED = ["x[k]", "x[k, None]", "m.put(x, k, 0.5)", "m.put(x, k, x[0] * 2.0)", "m.fori(0, k, lambda i, c: m.sin(c) + x[0], x[1])",
+TRACED = ["x[k]", "x[k, None]", "m.put(x, k, 0.5)", "m.put(x, k, x[0] * 2.0)",
+    "m.fori(0, k, lambda i, c: m.sin(c) + x[0], x[1])",
           "x * k", "x ** k", "m.clip(x, -k - 1, k + 1)", "m.where(x > k, x, 0.0)", "m.roll(x, k, 0)",
           "m.lift(lambda a, n: a * n)(x, k)", "m.take(x, i % (k + 1), 0)", "m.put(x, i % (k + 1), x[:4], True)",
           "m.switch(k, [lambda c: c, lambda c: m.sin(c), lambda c: c * 2.0], x)"]  # fmt: skip
 READ = [
-    "x[k:k + 2]", "x[:k]", "x[-k:]", "x[k::2]", "x[::k + 1]", "x[..., k:]", "x[k, k:]", "x[slice(k, None)]", "x[:, :k + 1][k:]",
-    "m.put(x, slice(k, k + 2), 0.5)", "m.put(x, slice(k, None), x[k:] * 1.5)", "m.sum(x, k % 2, False)", "m.cumsum(x, k % 2)",
+    "x[k:k + 2]", "x[:k]", "x[-k:]", "x[k::2]", "x[::k + 1]", "x[..., k:]", "x[k, k:]", "x[slice(k, None)]",
+    "x[:, :k + 1][k:]",
+    "m.put(x, slice(k, k + 2), 0.5)", "m.put(x, slice(k, None), x[k:] * 1.5)", "m.sum(x, k % 2, False)",
+    "m.cumsum(x, k % 2)",
     "m.flip(x, k % 2)", "m.sort(x, k % 2)", "m.softmax(x, k % 2)", "m.concat([x, x], k % 2)", "m.expand(x, k)",
-    "m.ones((k, 3)) * x[0, 0]", "x.reshape((k + 1, -1))", "m.tril(x, k - 1)", "m.triu(x, k)", "m.arange(0, k, dtype=x.dtype) + x[0, 0]",
-    "x[:int(k)]", "x * float(k)", "(x if k > 1 else m.sin(x))", "m.roll(x, 1, k % 2)", "m.max(x, k % 2)", "m.take(x, i, k % 2)[k:]",
+    "m.ones((k, 3)) * x[0, 0]", "x.reshape((k + 1, -1))", "m.tril(x, k - 1)", "m.triu(x, k)",
+    "m.arange(0, k, dtype=x.dtype) + x[0, 0]",
+    "x[:int(k)]", "x * float(k)", "(x if k > 1 else m.sin(x))", "m.roll(x, 1, k % 2)", "m.max(x, k % 2)",
+    "m.take(x, i, k % 2)[k:]",
     "m.scan(lambda c, t: (c + t, c), x[0], x[:k])[0]", "[x, x * 2.0, x * 3.0][k]", "m.sum(x, (0, k % 1 + 1), False)",
 ]  # fmt: skip
 """Uses of an integer `k` below 3, which is an array: those that a traced program may have, and those that read it."""

@@ -10,7 +10,7 @@ import gtrace as gt
 import gtrace.nn
 
 STEPS, DECAYED, SPOILED = 25, 20, 7
-"""Steps of a loop, those in which a schedule falls, and every how many steps a loss is infinite, if losses are scaled."""
+"""Steps of a loop, those in which a schedule falls, and of how many steps one has an infinite loss, if it is scaled."""
 
 NAMES = {"BatchNorm1d": "BatchNorm", "BatchNorm2d": "BatchNorm"}
 """What gt.nn calls otherwise."""
@@ -132,7 +132,7 @@ def torch_train(
 def gtrace_train(
     name: str, schedule: str, every: int, clip: float, scaled: bool, how: str, x: Any, y: Any, *params: Any
 ) -> list[Any]:
-    """Return the same: `how` is "loop" (steps one by one), "jitted" (a jitted step) or "fori" (a loop that is traced)."""
+    """Return the same; `how` is "loop" (steps one by one), "jitted" (a jitted step) or "fori" (a traced loop)."""
     rate: Any = SCHEDULES[schedule][1]()
     if callable(rate) and x.aval.dtype is torch.float64:  # schedules of counts are of the default dtype
         optimizer: Any = OPTIMIZERS[name][1](lambda count: rate(count.astype("float64")))
