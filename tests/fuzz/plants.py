@@ -246,7 +246,7 @@ PLANTS = {
         ("numpy/linalg/arguments.py", "results = function(ops.where(known, x, 0.0))", "results = function(x)"),
     )),
     "short_count": Plant("short", "counts of float16 that overflow", (
-        ("core/ops/reduce.py", "    if is_short(x.aval.dtype):  # its sums overflow", "    if False:  # its sums overflow"),
+        ("core/ops/reduce.py", "if is_short(x.aval.dtype):  # its sums overflow", "if False:  # its sums overflow"),
     )),
     "stale_slice": Plant("places", "a slice that keeps the bounds of the first call", (
         ("core/trace/replayable.py", "        elif kind is slice:\n            filled.append(",
