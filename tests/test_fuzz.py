@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 from fuzz import check as checks
+from fuzz import networks
 from fuzz.__main__ import drawn
 from fuzz.check import COMPILED, FORMS, check, check_together
 from fuzz.generators import GENERATORS
@@ -16,6 +17,7 @@ import gtrace as gt
 from gtrace.core.base.mechanisms import MECHANISMS
 from gtrace.core.passes import driver
 from gtrace.core.passes.norm_operators import LayerNorm
+from gtrace.core.trace import replayable
 
 PROGRAMS = 12
 BY_INDUCTOR = ("mixed", "integers", "convolutions")
@@ -45,9 +47,55 @@ def test_a_difference_is_found_and_reduced(monkeypatch):
     assert len(program.lines) <= 2 and "m.tanh" in program.text()
 
 
-def found(program):
+@pytest.mark.parametrize(
+    ("generator", "within"), [("short", 40), ("layers", 20), ("training", 20), ("sizes", 20), ("places", 40)]
+)
+def test_a_fault_is_found_within_so_many_programs(monkeypatch, generator, within):
+    """Each is of a kind that users met, and that programs of few float32 numbers and a single call do not show."""
+    _plant(monkeypatch, generator)
+    assert any(found(drawn(generator, seed)[0], "interpreted") for seed in range(within))
+
+
+def _plant(monkeypatch, generator):
+    if generator == "short":  # a count above 65,504 is infinite in float16
+
+        def mean(x, axis, keepdims=False):
+            total = gt.sum(x.astype("float32"), axis=axis, keepdims=keepdims)
+            return (total / gt.array(x.size // total.size).astype(x.dtype)).astype(x.dtype)
+
+        monkeypatch.setattr(checks.GTRACE, "mean", mean)
+    elif generator == "layers":  # running variances over n, not over n - 1
+
+        def layers(text, how, x, *params):
+            out, *kept = networks.gtrace_layers(text, how, x, *params)
+            kept[1::2] = [(v - 0.9) * (1 - x.shape[1] / x.size) + 0.9 for v in kept[1::2]]
+            return [out, *kept]
+
+        monkeypatch.setattr(checks.GTRACE, "layers", layers)
+    elif generator == "training":  # decay that is left out
+        made = gt.optim.adamw
+        monkeypatch.setattr(gt.optim, "adamw", lambda rate, **kept: made(rate, **kept | {"weight_decay": 0.0}))
+    elif generator == "sizes":  # a mean by the number of rows of the first call
+        rows = []
+
+        def mean(x, axis, keepdims=False):
+            rows.append(x.shape[0])
+            return gt.sum(x, axis=axis, keepdims=keepdims) / rows[0]
+
+        monkeypatch.setattr(checks.GTRACE, "mean", mean)
+    else:  # a slice that keeps the bounds of the first call
+        honest = replayable._filled
+
+        def filled(values, arrays, sizes=None):
+            own = [x if type(x) is slice else honest([x], arrays, sizes)[0] for x in values]
+            return own if type(values) is list else tuple(own)
+
+        monkeypatch.setattr(replayable, "_filled", filled)
+
+
+def found(program, form="float64"):
     try:
-        return check(program, ["float64"])
+        return check(program, [form])
     except (checks.NoProgramError, SyntaxError, NameError):
         return None
 

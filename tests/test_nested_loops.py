@@ -219,3 +219,23 @@ def test_equal_parts_of_one_program_are_compiled_once_and_all_run_compiled(monke
     once = Compiled(entry.forms.executable)
     way.in_part(dict.fromkeys(way.names().values(), once))
     assert not [request for request in requests if any(graph is request.graph for graph in interpreters)]
+
+
+EMPTY_BESIDE = {
+    "branches": lambda x, e: gt.cond(
+        x[0] > 0, lambda c, e: (gt.sin(c) + c, e), lambda c, e: (c * gt.cos(c) + 1.0, e), x, e
+    ),
+    "loop": lambda x, e: gt.fori_loop(0, 3, lambda i, s: (gt.where(s[0][0] > 0.5, gt.sin(s[0]), s[0]), s[1]), (x, e)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(EMPTY_BESIDE))
+def test_an_array_without_elements_passes_through_compiled_loops_and_branches(name):
+    """The fuzzer's find: a body that only hands one on was not compiled, and a CompileWarning said so."""
+    f, x, empty = EMPTY_BESIDE[name], gt.array([0.3, 0.2, -0.1]), gt.zeros((0, 2))
+    expected = interpreted(f, x, empty)
+    with gt.config(background=False):
+        found = gt.eval(gt.jit(f, wait=True)(x, empty))
+    assert found[1].shape == (0, 2)
+    close(found[0], expected[0], rtol=1e-5)

@@ -29,6 +29,9 @@ TESTS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TESTS))
 
 BATCH = 200
+GROUP = 12
+"""Programs that are compiled as one: a compiler takes little longer for them than for one of them."""
+
 LIMIT = 3600.0
 """Seconds that a batch may take."""
 
@@ -95,48 +98,47 @@ def report(seed: int, program: Any, found: tuple[str, str], others: Sequence[Any
     return {"seed": seed, "form": form, "said": said, "text": program.text(), "script": script}
 
 
-def compiled_apart(chosen: Sequence[tuple[int, Any]], again: bool) -> Iterator[dict[str, Any]]:
-    """Compile programs one by one, or by Inductor as one program; yields what differs.
+def compiled_groups(chosen: Sequence[tuple[int, Any]], again: bool) -> Iterator[dict[str, Any]]:
+    """Compile programs, so many as one program, and one by one where that raises or differs; yields what differs.
 
     Args:
         chosen: seeds, and torch's results of their programs.
         again: whether these ran in another process, whose compiled programs are in the store.
     """
-    from fuzz.check import NoProgramError, check, check_together, takes_inductor
+    from fuzz.check import NoProgramError, check, check_together, takes_inductor, traceable
 
-    groups: dict[str, list[tuple[int, Any]]] = {"inductor": [], "jitted": [], "hot": []}
+    def apart(member: tuple[int, Any], form: str, stored: bool) -> dict[str, Any] | None:
+        try:
+            found = check(member[1].program, [form], stored, member[1])
+        except NoProgramError:
+            return None
+        return None if found is None else report(member[0], member[1].program, found)
+
+    # what the C++ compiler alone does not compile would have its neighbours compiled by Inductor
+    ways: dict[tuple[str, bool], list[tuple[int, Any]]] = collections.defaultdict(list)
     for seed, reference in chosen:
         print(json.dumps({"compiling": [seed]}), flush=True)
-        if takes_inductor(reference.program):
-            groups["jitted"].append((seed, reference))
-            if not again:
-                groups["hot"].append((seed, reference))
-            continue
-        groups["inductor"].append((seed, reference))
-        try:
-            found = check(reference.program, ["jitted"] if again else ["jitted", "hot"], True, reference)
-        except NoProgramError:
-            continue
-        if found is not None:
-            yield report(seed, reference.program, found)
-    for form, members in groups.items():
-        if not members:
-            continue
-        print(json.dumps({"compiling": [seed for seed, _ in members]}), flush=True)
-        suspects, raised = [0], "alone"
-        if len(members) > 1:
-            suspects, raised = check_together([reference for _, reference in members], form, True)
-        for k in range(len(members)) if raised else suspects:
-            seed, reference = members[k]
-            try:
-                found = check(reference.program, [form], raised == "alone", reference)
-            except NoProgramError:
-                continue
-            if found is not None:
-                yield report(seed, reference.program, found)
-            elif not raised:
-                others = [one.program for _, one in members if one is not reference]
-                yield report(seed, reference.program, (form, "beside others alone"), others)
+        natively, traced = not takes_inductor(reference.program), traceable(reference.program)
+        if traced:
+            ways["jitted", natively].append((seed, reference))
+            ways["inductor", False].append((seed, reference))
+        if not again:
+            ways["hot", natively].append((seed, reference))
+    for (form, _), members in ways.items():
+        for start in range(0, len(members), GROUP):
+            group = members[start : start + GROUP]
+            print(json.dumps({"compiling": [seed for seed, _ in group]}), flush=True)
+            single, suspects, raised = len(group) == 1, [0], ""
+            if not single:
+                suspects, raised = check_together([reference for _, reference in group], form, True)
+            for k in range(len(group)) if raised else suspects:
+                seed, reference = group[k]
+                found = apart(group[k], form, single)
+                if found is not None:
+                    yield found
+                elif not raised and not single:
+                    others = [one.program for _, one in group if one is not reference]
+                    yield report(seed, reference.program, (form, "beside others alone"), others)
 
 
 def run_batch(generator: str, first: int, count: int, compiled: float, again: bool) -> None:
@@ -162,7 +164,7 @@ def run_batch(generator: str, first: int, count: int, compiled: float, again: bo
             print(json.dumps(report(seed, program, found)), flush=True)
         elif is_compiled:
             chosen.append((seed, reference))
-    for one in compiled_apart(chosen, again):
+    for one in compiled_groups(chosen, again):
         print(json.dumps(one), flush=True)
     print(json.dumps({"forms": COUNTS, "compiled": len(chosen)}), flush=True)
 

@@ -245,6 +245,13 @@ PLANTS = {
     "nan_matrix": Plant("hard_inputs", "NaN in one matrix of a batch", (
         ("numpy/linalg/arguments.py", "results = function(ops.where(known, x, 0.0))", "results = function(x)"),
     )),
+    "short_count": Plant("short", "counts of float16 that overflow", (
+        ("core/ops/reduce.py", "if is_short(x.aval.dtype):  # its sums overflow", "if False:  # its sums overflow"),
+    )),
+    "stale_slice": Plant("places", "a slice that keeps the bounds of the first call", (
+        ("core/trace/replayable.py", "        elif kind is slice:\n            filled.append(",
+         "        elif sizes is not None and kind is slice:\n            filled.append("),
+    )),
     "repeated_places": Plant("indexing", "repeated places", (
         ("core/ops/indexed_updates.py", "if unique_indices or most == 1:", "if True:"),
     )),

@@ -20,8 +20,9 @@ class Input:
     Attributes:
         values: how it is filled: "normal", "positive", "small", "rows" (some rows are constant), "zeros",
             "tenths" (0.1 each), "large" (where exp nearly overflows), "special" (NaN, infinities and signed zeros too),
-            "mask" (booleans), or "below N" (integers).
+            "about N" (the mean is N standard deviations), "mask" (booleans), or "below N" (integers).
         layout: "dense", or "swapped": the last two axes lie in memory the other way round.
+        sizes: of the first axis, call by call, in place of that of `shape`.
     """
 
     name: str
@@ -30,15 +31,19 @@ class Input:
     dtype: str = "float32"
     layout: str = "dense"
     seed: int = 0
+    sizes: tuple[int, ...] = ()
 
-    def tensor(self, wide: bool) -> torch.Tensor:
-        """Make it; a float one in float64, if `wide`, of the same numbers."""
-        r = np.random.default_rng(self.seed)
-        x = r.normal(size=self.shape)
+    def tensor(self, wide: bool, call: int = 0) -> torch.Tensor:
+        """Make it, for a call; a float one in float64, if `wide`, of the same numbers."""
+        r = np.random.default_rng(self.seed + 1000 * call)
+        shape = (self.sizes[call], *self.shape[1:]) if self.sizes else self.shape
+        x = r.normal(size=shape)
         if self.values == "mask":
             return torch.from_numpy(np.asarray(x > -0.5))
         if self.values.startswith("below"):
-            return torch.from_numpy(np.asarray(r.integers(0, int(self.values.split()[1]), self.shape)))
+            return torch.from_numpy(np.asarray(r.integers(0, int(self.values.split()[1]), shape)))
+        if self.values.startswith("about"):
+            x = x + float(self.values.split()[1])
         if self.values == "positive":
             x = np.abs(x) + 0.1
         elif self.values == "small":
@@ -74,6 +79,8 @@ class Program:
         outputs: names of results.
         way: "value", "grad" (results and gradients for each float input) or "second" (gradients of those too).
         carry: that many leading results are the leading inputs of the next call; 0 for a single call.
+        fresh: whether each call has inputs of its own; then the results of all calls count.
+        times: results may be so many times as far from float64 as torch's own; 0: the bound is that of `check`.
         weighted: whether what is differentiated is a sum with weights; else it is the sum.
         definitions: functions that the lines call, each as its text. They are of torch, and lifted.
     """
@@ -87,6 +94,8 @@ class Program:
     calls: int = 1
     weighted: bool = True
     definitions: tuple[str, ...] = ()
+    fresh: bool = False
+    times: int = 0
 
     def text(self) -> str:
         """Return it as the text of a function of `m`, the vocabulary, and of the inputs."""

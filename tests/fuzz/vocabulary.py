@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import gtrace as gt
 import gtrace.numpy
+from fuzz import networks
 from gtrace.jax import dtypes, lax
 
 gt.config.update(x64=True, jax_results=False)  # importing gtrace.jax changes these
@@ -44,7 +45,9 @@ def _torch_scan(f: Any, init: Any, xs: torch.Tensor) -> Any:
     for x in xs:
         init, y = f(init, x)
         kept.append(y)
-    return init, torch.stack(kept)
+    if not kept:
+        y = f(init, xs.new_zeros(xs.shape[1:]))[1]
+    return init, torch.stack(kept) if kept else y.new_zeros((0, *y.shape))
 
 
 def _torch_fori(start: int, stop: int, f: Any, x: Any) -> Any:
@@ -210,7 +213,9 @@ TORCH = SimpleNamespace(
     pullback=_torch_pullback, pushforward=_torch_pushforward, linear=_torch_pushforward,
     solve=lambda a, b: torch.linalg.solve(_damped(torch, a), b), through_numpy=lambda x: x,
     survivor=lambda x, how: (x + 1.0) * x, looking=lambda f: lambda *xs: f(*xs, True),
-    chosen=lambda x, number, how: _chosen(torch)(x, number), now=lambda x: x,
+    chosen=lambda x, number, how: _chosen(torch)(x, number), now=lambda x: x, number=int,
+    switch=lambda k, branches, *xs: branches[k](*xs), arange=torch.arange, layers=networks.torch_layers,
+    train=networks.torch_train,
 )  # fmt: skip
 """The functions of torch. An axis of a reduction may be a tuple."""
 
@@ -231,6 +236,7 @@ GTRACE = SimpleNamespace(
     pushforward=lambda f, x, *rest: gt.jvp(f, (x, *rest), _tangents(x, rest))[1],
     linear=lambda f, x, *rest: gt.linearize(f, x, *rest)[1](*_tangents(x, rest)),
     solve=_gtrace_solve, through_numpy=_through_numpy, survivor=_survivor, looking=_looking,
-    chosen=lambda x, number, how: _OF_NUMBERS[how](x, number), now=_now,
+    chosen=lambda x, number, how: _OF_NUMBERS[how](x, number), now=_now, number=lambda x: x, switch=gt.switch,
+    arange=gt.arange, layers=networks.gtrace_layers, train=networks.gtrace_train,
 )  # fmt: skip
 """The functions of gtrace."""

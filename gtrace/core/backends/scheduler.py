@@ -232,9 +232,9 @@ class Scheduler:
         Returns:
             The values of LAPACK's operations and of Fourier transforms. Inductor would call the same functions, and
             take its seconds for each part between them. None: the program is not short, or has other operations
-            without C++ of ours.
+            without C++ of ours, or inputs without elements.
         """
-        if not self._compiles_short or len(graph.nodes) > MAX_OPS:
+        if not self._compiles_short or len(graph.nodes) > MAX_OPS or not all(a.size for a in graph.avals):
             return None
         libraries = set()
         for node in graph.nodes:
