@@ -32,12 +32,16 @@ def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
     """Return the leaves of a pytree by name, and its structure.
 
     Raises:
-        ArgumentError: two leaves have one name, such as those of ``{"a": {"b": x}, "a.b": y}``.
+        ArgumentError: two leaves have one name, such as those of ``{"a": {"b": x}, "a.b": y}``, or the program ends and
+            trees can no longer be taken apart.
 
     >>> named_leaves("save_arrays", {"layers": [1, 2]})[0]
     {'layers.0': 1, 'layers.1': 2}
     """
     pairs, structure = tree.flatten_with_path(value)
+    if pairs and isinstance(pairs[0][1], dict | list | tuple):
+        fix = "Import gtrace before atexit.register: then the function runs before gtrace ends."
+        raise ArgumentError(message(op, "a program that runs", "its end, after other exit handlers", fix))
     named: dict[str, Any] = {}
     for path, leaf in pairs:
         name = tree.keystr(path, simple=True, separator=".") or ALONE

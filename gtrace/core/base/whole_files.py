@@ -21,11 +21,15 @@ def write_aside(path: Path, write: Callable[[Path], object]) -> None:
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
     aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
+        os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         write(aside)
         sync(aside)
         os.replace(aside, path)
+    except OSError as error:
+        if error.filename == os.fspath(aside):  # which the caller does not know
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
     finally:
         aside.unlink(missing_ok=True)
     sync(path.parent)
