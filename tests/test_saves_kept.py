@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import launch
 import pytest
 import safetensors.torch
 import torch
@@ -22,7 +23,7 @@ NAMES = st.one_of(
 
 VALUES = st.one_of(
     st.just(gt.ones(2)), st.just(gt.zeros((0, 3))), st.booleans(), st.floats(), st.text(st.characters(), max_size=3),
-    st.integers(-(10**18), 10**18), st.just(10**5000),
+    st.integers(-(10**18), 10**18),
 )  # fmt: skip
 
 TREES = st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner, max_size=4) | st.lists(inner, max_size=3))
@@ -206,7 +207,8 @@ x = gt.ones(1_000_000)
 
 @pytest.mark.slow
 def test_saves_at_the_end_of_the_program(tmp_path):
-    done = run(AT_EXIT, tmp_path)
+    with launch.from_scratch():  # the others have imported gtrace before any line of the program
+        done = run(AT_EXIT, tmp_path)
     assert (done.returncode, done.stdout) == (0, "ArgumentError True\n"), done
     assert sorted(os.listdir(tmp_path)) == [f"step_{k:09d}" for k in (2, 3, 4)]
     for step in (2, 3, 4):
@@ -249,8 +251,11 @@ library.save_file = full if rank else write
 refused(lambda: save({"x": x}, 2), gt.CheckpointError, OSError)
 library.save_file = write
 if os.fork() == 0:
-    refused(lambda: save({"x": x}, 2), gt.DistributedError)
-    sys.exit()
+    try:
+        refused(lambda: save({"x": x}, 2), gt.DistributedError)
+    except BaseException:
+        os._exit(1)
+    os._exit(0)
 assert os.wait()[1] == 0
 assert gt.load_checkpoint(folder)[1] == 1 and list(gt.load_arrays(folder + "/file")) == ["x"]
 def last():
@@ -273,8 +278,8 @@ def test_processes_that_do_not_do_the_same(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SEVERAL)
     done = subprocess.run(
-        [sys.executable, "-m", "gtrace", "run", "--quiet", "--workers=2", script, tmp_path / "run"],
-        env={**os.environ, "GT_COLLECTIVE_TIMEOUT": "5"}, capture_output=True, text=True, timeout=180,
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", script, tmp_path / "run"],
+        env={**os.environ, "GT_COLLECTIVE_TIMEOUT": "5"}, capture_output=True, text=True, timeout=100,
     )  # fmt: skip
     assert done.returncode == 0 and "ended" in done.stdout and "Error" not in done.stderr, done.stdout + done.stderr
     tree, step = gt.load_checkpoint(tmp_path / "run")
