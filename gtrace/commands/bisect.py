@@ -22,6 +22,7 @@ from gtrace.commands import machine_facts
 from gtrace.commands.run import read, say
 from gtrace.core.base.mechanisms import COMPARISONS, MECHANISMS
 from gtrace.core.base.units import printable
+from gtrace.core.base.whole_files import write_text
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?|\bnan\b|\binf\b)", re.IGNORECASE)
 
@@ -233,7 +234,11 @@ def _search(runs: Runs, script: str, rtol: float, report: str) -> int:
         found = blamed(names, right)
         for name in found:
             print(f"{name}: {MECHANISMS[name].what}")
-        Path(report).write_text("\n".join(_report(runs, way, found, wrong, rtol)), encoding="utf-8")
+        try:
+            write_text(report, "\n".join(_report(runs, way, found, wrong, rtol)))
+        except OSError as error:
+            say(f"gtrace bisect: {printable(report)} cannot be written: {error.strerror}.")
+            return 2
         say(f"{printable(report)} has the report. GT_DISABLE={','.join(found)} is a way around it.")
         return 0
     say("gtrace bisect: results with everything on and everything off agree.")

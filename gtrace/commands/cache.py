@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import io
-import lzma
 import re
-import struct
 import sys
 import time
-import zipfile
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base.archives import MAX_TEXT, Archive, write_archive
 from gtrace.core.base.config import Config
 from gtrace.core.base.errors import CacheError, ConfigError, GtraceError
 from gtrace.core.base.private_folders import read_trusted
 from gtrace.core.base.units import bytes_text, duration_text, printable
+from gtrace.core.base.whole_files import write_aside
 from gtrace.core.ir.signature import matching, short
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache.artifact_cache import artifacts
@@ -36,14 +34,8 @@ from gtrace.core.runtime.cache.workspace import workspace
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
 
-MAX_MEMBER = 1 << 30
-"""Bytes of a file in an archive, at most: a small archive may state any size."""
-
-_DAMAGED = (
-    ValueError, KeyError, EOFError, RuntimeError, OverflowError, struct.error, zipfile.BadZipFile, zlib.error,
-    lzma.LZMAError, GtraceError,
-)  # fmt: skip
-"""Exceptions from reading a file of a damaged archive; RuntimeError: it is encrypted, or nested too deeply."""
+_DAMAGED = (ValueError, KeyError, RuntimeError, OverflowError, GtraceError)
+"""Exceptions from reading a damaged artifact."""
 
 
 def add_parser(commands: Any) -> None:
@@ -218,14 +210,18 @@ def _say_removed(gone: folders.Removed, folder: Path) -> None:
 
 def _export(store: Store, file: Path) -> int:
     count = 0
+
+    def files() -> Iterator[tuple[str, bytes]]:
+        nonlocal count
+        for manifest in store.all():
+            path = None if manifest.code is None else store.code(manifest)
+            if path is not None:
+                yield folders.manifest_file(manifest.name), manifest.to_json().encode()
+                yield path.name, path.read_bytes()
+                count += 1
+
     try:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for manifest in store.all():
-                path = None if manifest.code is None else store.code(manifest)
-                if path is not None:
-                    archive.writestr(folders.manifest_file(manifest.name), manifest.to_json())
-                    archive.writestr(path.name, path.read_bytes())  # whatever its date, which zip may not know
-                    count += 1
+        write_aside(file, lambda aside: write_archive(aside, files()))
     except OSError as error:
         print(printable(f"gtrace cache export: {file} cannot be written: {error.strerror}."), file=sys.stderr)
         return 2
@@ -246,13 +242,13 @@ def _import(store: Store, file: Path) -> int:
         print(printable(f"gtrace cache import: {file} cannot be read: {error}."), file=sys.stderr)
         return 2
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive, workspace() as folder:
-            for entry in (name for name in archive.namelist() if name.endswith(".json")):
+        with Archive(content) as archive, workspace() as folder:
+            for entry in (name for name in archive.sizes if name.endswith(".json")):
                 try:
-                    manifest = Manifest.from_json(_member(archive, entry))
+                    manifest = Manifest.from_json(archive.read(entry, MAX_TEXT))
                     if manifest.code is None:
                         raise ValueError("it has no code")
-                    content = _member(archive, manifest.code.file)
+                    content = archive.read(manifest.code.file)
                     _verify(entry, manifest, content)
                 except _DAMAGED as error:
                     refused.append(printable(f"{entry}: {error}"))
@@ -270,18 +266,6 @@ def _import(store: Store, file: Path) -> int:
     for text in refused:
         print(f"refused {text}", file=sys.stderr)
     return int(bool(refused))
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a file of an archive; no more is unpacked than it states.
-
-    Raises:
-        ValueError: it states too much. Others, of `_DAMAGED`: it is damaged, or not there.
-    """
-    size = archive.getinfo(name).file_size
-    if size > MAX_MEMBER:
-        raise ValueError(f"it has {bytes_text(size)}, more than any program")
-    return archive.read(name)
 
 
 def _verify(entry: str, manifest: Manifest, content: bytes) -> None:

@@ -10,7 +10,8 @@ from gtrace.commands import plan_page
 from gtrace.commands.run import execute_to_end, read
 from gtrace.core.base.errors import ConfigError
 from gtrace.core.base.events import Divided, bus
-from gtrace.core.base.units import duration_text
+from gtrace.core.base.units import duration_text, printable
+from gtrace.core.base.whole_files import write_text
 from gtrace.core.ir.sharding import parse_mesh
 from gtrace.core.partitioner import processes
 from gtrace.core.partitioner.partitioned import Partitioned
@@ -32,7 +33,7 @@ def plan(
         module: `script` is the name of a module, as after ``python -m``.
 
     Returns:
-        2 if there is no such mesh or script, 1 if the script raised, else 0.
+        2 if there is no such mesh or script or the page cannot be written, 1 if the script raised, else 0.
     """
     try:
         size = parse_mesh(mesh).size
@@ -66,8 +67,11 @@ def plan(
             f" {duration_text(took.sending)}"
         )
     if page is not None:
-        with open(page, "w", encoding="utf-8") as file:
-            file.write(plan_page.page(f"{script} on {mesh}", plans, speeds))
+        try:
+            write_text(page, plan_page.page(f"{script} on {mesh}", plans, speeds))
+        except OSError as error:
+            print(printable(f"gtrace plan: {page} cannot be written: {error.strerror}."), file=sys.stderr)
+            return 2
     if not programs:
         print("No program is divided: nothing in it has a sharding.")
     return code

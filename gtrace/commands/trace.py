@@ -18,6 +18,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.units import duration_text
+from gtrace.core.base.whole_files import write_text
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.timeline import read_timelines
 
@@ -104,7 +105,7 @@ class TraceFiles:
         path = self.prefix.with_name(self.prefix.name + ".json")
         try:
             (timeline,) = read_timelines(logs)
-            path.write_text(json.dumps(chrome_trace(timeline)), encoding="utf-8")
+            write_text(path, json.dumps(chrome_trace(timeline)))
         except (OSError, ArgumentError) as error:  # the script has removed the folder, or the disk is full
             say(f"gtrace trace: expected to write {path}, got {error}.")
             return

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gtrace.core.base.errors import ArgumentError
+from gtrace.core.base.whole_files import write_text
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
 from gtrace.observe.picture import draw
@@ -20,12 +21,12 @@ def visualize(logs: Sequence[str], output: str) -> int:
         timelines = read_timelines(logs)
         match Path(output).suffix:
             case ".html":
-                Path(output).write_text(timeline_page(timelines), encoding="utf-8")
+                write_text(output, timeline_page(timelines))
             case ".json":
                 if len(timelines) > 1:
                     print("gtrace visualize: expected the logs of one run for .json, got more.", file=sys.stderr)
                     return 2
-                Path(output).write_text(json.dumps(chrome_trace(timelines[0])), encoding="utf-8")
+                write_text(output, json.dumps(chrome_trace(timelines[0])))
             case _:
                 draw(timelines, output)
     except OSError as error:

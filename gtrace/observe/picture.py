@@ -10,6 +10,7 @@ from typing import Any
 
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.base.units import duration_text
+from gtrace.core.base.whole_files import write_aside
 from gtrace.observe.timeline import OPERATIONS, Lane, Span, Timeline
 
 SPAN_COLOURS = {
@@ -82,7 +83,7 @@ def draw(timelines: Sequence[Timeline], path: str | Path) -> None:
         bottom -= BELOW
     figure.axes[-1].set_xlabel("seconds")
     _legend(figure, timelines)
-    figure.savefig(path, dpi=130)
+    write_aside(Path(path), lambda aside: figure.savefig(aside, dpi=130, format=suffix))
 
 
 def _panel(axes: Any, timeline: Timeline, end: float) -> None:

@@ -13,14 +13,15 @@ import torch
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, CheckpointError, DtypeError, message
 from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.base.whole_files import write_aside
 from gtrace.core.partitioner import processes
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, plain_tensor, received
-from gtrace.core.trace.force import whole
+from gtrace.core.trace.force import evaluate, whole
 from gtrace.core.transform.arguments import is_array
 from gtrace.distributed.placing import put
-from gtrace.saving.files import write_aside
-from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
+from gtrace.saving.agreement import agree, together, types
+from gtrace.saving.names import check_names, check_type, check_written, expected_type, named_leaves
 
 __all__ = ["load_arrays", "load_metadata", "save_arrays"]
 
@@ -35,16 +36,19 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
 
     The name of a leaf is its key path with dots: ``{"layers": [{"w": x}]}`` has ``layers.0.w``. So names of torch's
     ``state_dict`` stay unchanged. The file is written aside and then moved to `path`, so readers find the old or the
-    new file. Arrays over several processes are gathered: all processes must call, and the first one writes.
+    new file. It is read back before. Arrays over several processes are gathered: all processes must call, with the same
+    names, and the first one writes.
 
     Args:
         arrays: arrays of any dtype except complex128; numbers are saved as arrays.
         metadata: texts by name.
 
     Raises:
-        ArgumentError: a leaf is not an array, two leaves have one name, or metadata is not text.
+        ArgumentError: a leaf is not an array, two leaves have one name, one is named ``__metadata__``, metadata is not
+            text, or a text or the path is not UTF-8.
         DtypeError: an array is complex128.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or has other content when it is read back.
+        CheckpointError: another process failed, or has other names or types.
 
     >>> import os, tempfile
     >>> file = os.path.join(tempfile.mkdtemp(), "weights.safetensors")
@@ -62,20 +66,26 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
     texts = dict(metadata or {})
     if not all(isinstance(x, str) for pair in texts.items() for x in pair):
         raise ArgumentError(message("save_arrays", "metadata of texts by name", repr(texts), "Use str or json.dumps."))
-    tensors = {name: whole(x, "save_arrays") for name, x in lifted.items()}
+    check_written("save_arrays", path, lifted, [text for pair in texts.items() for text in pair])
+    evaluate(list(lifted.values()), "save_arrays")
     divided = any(x.aval.sharding is not None for x in lifted.values())
-    if not divided or processes.rank() == 0:
-        write_tensors("save_arrays", Path(path), tensors, texts)
-    if divided:
-        processes.exchange(None)  # a process that goes on finds the file
+    group = processes.group_for_saving() if divided and processes.count() > 1 else None
+    agree("save_arrays", types(lifted), group)
+    tensors = together("save_arrays", lambda: {name: whole(x, "save_arrays") for name, x in lifted.items()}, group)
+
+    def write() -> None:
+        if not divided or processes.rank() == 0:
+            write_tensors("save_arrays", Path(path), tensors, texts)
+
+    together("save_arrays", write, group)  # a process that goes on finds the file
 
 
 def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:
-    """Write tensors to a safetensors file.
+    """Write tensors to a safetensors file, and read it back before it takes the place of another.
 
     Raises:
         DtypeError: a tensor is complex128.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written, or has other content when it is read back.
     """
     for name, tensor in tensors.items():
         if tensor.dtype is torch.complex128:
@@ -83,8 +93,17 @@ def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], meta
             raise DtypeError(message(op, "a dtype that the format has", f"complex128 at {name!r}", fix))
     save_file = importlib.import_module("safetensors.torch").save_file
     library = importlib.import_module("safetensors")
+    host = _separate(tensors)
+
+    def write(aside: Path) -> None:
+        save_file(host, aside, dict(metadata) or None)
+        with library.safe_open(os.fspath(aside), framework="pt", device="cpu") as file:
+            other = _other(file, host, metadata)
+        if other:
+            raise OSError(message(op, "to read back what was written", f"other {other} in {path}", "Check the disk."))
+
     try:
-        write_aside(path, lambda aside: save_file(_separate(tensors), aside, dict(metadata) or None))
+        write_aside(path, write)
     except library.SafetensorError as error:
         fix = "Make room on the disk, or see who may write there."
         raise OSError(message(op, "a file that can be written", f"{path}: {error}", fix)) from error
@@ -104,6 +123,20 @@ def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             seen.add(place)
         out[name] = host
     return out
+
+
+@without_modes
+def _other(file: Any, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> str:
+    """Return what of an open file differs from what it was written from; empty if nothing does."""
+    if set(file.keys()) != set(tensors) or (file.metadata() or {}) != metadata:
+        return "names or metadata"
+    for name, written in tensors.items():
+        found = file.get_tensor(name)
+        if (found.shape, found.dtype) != (written.shape, written.dtype):
+            return f"shape or dtype of {name!r}"
+        if not torch.equal(*(x.reshape(-1).view(torch.uint8) for x in (found, written))):
+            return f"elements of {name!r}"
+    return ""
 
 
 def load_arrays(path: PathLike, like: Any = None) -> Any:

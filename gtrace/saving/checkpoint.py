@@ -21,7 +21,9 @@ import attrs
 import torch
 
 from gtrace.core.base.errors import ArgumentError, CheckpointError, ShardingError, message
+from gtrace.core.base.locks import new_lock
 from gtrace.core.base.torch_modes import without_modes
+from gtrace.core.base.whole_files import write_text
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides, layout
 from gtrace.core.ops.shape import as_int
 from gtrace.core.partitioner import processes
@@ -30,12 +32,13 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import evaluate, materialize
 from gtrace.core.transform.arguments import is_array
 from gtrace.saving import checkpoint_folders as folders
+from gtrace.saving.agreement import agree, together, types
 from gtrace.saving.arrays import PathLike, open_file, read_tensor, write_tensors
 from gtrace.saving.checkpoint_folders import ARRAYS, MANIFEST, PARTS
 from gtrace.saving.checkpoint_manifest import PLAIN, Leaves, SavedArray, SavedValue, parse_manifest, print_manifest
-from gtrace.saving.files import alone_in, sync
-from gtrace.saving.names import check_names, check_type, expected_type, named_leaves
-from gtrace.saving.shards import Index, Piece, pieces, together, write_shards
+from gtrace.saving.files import alone_in
+from gtrace.saving.names import check_names, check_type, check_written, expected_type, named_leaves
+from gtrace.saving.shards import Index, Piece, check_parts, pieces, write_shards
 
 __all__ = ["latest_step", "load_checkpoint", "save_checkpoint"]
 
@@ -86,17 +89,18 @@ class _Snapshot:
         return cls(step, whole, parts, divided, leaves)
 
 
-def _by_kind(tree: Any) -> tuple[dict[str, Array], Leaves]:
+def _by_kind(folder: PathLike, tree: Any) -> tuple[dict[str, Array], Leaves]:
     """Return the arrays of a pytree, and its other leaves, by their names.
 
     Raises:
-        ArgumentError: a leaf is neither an array nor a Python number or text.
+        ArgumentError: a leaf is neither an array nor a Python number or text, or it could not be read again.
     """
     arrays: dict[str, Array] = {}
     values: Leaves = {}
     named, _ = named_leaves("save_checkpoint", tree)
     for name, leaf in named.items():
         if leaf.__class__ in PLAIN:
+            _check_readable(name, leaf)
             values[name] = SavedValue(leaf)
         elif is_array(leaf):
             arrays[name] = lift("save_checkpoint", leaf)
@@ -104,21 +108,45 @@ def _by_kind(tree: Any) -> tuple[dict[str, Array], Leaves]:
             got = f"{type(leaf).__name__} at {name!r}"
             fix = "Keep it outside the tree, or make it a static field of its class."
             raise ArgumentError(message("save_checkpoint", "arrays, numbers and text", got, fix))
+    check_written("save_checkpoint", folder, named)
     return arrays, values
 
 
+def _check_readable(name: str, value: bool | int | float | str) -> None:
+    try:
+        str(value)
+    except ValueError as error:  # Python reads no integer of thousands of digits
+        fix = "Save it as a text, such as hex(number)."
+        raise ArgumentError(message("save_checkpoint", "numbers that can be read", f"{name!r}: {error}", fix)) from None
+
+
 class _Saving(Future[Path]):
-    """A checkpoint being written, which knows whether its outcome was read."""
+    """A checkpoint being written, which knows whether its outcome was read.
+
+    A forked process has no thread that writes it, so there it is refused, unless it was written before.
+    """
 
     asked = False
+    ended = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def _check_process(self) -> None:
+        if not self.ended and os.getpid() != self._process:
+            fix = "Wait for the save before the fork, or ask in the process that saves."
+            raise CheckpointError(message("save_checkpoint", "the process that saves", "a fork of it", fix))
 
     def result(self, timeout: float | None = None) -> Path:
+        self._check_process()
         try:
             return super().result(timeout)
         finally:
             self.asked = self.asked or self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._check_process()
         try:
             return super().exception(timeout)
         finally:
@@ -141,7 +169,7 @@ class _Saver:
     def __init__(self) -> None:
         self._running: _Saving | None = None
         self._failed: list[tuple[str, _Saving]] = []
-        self._turn = threading.Lock()
+        self._turn = new_lock()
         """Only writing threads hold it: a signal's handler may save while another save waits."""
 
     def wait(self) -> None:
@@ -159,12 +187,14 @@ class _Saver:
                     self._running = None
 
     def start(self, what: str, write: Callable[[], Path], beside: bool) -> _Saving:
-        """Write in a thread that the end of the program waits for.
+        """Write in a thread that the end of the program waits for; in this one after the end, which waits for none.
 
         Args:
             beside: the program goes on. The next call waits for it, and the end of the program reports a failure.
         """
         future = _Saving()
+        late = not threading.main_thread().is_alive()  # functions of `atexit` run
+        beside = beside and not late
         if beside:
             self._running = future
 
@@ -178,9 +208,20 @@ class _Saver:
                 future.set_exception(error)
             else:
                 future.set_result(path)
+            future.ended = True
 
-        threading.Thread(target=run, name="gtrace-checkpoint").start()
+        if late:
+            run()
+        else:
+            threading.Thread(target=run, name="gtrace-checkpoint").start()
+        if not beside:
+            future.result()
         return future
+
+    def forked(self) -> None:
+        """Forget the saves of the parent: a forked process has none of its threads."""
+        self._running = None
+        self._failed = []
 
     def report(self) -> None:
         """Report failed saves that nobody has read, and end the program with code 1."""
@@ -194,13 +235,16 @@ class _Saver:
 
 _saver = _Saver()
 atexit.register(_saver.report)
+if hasattr(os, "register_at_fork"):  # some systems lack it
+    os.register_at_fork(after_in_child=_saver.forked)
 
 
 def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True) -> Future[Path]:
     """Save a pytree as the checkpoint of a step.
 
-    A process that is killed meanwhile leaves earlier checkpoints unchanged. All processes must call it. Each writes its
-    parts of sharded arrays, and the first one writes the others. They need a common file system.
+    A process that is killed meanwhile leaves earlier checkpoints unchanged. What is written is read back before any of
+    them is removed. All processes must call it, with trees of the same names and types. Each writes its parts of
+    sharded arrays, and the first one writes the others. They need a common file system.
 
     Args:
         folder: the folder of the run; the checkpoint is a folder inside it.
@@ -214,12 +258,14 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
         A future: ``.result()`` waits, and returns the path of the checkpoint.
 
     Raises:
-        ArgumentError: a leaf has another type, two leaves have one name, or `step` or `keep` is invalid.
+        ArgumentError: a leaf has another type, two leaves have one name, one is named ``__metadata__``, a name or the
+            path is not UTF-8, or `step` or `keep` is invalid.
         DtypeError: an array is complex128.
-        OSError: writing failed. With ``wait=False`` the future raises it, and so does the next call. If nobody reads
-            it, the program prints it at its end, and exits with code 1.
-        CheckpointError: another process failed, a process of another run writes to the folder, or the step's folder is
-            not a checkpoint.
+        OSError: writing failed, or other content was read back. With ``wait=False`` the future raises it, and so does
+            the next call. If nobody reads it, the program prints it at its end, and exits with code 1.
+        CheckpointError: another process failed or has another tree, a process of another run writes to the folder, or
+            the step's folder is not a checkpoint.
+        DistributedError: another process does not save within ``GT_COLLECTIVE_TIMEOUT``.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -235,8 +281,12 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
     several = processes.count() > 1
     group = processes.group_for_saving() if several else None
     # if the leaves of one process are invalid, the others must not wait for it while they compute values
-    arrays, values = together(lambda: _by_kind(tree), group)
-    snapshot = together(lambda: _Snapshot.of(arrays, values, number), group)
+    arrays, values = together("save_checkpoint", lambda: _by_kind(folder, tree), group)
+    plain = {name: type(leaf.value).__name__ for name, leaf in values.items() if isinstance(leaf, SavedValue)}
+    # before values are computed: for other trees, processes would send other tensors
+    agree("save_checkpoint", types(arrays, shardings=False) | plain, group)
+    snapshot = together("save_checkpoint", lambda: _Snapshot.of(arrays, values, number), group)
+    agree("save_checkpoint", {**types(arrays), "the step": str(number)}, group)
     root = Path(folder)
     aside = folders.aside(root, number)
 
@@ -245,9 +295,8 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
 
             def begin() -> None:
                 alone.enter_context(alone_in(root))  # the first process holds it for all of them
-                folders.check_place(root, number)
-                folders.clear(root)
-                (aside / PARTS if snapshot.divided else aside).mkdir(parents=True, exist_ok=True)
+                folders.begin(root, number, snapshot.divided)
+                alone.callback(folders.discard, root, number)  # nothing is left of a finished one
 
             if not several:
                 begin()
@@ -259,19 +308,29 @@ def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None 
                 return _finish(root, snapshot, keep)
             return processes.from_first(lambda: _finish(root, snapshot, keep), group)
 
-    future = _saver.start(f"the checkpoint of step {number} in {os.fspath(folder)}", write, beside=not wait)
-    if wait:
-        future.result()
-    return future
+    return _saver.start(f"the checkpoint of step {number} in {os.fspath(folder)}", write, beside=not wait)
 
 
 def _finish(root: Path, snapshot: _Snapshot, keep: int | None) -> Path:
-    """Write the rest of a checkpoint, and rename it."""
+    """Write the rest of a checkpoint, read it back, and rename it.
+
+    Raises:
+        OSError: it cannot be written, or has other content.
+        CheckpointError: the parts of another process are missing.
+    """
     aside = folders.aside(root, snapshot.step)
     write_tensors("save_checkpoint", aside / ARRAYS, snapshot.whole, {})
-    (aside / MANIFEST).write_text(print_manifest(snapshot.step, snapshot.leaves), encoding="utf-8")
-    for path in (aside / MANIFEST, aside):
-        sync(path)
+    text = print_manifest(snapshot.step, snapshot.leaves)
+    write_text(aside / MANIFEST, text)
+    if folders.read_manifest(aside) != text.encode() or parse_manifest(text).keys() != snapshot.leaves.keys():
+        path = aside / MANIFEST
+        raise OSError(
+            message("save_checkpoint", "to read back what was written", f"other content in {path}", "Check the disk.")
+        )
+    files = _Files()
+    for name, leaf in snapshot.leaves.items():
+        if isinstance(leaf, SavedArray) and leaf.aval.sharding is not None:
+            check_parts(aside / PARTS, name, leaf.aval, files)
     return folders.finish(root, snapshot.step, keep)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gtrace.core.base import json_fields
 from gtrace.core.base.errors import CheckpointError, message
-from gtrace.saving.files import sync
+from gtrace.core.base.whole_files import sync
 
 ARRAYS, PARTS, MANIFEST = "arrays.safetensors", "parts", "checkpoint.json"
 
@@ -23,7 +23,9 @@ _NAME = re.compile(r"(?:step_(\d+)|\.step_(\d+)\.replaced)")
 
 _LEFT = re.compile(r"\.step_\d+\.(writing|removed|replaced)")
 
-_FILE = re.compile(r"checkpoint\.json|arrays\.safetensors|\.arrays\.safetensors\.[0-9a-f]{16}\.tmp")
+_FILE = re.compile(
+    r"(?:checkpoint\.json|arrays\.safetensors)|\.(?:checkpoint\.json|arrays\.safetensors)\.[0-9a-f]{16}\.tmp"
+)
 _PART = re.compile(r"\d+\.safetensors|\.\d+\.safetensors\.[0-9a-f]{16}\.tmp")
 
 
@@ -60,6 +62,28 @@ def check_place(root: Path, step: int) -> None:
         raise CheckpointError(message("save_checkpoint", f"a checkpoint in {path}", "something else", fix))
 
 
+def begin(root: Path, step: int, parts: bool) -> None:
+    """Make the folder in which a step is written; remains of killed processes go.
+
+    Raises:
+        CheckpointError: the folder of the step is not a checkpoint, or the new folder is a link.
+        OSError: it cannot be made.
+    """
+    check_place(root, step)
+    clear(root)
+    made = aside(root, step)
+    for path in (made, made / PARTS) if parts else (made,):
+        if path.is_symlink():  # else the files would be written where it leads
+            fix = "Remove it, and see who made it."
+            raise CheckpointError(message("save_checkpoint", "a folder to write in", f"{path}, which is a link", fix))
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def discard(root: Path, step: int) -> None:
+    """Remove what was written of a step that could not be finished."""
+    _remove(aside(root, step), None)
+
+
 def finish(root: Path, step: int, keep: int | None) -> Path:
     """Rename a written checkpoint, and remove the oldest ones beyond `keep`."""
     final = place(root, step)
@@ -67,7 +91,12 @@ def finish(root: Path, step: int, keep: int | None) -> Path:
     replaced = root / f".{final.name}.replaced"
     if final.exists():
         os.replace(final, replaced)
-    os.replace(aside(root, step), final)
+    try:
+        os.replace(aside(root, step), final)
+    except OSError:
+        if replaced.exists():
+            os.replace(replaced, final)
+        raise
     sync(root)
     _remove(replaced, final)
     known = {number: path for number, path in checkpoints(root).items() if _is_ours(path)}

@@ -7,16 +7,11 @@ package for each case of open sizes. Loading reads JSON and a shared library, an
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
-import lzma
 import os
 import shutil
-import struct
 import weakref
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,10 +30,10 @@ from gtrace.core.backends.symbolic import Relation, fit, shape_of
 from gtrace.core.backends.toolchain import architecture, missing_instructions, toolchain
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base import tree
+from gtrace.core.base.archives import MAX_TEXT, Archive, write_archive
 from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import (
     ArgumentError,
-    CacheError,
     CompileError,
     DtypeError,
     ExportError,
@@ -47,6 +42,7 @@ from gtrace.core.base.errors import (
     message,
 )
 from gtrace.core.base.private_folders import read_trusted, temporary_folder
+from gtrace.core.base.whole_files import write_aside
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
@@ -62,7 +58,6 @@ from gtrace.core.trace.force import refuse_followed, whole
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
 from gtrace.interop.lstm import layers_as_loops
 from gtrace.saving.export_manifest import CaseManifest, ExportManifest, InputSpec
-from gtrace.saving.files import write_aside
 
 __all__ = ["Exported", "export", "load"]
 
@@ -72,11 +67,8 @@ MAX_NAMES = 2
 _EXAMPLES = ((23, 41), (29, 47), (37, 53))
 """Example values of open sizes, for recording. A fixed size is unlikely to be a simple function of them."""
 
-_DAMAGED = (
-    CacheError, EOFError, KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError,
-    lzma.LZMAError, struct.error, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""Exceptions from reading a damaged file: from manifests, torch's loader and `zipfile`."""
+_DAMAGED = (KeyError, NotImplementedError, OSError, OverflowError, RuntimeError, ValueError)
+"""Exceptions from reading a damaged file: from archives, manifests and torch's loader."""
 
 
 @attrs.frozen(eq=False)
@@ -187,17 +179,14 @@ class Exported:
         )
 
         def write(aside: Path) -> None:
-            with zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as archive:
-                archive.writestr("manifest.json", manifest.to_json())
-                archive.writestr("graph.txt", self.text)
-                for case in self._cases:
-                    archive.writestr(case.file, case.content)
+            texts = [("manifest.json", manifest.to_json().encode()), ("graph.txt", self.text.encode())]
+            write_archive(aside, [*texts, *((case.file, case.content) for case in self._cases)])
             aside.chmod(aside.stat().st_mode & ~0o022)  # `load` rejects native code that others can write
 
         write_aside(Path(path), write)
 
     def save_package(self, path: str | os.PathLike[str], ones: Sequence[str] = ()) -> None:
-        """Write only the AOTInductor package (``.pt2``), for C++.
+        """Write only the AOTInductor package (``.pt2``), for C++. The file is written aside and then moved to `path`.
 
         It takes the dense arrays of the arguments in the order of `inputs`, and checks nothing.
 
@@ -206,12 +195,13 @@ class Exported:
 
         Raises:
             ArgumentError: there is no such package.
+            OSError: the file cannot be written.
         """
         case = next((c for c in self._cases if c.ones == frozenset(ones)), None)
         if case is None:
             known = ", ".join(str(sorted(c.ones)) for c in self._cases)
             raise ArgumentError(message("save_package", f"ones among {known}", str(sorted(ones)), "Name one of these."))
-        Path(path).write_bytes(case.content)
+        write_aside(Path(path), lambda aside: aside.write_bytes(case.content))
 
 
 def export(f: Callable[..., Any], *specs: Any, **named_specs: Any) -> Exported:
@@ -381,8 +371,8 @@ def load(path: str | os.PathLike[str]) -> Exported:
         fix = "If you trust who made it, copy it to a folder of yours: it holds native code. See docs/security.md."
         raise ExportError(message("load", "a file that only you can have written", f"{path}: {error}", fix)) from error
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            manifest = ExportManifest.from_json(archive.read("manifest.json"))
+        with Archive(content) as archive:
+            manifest = ExportManifest.from_json(archive.read("manifest.json", MAX_TEXT))
             _check_toolchain(manifest.toolchain, _toolchain(manifest.inputs))
             device = torch.device(manifest.inputs[0].device) if manifest.inputs else torch.device("cpu")
             cases = []
@@ -430,7 +420,8 @@ def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
     folder = temporary_folder()
     path = folder / file
     try:
-        path.write_bytes(content)
+        with Archive(content) as archive:  # written anew, so that torch reads the names that were checked
+            write_archive(path, ((name, archive.read(name)) for name in archive.sizes), compressed=False)
         check_library(path)
         program = load_artifact(path, device, "cache").run
     except BaseException:

@@ -141,6 +141,8 @@ class ExportManifest:
         cases = tuple(CaseManifest.from_json(case) for case in json_fields.items(data, "cases"))
         if not cases:
             raise ValueError("expected at least one package, got none")
+        if len({case.file for case in cases}) < len(cases):
+            raise ValueError("expected a package for each case, got one for two of them")
         sizes = sum(len(spec.shape) for spec in inputs)
         for case in cases:
             for guard in case.guards:

@@ -1,12 +1,11 @@
-"""Files that are written completely or not at all, even if the process is killed or the machine stops."""
+"""A folder for one writer: a process locks it while it saves there."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from gtrace.core.base.errors import CheckpointError, message
@@ -22,20 +21,8 @@ LOCK = ".saving"
 LOCK_SECONDS = 10.0
 """Seconds that a process waits for another one that writes to the same folder."""
 
-
-def write_aside(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file beside `path`, and move it to `path`.
-
-    Threads, processes and machines may do so at once, because each has its own name for the new file.
-    """
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        write(aside)
-        sync(aside)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
-    sync(path.parent)
+_held: set[int] = set()
+"""The open files of the locks that this process holds."""
 
 
 @contextlib.contextmanager
@@ -72,20 +59,19 @@ def alone_in(folder: Path) -> Iterator[None]:
             fix = "Give each run a folder of its own, or let only one process save."
             raise CheckpointError(message("save_checkpoint", "a folder for itself", f"{folder} in use", fix))
         time.sleep(0.05)
+    _held.add(handle)
     try:
         yield
     finally:
+        _held.discard(handle)
         path.unlink(missing_ok=True)
         os.close(handle)
 
 
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk."""
-    folder = path.is_dir()
-    if folder and not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders
-        return
-    handle = os.open(path, os.O_RDONLY if folder else os.O_RDWR)  # Windows does not sync files opened for reading
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _forked() -> None:
+    while _held:  # otherwise a process that outlives its parent keeps the lock
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):  # some systems lack it
+    os.register_at_fork(after_in_child=_forked)

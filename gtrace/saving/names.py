@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import os
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gtrace.core.base import tree
@@ -19,6 +21,9 @@ from gtrace.core.transform.eval_shape import ShapeDtypeStruct
 ALONE = "value"
 """The name of a tree that is one leaf."""
 
+RESERVED = "__metadata__"
+"""The name that the safetensors format keeps for itself."""
+
 SHOWN = 4
 """The number of names that an error lists."""
 
@@ -27,12 +32,16 @@ def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
     """Return the leaves of a pytree by name, and its structure.
 
     Raises:
-        ArgumentError: two leaves have one name, such as those of ``{"a": {"b": x}, "a.b": y}``.
+        ArgumentError: two leaves have one name, such as those of ``{"a": {"b": x}, "a.b": y}``, or the program ends and
+            trees can no longer be taken apart.
 
     >>> named_leaves("save_arrays", {"layers": [1, 2]})[0]
     {'layers.0': 1, 'layers.1': 2}
     """
     pairs, structure = tree.flatten_with_path(value)
+    if pairs and isinstance(pairs[0][1], dict | list | tuple):
+        fix = "Import gtrace before atexit.register: then the function runs before gtrace ends."
+        raise ArgumentError(message(op, "a program that runs", "its end, after other exit handlers", fix))
     named: dict[str, Any] = {}
     for path, leaf in pairs:
         name = tree.keystr(path, simple=True, separator=".") or ALONE
@@ -40,6 +49,23 @@ def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
             raise ArgumentError(message(op, "leaves with different names", f"two named {name!r}", "Rename a key."))
         named[name] = leaf
     return named, structure
+
+
+def check_written(op: str, path: str | os.PathLike[str], *texts: Collection[str]) -> None:
+    """Raise for a path, or for texts such as names, with which a safetensors file could not be read again.
+
+    Raises:
+        ArgumentError: it is no UTF-8, or a name is `RESERVED`.
+    """
+    for text in itertools.chain([os.fspath(path)], *texts):
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            fix = "Name it in letters that files can have."
+            raise ArgumentError(message(op, "a path, names and metadata of UTF-8", ascii(text), fix)) from None
+    if any(RESERVED in names for names in texts):
+        fix = "Rename the key: the format has it for metadata."
+        raise ArgumentError(message(op, "leaves with names of their own", f"one named {RESERVED!r}", fix))
 
 
 def expected_type(op: str, name: str, leaf: Any) -> Aval:

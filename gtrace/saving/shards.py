@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import torch
 
-from gtrace.core.base.errors import CheckpointError, message
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.sharding import NamedSharding
 from gtrace.core.partitioner import processes
+from gtrace.saving.agreement import together
 from gtrace.saving.arrays import read_tensor, write_tensors
-
-T = TypeVar("T")
 
 Index = tuple[slice, ...]
 """A part of an array: its start and end along each axis."""
@@ -53,25 +51,18 @@ def write_shards(folder: Path, parts: Mapping[str, torch.Tensor], group: Any) ->
         if parts:
             write_tensors("save_checkpoint", _path(folder, processes.rank()), parts, {})
 
-    together(write, group)
+    together("save_checkpoint", write, group)
 
 
-def together(function: Callable[[], T], group: Any) -> T:
-    """Return the result of a function, if it succeeds in all processes of a group.
-
-    Args:
-        group: see `write_shards`.
+def check_parts(folder: Path, name: str, saved: Aval, open_file: Callable[[Path], Any]) -> None:
+    """Raise unless the files of an array's parts are there, with the right shapes and dtypes.
 
     Raises:
-        CheckpointError: it failed in another process.
-        The exception of this process, if it failed here.
+        CheckpointError: one is not.
     """
-    if group is None:
-        return function()
-    found, failed = processes.in_all(function, group)
-    if failed:
-        raise CheckpointError(message("save_checkpoint", "success in all processes", failed, "See that process."))
-    return found
+    assert saved.sharding is not None
+    for held, rank in _writers(saved.sharding, saved.shape):
+        _read(folder, name, saved, held, rank, open_file)
 
 
 def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callable[[Path], Any]) -> list[Piece]:
@@ -89,12 +80,17 @@ def pieces(folder: Path, name: str, saved: Aval, index: Index, open_file: Callab
         bounds = [_overlap(a, b) for a, b in zip(held, index, strict=True)]
         if any(start >= stop for start, stop in bounds):
             continue
-        path = _path(folder, rank)
-        size = tuple(axis.stop - axis.start for axis in held)
-        tensor = read_tensor("load_checkpoint", path, open_file(path), name, size, saved.dtype)
-        source = tensor[_within(bounds, held)]
+        source = _read(folder, name, saved, held, rank, open_file)[_within(bounds, held)]
         found.append(Piece(source, _within(bounds, index)))
     return found
+
+
+def _read(
+    folder: Path, name: str, saved: Aval, held: Index, rank: int, open_file: Callable[[Path], Any]
+) -> torch.Tensor:
+    path = _path(folder, rank)
+    size = tuple(axis.stop - axis.start for axis in held)
+    return read_tensor("load_checkpoint", path, open_file(path), name, size, saved.dtype)
 
 
 def _writers(sharding: NamedSharding, shape: tuple[int, ...]) -> list[tuple[Index, int]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-import zipfile
 from pathlib import Path
 
+from gtrace.core.base.archives import Archive
 from gtrace.core.base.errors import CacheError
 
 _MAGIC = b"\x7fELF"
@@ -14,15 +14,17 @@ _OTHERS = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ")
 
 
 def check_library(path: Path) -> None:
-    """Raise a CacheError unless a shared library, or each in a package, has all the bytes that its tables name."""
+    """Raise a CacheError unless a shared library, or each in a package, has all the bytes that its tables name.
+
+    torch unpacks a package where the names in it say, so they are checked too.
+    """
     try:
         if path.suffix == ".pt2":
-            with zipfile.ZipFile(path) as archive:
-                libraries = [archive.read(name) for name in archive.namelist() if name.endswith(".so")]
+            with Archive(path) as archive:
+                whole = all(_whole(archive.read(name)) for name in archive.sizes if name.endswith(".so"))
         else:
-            libraries = [path.read_bytes()]
-        whole = all(map(_whole, libraries))
-    except (OSError, RuntimeError, ValueError, struct.error, zipfile.BadZipFile) as error:
+            whole = _whole(path.read_bytes())
+    except (OSError, ValueError, struct.error) as error:
         raise CacheError(f"{path} cannot be read: {error}") from error
     if not whole:
         raise CacheError(f"{path} is no whole library: the compiler or the disk lost a part of it")

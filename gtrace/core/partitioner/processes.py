@@ -10,6 +10,7 @@ import contextlib
 import datetime
 import functools
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
@@ -62,6 +63,10 @@ def start() -> tuple[int, int]:
     return (0, _pretended.counts[-1]) if _pretended.counts else _join()
 
 
+_joined: set[int] = set()
+"""This process's id, if gtrace has connected it to the others; its forks inherit what they must not use."""
+
+
 @functools.cache
 def _join() -> tuple[int, int]:
     if not launched():
@@ -77,13 +82,16 @@ def _join() -> tuple[int, int]:
             got = f"an error: {_reason(error)}"
             fix = "Start it with gtrace run --workers N, or with torchrun."
             raise DistributedError(message("workers", "the other processes to answer", got, fix)) from error
-        atexit.register(_leave)
+        _joined.add(os.getpid())
     return distributed.get_rank(), distributed.get_world_size()
 
 
 def _leave() -> None:
-    if distributed.is_initialized():
+    if os.getpid() in _joined and distributed.is_initialized():
         distributed.destroy_process_group()
+
+
+atexit.register(_leave)  # now, so that it runs after functions of the user's, which may save
 
 
 def rank() -> int:
@@ -170,13 +178,16 @@ def _guarded(function: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> T:
         start = perf_counter()
+        if _joined and os.getpid() not in _joined:
+            fix = "Call it in the process that was launched, or start others by spawn."
+            raise DistributedError(message(function.__name__, "a process of the mesh", "a fork of one", fix))
         try:
             result = function(*args, **kwargs)
             if Communicated in bus.wanted:
                 nbytes = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
                 bus.emit(Communicated(function.__name__.strip("_"), nbytes, perf_counter() - start))
             return result
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:  # ValueError: the groups are gone at the end of the program
             if isinstance(error, DistributedError):
                 raise
             fix = (
@@ -336,6 +347,7 @@ def compare(number: int) -> bool:
 
 
 @functools.cache
+@_guarded
 def group_for_saving() -> Any:
     """Return a group of all processes for what is sent while the program runs on. All ask for it at the same place.
 
@@ -384,12 +396,21 @@ def from_first(function: Callable[[], T], handle: Any) -> T:
         try:
             sent[0] = function()
         except Exception as error:  # noqa: BLE001 - the others have to hear of it, whatever it is
-            sent[1] = error
+            sent[1] = _sendable(error)
     _broadcast(sent, handle)
     if sent[1] is not None:
         raise sent[1]
     found: T = sent[0]
     return found
+
+
+def _sendable(error: Exception) -> Exception:
+    """Return an error, or its text where other processes could not read it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - its class decides what pickling it raises
+        return DistributedError(f"{type(error).__name__}: {error}")
+    return error
 
 
 @_guarded
