@@ -12,9 +12,7 @@ import itertools
 import json
 import lzma
 import os
-import shutil
 import struct
-import weakref
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +44,8 @@ from gtrace.core.base.errors import (
     UnsupportedTorchError,
     message,
 )
-from gtrace.core.base.private_folders import read_trusted, temporary_folder
+from gtrace.core.base.private_folders import read_trusted
+from gtrace.core.base.workspace import workspace
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
@@ -54,7 +53,6 @@ from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.passes.user_passes import registered, rewritten
-from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.runtime.comparisons import tried
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
@@ -426,18 +424,12 @@ def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
 
 
 def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
-    """Return the program in a package. Its file exists as long as the program."""
-    folder = temporary_folder()
-    path = folder / file
-    try:
+    """Return the program in a package."""
+    with workspace() as folder:
+        path = folder / file
         path.write_bytes(content)
         check_library(path)
-        program = load_artifact(path, device, "cache").run
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(program, shutil.rmtree, folder, ignore_errors=True)
-    return program
+        return load_artifact(path, device, "cache").run
 
 
 # -- pytrees as JSON, with leaves as numbers

@@ -131,7 +131,7 @@ class Guard:
     """A shell that outlives this process, then ends a process group and removes a folder.
 
     It works however this process ends, even if the group is stopped. If the shell ends too, as at the end of a
-    container, the folder stays; see `gtrace.core.runtime.cache.workspace`.
+    container, the folder stays; see `gtrace.core.base.workspace`.
 
     Args:
         process: the leader of the group.

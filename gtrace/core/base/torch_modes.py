@@ -70,7 +70,8 @@ class _ProcessSettings:
 
     @contextlib.contextmanager
     def _block(self, strict: bool) -> Iterator[None]:
-        internals.import_whole(_SETTINGS_MODULE)
+        with contextlib.suppress(ModuleNotFoundError):  # a later torch may do without
+            internals.import_whole(_SETTINGS_MODULE)
         block = object()
         try:
             with internals.uninterrupted(), self._lock:

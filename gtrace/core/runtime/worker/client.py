@@ -127,6 +127,7 @@ class WorkerLane(Lane):
             environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
             environment |= {"GT_BACKGROUND": "0", "GT_AUTO_COMPILE": "0", "OMP_NUM_THREADS": "1"}
             environment["PYTHONWARNINGS"] = "ignore"
+            environment["TMPDIR"] = tempfile.gettempdir()  # where this process looks for what the worker finishes
             environment.setdefault("TORCH_COMPILE_DEBUG_DIR", tempfile.gettempdir())  # else its working directory
             # this very gtrace, wherever it was imported from
             root = str(Path(__file__).resolve().parents[4])

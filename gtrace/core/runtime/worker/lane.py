@@ -24,7 +24,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base.errors import CompileError, TransientCompileError
 from gtrace.core.base.process_groups import end_group, read_output
 from gtrace.core.base.threads import start_thread
-from gtrace.core.runtime.cache.workspace import workspace
+from gtrace.core.base.workspace import workspace
 from gtrace.core.runtime.worker.pauses import Pauses
 
 IDLE_SECONDS = 30.0
