@@ -1,4 +1,7 @@
-"""Folders of compiles in progress and of loaded packages, in the temporary folder. What a process left that is gone is cleared by the next."""
+"""Folders of compiles in progress and of loaded packages, in the temporary folder.
+
+What a process left that is gone is cleared by the next.
+"""
 
 from __future__ import annotations
 
