@@ -42,9 +42,6 @@ _float32 = torch.float32
 
 DEVICES = ("cpu", "cuda")
 
-_SETTINGS_MODULE = "torch._inductor.config"
-"""Imported by `torch.use_deterministic_algorithms`, and with it sympy."""
-
 
 class _ProcessSettings:
     """torch's process-wide settings, which have their defaults while any thread needs that.
@@ -70,8 +67,9 @@ class _ProcessSettings:
 
     @contextlib.contextmanager
     def _block(self, strict: bool) -> Iterator[None]:
-        with contextlib.suppress(ModuleNotFoundError):  # a later torch may do without
-            internals.import_whole(_SETTINGS_MODULE)
+        # torch.use_deterministic_algorithms imports it, and with it sympy
+        with contextlib.suppress(UnsupportedTorchError):  # a later torch may do without
+            internals.PATCH_CONFIG.get()
         block = object()
         try:
             with internals.uninterrupted(), self._lock:
