@@ -32,11 +32,11 @@ from gtrace.core.backends.native import library
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.symbolic import Relation
 from gtrace.core.backends.toolchain import toolchain
+from gtrace.core.base import workspace as workspaces
 from gtrace.core.base.errors import CacheError
 from gtrace.core.ir.signature import Signature
 from gtrace.core.ir.text import parse_graph
 from gtrace.core.runtime.cache import artifact_cache as artifact_caches
-from gtrace.core.runtime.cache import workspace as workspaces
 from gtrace.core.runtime.cache.artifact_cache import ArtifactCache, artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.cache.store import Store
@@ -430,7 +430,7 @@ def test_a_program_that_ends_while_the_compiler_works_leaves_nothing(tmp_path, m
 def test_folders_of_compiles_whose_process_is_gone_are_removed_and_no_others(tmp_path, monkeypatch):
     script = """
         import os, tempfile
-        from gtrace.core.runtime.cache.workspace import workspace
+        from gtrace.core.base.workspace import workspace
         with workspace() as folder:
             (folder / "loop.cpp").write_text("")
             print(folder, flush=True)

@@ -24,13 +24,13 @@ from gtrace.core.base.errors import CacheError, ConfigError, GtraceError
 from gtrace.core.base.private_folders import read_trusted
 from gtrace.core.base.units import bytes_text, duration_text, printable
 from gtrace.core.base.whole_files import write_aside
+from gtrace.core.base.workspace import workspace
 from gtrace.core.ir.signature import matching, short
 from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest
 from gtrace.core.runtime.cache.store import Store
-from gtrace.core.runtime.cache.workspace import workspace
 
 _NAME = re.compile(r"(?:[0-9a-f]{24}-)?[0-9a-f]{24}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sysconfig
 import time
 import warnings
@@ -100,8 +99,8 @@ def _compiler() -> Iterator[Finding]:
     if path is None:
         yield Finding("compiler", f"there is no {name}", fix, False)
         return
-    done = subprocess.run([path, "--version"], capture_output=True)
-    yield Finding("compiler", f"{path}: {machine_facts.first_line(path)}", fix, done.returncode == 0)
+    code, about = machine_facts.first_line(path)
+    yield Finding("compiler", f"{path}: {about}", fix, code == 0)
 
 
 def _headers() -> Iterator[Finding]:

@@ -12,7 +12,6 @@ import platform
 import re
 import shutil
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ from gtrace.core.base.config import Config, config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.errors import UnableError
 from gtrace.core.base.private_folders import cache_folder
+from gtrace.core.base.process_groups import finish, start_group
 from gtrace.core.base.units import bytes_text
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.folder import MARKER, own_files, read_marker, refusal
@@ -36,6 +36,9 @@ from gtrace.version import __version__
 LIBRARIES = ("torch", "numpy", "optree", "attrs", "pyyaml", "safetensors", "filelock", "platformdirs", "rich")
 
 COMPILERS = ("g++", "clang++", "gcc", "nvcc")
+
+ASK_SECONDS = 20.0
+"""How long a compiler may take to tell its version."""
 
 _SHOWN = re.compile(r"GT_|TORCH|OMP_|MKL_|KMP_|CUDA_VISIBLE_DEVICES$")
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
@@ -67,19 +70,21 @@ def compilers() -> Iterator[str]:
         if path is None:
             missing.append(name)
         else:
-            yield f"{path}: {first_line(path)}"
+            yield f"{path}: {first_line(path)[1]}"
     if missing:
         yield f"missing: {', '.join(missing)}"
 
 
-def first_line(compiler: str) -> str:
-    """Return the line of a compiler's ``--version`` that tells its version, or why there is none."""
+def first_line(compiler: str) -> tuple[int | None, str]:
+    """Return the exit code of a compiler's ``--version``, and its line that tells the version, or why there is none."""
     try:
-        done = subprocess.run([compiler, "--version"], capture_output=True, text=True, errors="replace", timeout=20)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"it cannot be asked: {error}"
-    lines = (done.stdout or done.stderr).strip().splitlines()
-    return next((line for line in lines if "release" in line), lines[0]) if lines else "it says nothing"
+        ended = finish(start_group([compiler, "--version"]), ASK_SECONDS)
+    except OSError as error:
+        return None, f"it cannot be asked: {error}"
+    if ended is None:
+        return None, f"it cannot be asked: no answer in {ASK_SECONDS} s"
+    lines = ended[1].strip().splitlines()
+    return ended[0], next((line for line in lines if "release" in line), lines[0]) if lines else "it says nothing"
 
 
 def processor() -> Iterator[str]:

@@ -8,7 +8,6 @@ import os
 import shlex
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from gtrace.commands.run import execute, read, say
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.threads import start_timer
 from gtrace.core.base.units import duration_text
 from gtrace.core.base.whole_files import write_text
 from gtrace.observe.chrome import chrome_trace
@@ -61,9 +61,7 @@ def trace(
     # at the end of the process: after the script's threads, exit handlers and traceback
     atexit.register(files.write, os.getpid())
     if seconds is not None:
-        timer = threading.Timer(seconds, files.end, (os.getpid(),))
-        timer.daemon = True
-        timer.start()
+        start_timer(files.end, "gtrace trace", seconds, os.getpid())  # without it, the log ends by itself
     return execute(source, args)
 
 

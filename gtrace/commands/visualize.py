@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gtrace.core.base.errors import ArgumentError
+from gtrace.core.base.units import printable
 from gtrace.core.base.whole_files import write_text
 from gtrace.observe.chrome import chrome_trace
 from gtrace.observe.page import timeline_page
@@ -36,6 +37,6 @@ def visualize(logs: Sequence[str], output: str) -> int:
     except ArgumentError as error:
         print(f"gtrace visualize: {error}", file=sys.stderr)
         return 2
-    print(f"{output}: {sum(len(timeline.spans) for timeline in timelines)} spans of {len(timelines)} "
+    print(f"{printable(output)}: {sum(len(timeline.spans) for timeline in timelines)} spans of {len(timelines)} "
           f"run{'s' * (len(timelines) != 1)}")  # fmt: skip
     return 0

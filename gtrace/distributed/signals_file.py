@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import yaml
 
 from gtrace.core.base.errors import ConfigError
+from gtrace.core.base.plain_files import read_plain
 from gtrace.distributed.signal_config import (
     InvalidSettingError,
     ShardConfig,
@@ -68,8 +69,7 @@ class _Reader:
 
     def _compose(self) -> yaml.Node | None:
         try:
-            with open(self._path, "rb") as file:
-                return yaml.compose(file.read(), Loader=yaml.SafeLoader)
+            return yaml.compose(read_plain(self._path), Loader=yaml.SafeLoader)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ConfigError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import warnings
 from typing import TextIO
@@ -15,6 +16,7 @@ from typing import TextIO
 from gtrace.core.base.config import Config, config, process_rank
 from gtrace.core.base.errors import ConfigError, ConfigWarning
 from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
+from gtrace.core.base.plain_files import open_log
 from gtrace.core.ir.signature import short
 from gtrace.observe.event_file import EventFile
 
@@ -77,9 +79,9 @@ class InstructionLog:
             path = os.path.abspath(path)
         if path == self._target.path:
             return
-        if path is not None:
-            _check(path)
+        file = None if path is None else _checked(path)
         self._target.move(path)
+        self._target.file = file
 
     def close(self) -> None:
         """Stop listening and close the file."""
@@ -90,28 +92,32 @@ class InstructionLog:
         with target.lock:
             if not target.open or target.path is None:
                 return
-            if target.file is None:
-                target.file = _open(target.path)
             self._count += 1
             try:
+                if target.file is None:
+                    target.file = _open(target.path)
                 target.file.write(line(self._count, event) + "\n")
             except OSError as error:
                 # the program's results matter more than their log
                 file, target.file = target.file, None
-                with contextlib.suppress(OSError):  # closing tries to write the rest again
-                    file.close()
+                if file is not None:
+                    with contextlib.suppress(OSError):  # closing tries to write the rest again
+                        file.close()
                 self.close()
                 warnings.warn(f"the instruction log {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
 
 
 def _open(path: str) -> TextIO:
-    try:
-        return open(path, "a", encoding="utf-8", buffering=1)
-    except OSError as error:
-        raise _unwritable(path, error.strerror or str(error)) from error
+    # names of files may have bytes that are no text
+    return os.fdopen(open_log(path), "a", encoding="utf-8", errors="backslashreplace", buffering=1)
 
 
-def _check(path: str) -> None:
+def _checked(path: str) -> TextIO | None:
+    """Return the open file, if it is a pipe or a device; None for another one, which the first event opens.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path):
         raise _unwritable(path, "it is a directory")
@@ -119,6 +125,13 @@ def _check(path: str) -> None:
         raise _unwritable(path, f"there is no directory {folder}")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
         raise _unwritable(path, "permission denied")
+    if os.path.exists(path) and not os.path.isfile(path):
+        try:
+            return _open(path)
+        except OSError as error:
+            pipe = error.errno == errno.ENXIO
+            raise _unwritable(path, "nobody reads this pipe" if pipe else error.strerror or str(error)) from error
+    return None
 
 
 def _unwritable(path: str, reason: str) -> ConfigError:

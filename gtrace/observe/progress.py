@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from gtrace.core.base.events import Awaiting, CompileFailed, CompileFinished, CompileStarted, bus
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.threads import start_thread, start_timer
 from gtrace.core.ir.signature import short
 from gtrace.observe.last_line import STATUS, LastLine, line_of
 
@@ -68,9 +69,7 @@ class ProgressLine:
         with self._lock:
             text = "" if event.over else f"compiling: {event.done} of {event.total} programs done"
             if text and self._timer is None:
-                self._timer = threading.Timer(SHOW_AFTER, self._draw)
-                self._timer.daemon = True
-                self._timer.start()
+                self._timer = start_timer(self._draw, "gtrace progress", SHOW_AFTER)
             elif not text and self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -93,10 +92,9 @@ class ProgressLine:
         with self._lock:
             text = self._awaited or self._compiled or self._command
             if text and self._spinner is None and sys.stderr is not None:
-                self._line = line_of(sys.stderr)
-                self._spinner = threading.Event()
-                arguments = self._line, self._spinner
-                threading.Thread(target=self._spin, args=arguments, name="gtrace spinner", daemon=True).start()
+                made, stop = line_of(sys.stderr), threading.Event()
+                if start_thread(self._spin, "gtrace spinner", made, stop) is not None:
+                    self._line, self._spinner = made, stop
             elif not text and self._spinner is not None and self._line is not None:
                 self._spinner.set()
                 self._spinner = None

@@ -14,7 +14,6 @@ import os
 import socket
 import stat
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch
 from gtrace.core.base.config import Config, config, process_rank
 from gtrace.core.base.errors import ConfigWarning
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.threads import start_thread
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
 from gtrace.core.runtime.program import Program
@@ -162,7 +162,9 @@ class StatusServer:
             made.close()
             raise
         self._socket, self._path = made, path
-        threading.Thread(target=self._serve, args=(made,), name="gtrace status", daemon=True).start()
+        if start_thread(self._serve, "gtrace status", made) is None:
+            self.close()
+            raise OSError("no thread can be started")
 
     def close(self) -> None:
         """Stop, and remove the socket."""
@@ -186,8 +188,11 @@ class StatusServer:
         while True:
             try:
                 connection, _ = listening.accept()
-            except OSError:  # it was closed
-                return
+            except OSError:
+                if self._socket is not listening:
+                    return
+                time.sleep(PAUSE)  # too many open files, for now
+                continue
             with connection, contextlib.suppress(OSError):  # the client may be gone
                 connection.settimeout(2.0)
                 connection.sendall(json.dumps(status()).encode())

@@ -16,6 +16,8 @@ from pathlib import Path
 import attrs
 
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.base.plain_files import read_plain
+from gtrace.core.base.units import printable
 from gtrace.core.ir.op import REGISTRY
 
 LINE = re.compile(
@@ -228,7 +230,7 @@ def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
     runs: dict[tuple[Path, str], list[tuple[float, list[Row], Process]]] = {}
     names: dict[tuple[Path, str], str] = {}
     for path, given in {Path(path).absolute(): path for path in paths}.items():  # a repeated path is read once
-        text = Path(given).read_text(encoding="utf-8", errors="replace")
+        text = read_plain(given).decode(errors="replace")
         rows = [row for row in map(parse_row, text.splitlines()) if row is not None]
         if not rows:
             got = f"{str(given)!r}, which is empty" if not text else f"{str(given)!r}, without a line of one"
@@ -247,13 +249,13 @@ def read_timelines(paths: Sequence[str | Path]) -> list[Timeline]:
             process = Process(int(fields["pid"]), int(fields["rank"]), script)
             run = path.parent, fields["run"]
             # a renamed file, such as before.log, sets the name
-            names[run] = fields["run"] if path.stem.startswith(fields["run"]) else path.stem
+            names[run] = fields["run"] if path.stem.startswith(fields["run"]) else printable(path.stem)
             runs.setdefault(run, []).append((float(fields["wall"]), rows, process))
             continue
         begins = [0, *[k for k, row in enumerate(rows) if row.number == 1 and k]]
         for number, (start, end) in enumerate(itertools.pairwise([*begins, len(rows)]), 1):
-            name = path.stem + (f" ({number})" if number > 1 else "")
-            process = Process(0, 0, path.name)
+            name = printable(path.stem) + (f" ({number})" if number > 1 else "")
+            process = Process(0, 0, printable(path.name))
             runs.setdefault((path, name), []).append((0.0, rows[start:end], process))
     return [_timeline(names.get(run, run[1]), logs) for run, logs in runs.items()]
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import attrs
 import torch
 
 from gtrace.core.base.errors import ArgumentError, CheckpointError, ShardingError, message
-from gtrace.core.base.locks import new_lock
+from gtrace.core.base.threads import start_thread
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.base.whole_files import write_text
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides, layout
@@ -167,10 +167,14 @@ class _Saver:
     """The checkpoints being written, one after the other."""
 
     def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew, as in a forked process: what its parent writes is the parent's."""
         self._running: _Saving | None = None
         self._failed: list[tuple[str, _Saving]] = []
-        self._turn = new_lock()
-        """Only writing threads hold it: a signal's handler may save while another save waits."""
+        self._turn = threading.RLock()
+        """Held by who writes: a thread of its own, so that a signal's handler may save while another save waits."""
 
     def wait(self) -> None:
         """Wait for the checkpoint that is written beside the program.
@@ -181,13 +185,14 @@ class _Saver:
         running = self._running
         if running is not None:
             try:
-                running.result()
+                with contextlib.suppress(CancelledError):
+                    running.result()
             finally:
                 if self._running is running and running.done():
                     self._running = None
 
     def start(self, what: str, write: Callable[[], Path], beside: bool) -> _Saving:
-        """Write in a thread that the end of the program waits for; in this one after the end, which waits for none.
+        """Write in a thread that the end of the program waits for; in this one if none can be started, or after the end.
 
         Args:
             beside: the program goes on. The next call waits for it, and the end of the program reports a failure.
@@ -199,6 +204,8 @@ class _Saver:
             self._running = future
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 with self._turn:
                     path = write()
@@ -210,18 +217,15 @@ class _Saver:
                 future.set_result(path)
             future.ended = True
 
-        if late:
-            run()
-        else:
-            threading.Thread(target=run, name="gtrace-checkpoint").start()
+        try:
+            if late or start_thread(run, "gtrace-checkpoint", daemon=False) is None:
+                run()
+        except BaseException:  # Ctrl-C while it starts: one that has not begun writes nothing
+            future.cancel()
+            raise
         if not beside:
             future.result()
         return future
-
-    def forked(self) -> None:
-        """Forget the saves of the parent: a forked process has none of its threads."""
-        self._running = None
-        self._failed = []
 
     def report(self) -> None:
         """Report failed saves that nobody has read, and end the program with code 1."""
@@ -236,7 +240,7 @@ class _Saver:
 _saver = _Saver()
 atexit.register(_saver.report)
 if hasattr(os, "register_at_fork"):  # some systems lack it
-    os.register_at_fork(after_in_child=_saver.forked)
+    os.register_at_fork(after_in_child=_saver.begin)
 
 
 def save_checkpoint(folder: PathLike, tree: Any, *, step: int, keep: int | None = 3, wait: bool = True) -> Future[Path]:

@@ -10,8 +10,6 @@ import hashlib
 import itertools
 import json
 import os
-import shutil
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,8 +39,9 @@ from gtrace.core.base.errors import (
     UnsupportedTorchError,
     message,
 )
-from gtrace.core.base.private_folders import read_trusted, temporary_folder
+from gtrace.core.base.private_folders import read_trusted
 from gtrace.core.base.whole_files import write_aside
+from gtrace.core.base.workspace import workspace
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.edit import renumber
 from gtrace.core.ir.graph import Graph, print_graph
@@ -50,7 +49,6 @@ from gtrace.core.partitioner.partition import find_meshes
 from gtrace.core.passes.canonical import CANONICAL
 from gtrace.core.passes.subgraph_calls import has_effects
 from gtrace.core.passes.user_passes import registered, rewritten
-from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.runtime.comparisons import tried
 from gtrace.core.trace.array import Array, wrap_as
 from gtrace.core.trace.convert import lift
@@ -416,19 +414,13 @@ def _loaded(content: bytes, file: str, graph: Graph) -> TensorFunction:
 
 
 def _program(content: bytes, file: str, device: torch.device) -> TensorFunction:
-    """Return the program in a package. Its file exists as long as the program."""
-    folder = temporary_folder()
-    path = folder / file
-    try:
+    """Return the program in a package."""
+    with workspace() as folder:
+        path = folder / file
         with Archive(content) as archive:  # written anew, so that torch reads the names that were checked
             write_archive(path, ((name, archive.read(name)) for name in archive.sizes), compressed=False)
         check_library(path)
-        program = load_artifact(path, device, "cache").run
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    weakref.finalize(program, shutil.rmtree, folder, ignore_errors=True)
-    return program
+        return load_artifact(path, device, "cache").run
 
 
 # -- pytrees as JSON, with leaves as numbers

@@ -10,6 +10,7 @@ import torch
 from gtrace.core.backends.executable import Executable
 from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.errors import CacheError
+from gtrace.core.base.workspace import Unpacked
 
 
 def load(path: Path, device: torch.device, origin: str) -> Executable:
@@ -28,11 +29,16 @@ def load(path: Path, device: torch.device, origin: str) -> Executable:
     loader = internals.PACKAGE_LOADER.get() if package else internals.CPU_RUNNER.get()
     try:
         if package:
-            index = -1 if device.index is None else device.index
-            boxed = loader(str(path), "model", False, 1, index).boxed_run
-            call = lambda tensors: boxed(list(tensors))  # noqa: E731 - it empties the list
+            index, files = -1 if device.index is None else device.index, Unpacked()
+            with files.unpacking():
+                boxed = loader(str(path), "model", False, 1, index).boxed_run
+            if device.type == "cpu":  # a library needs no file once it is loaded; kernels of a GPU are read later
+                files.remove()
+            call = lambda tensors, files=files: boxed(list(tensors))  # noqa: E731 - it empties the list
         else:
             call = loader(str(path), 1).run  # which takes any sequence
+    except OSError as error:
+        raise CacheError(f"there is no place for the files of {path}: {error}") from error
     except RuntimeError as error:
         raise CacheError(f"torch cannot load {path}: {str(error).strip().splitlines()[0]}") from error
     aliases: list[int] | None = None

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import warnings
 from collections.abc import Iterable
 
 import attrs
 
 from gtrace.core.base.config import config
-from gtrace.core.base.errors import ConfigError, message
+from gtrace.core.base.errors import ConfigError, ConfigWarning, message
+from gtrace.core.base.plain_files import open_log
 
 _LOG = config.current.mechanism_log
 """Read once: kernels of the interpreter call `used` at each call."""
@@ -49,11 +51,15 @@ class Mechanism:
         if _LOG is not None and not self._noted:
             self._noted = True
             # one write of a short line, so that lines of several processes do not mix
-            handle = os.open(_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             try:
-                os.write(handle, f"{self.name}\n".encode())
-            finally:
-                os.close(handle)
+                handle = open_log(_LOG)
+                try:
+                    os.write(handle, f"{self.name}\n".encode())
+                finally:
+                    os.close(handle)
+            except OSError as error:  # the program's results matter more than their log
+                text = f"GT_MECHANISM_LOG={_LOG} lacks {self.name}: {error}"
+                warnings.warn(text, ConfigWarning, stacklevel=2)
 
 
 MECHANISMS: dict[str, Mechanism] = {}

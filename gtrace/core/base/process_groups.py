@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import selectors
 import signal
 import subprocess
+import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 _GUARD = """
 trap '' HUP INT QUIT TERM
@@ -31,6 +34,15 @@ GRACE_SECONDS = 2
 MOST_SECONDS = 10**9
 """What any longer time means to the shell."""
 
+MOST_OUTPUT = 1 << 22
+"""Bytes that are kept of what a compiler writes; the rest is read and dropped."""
+
+LOOK_SECONDS = 0.2
+"""How often somebody who waits for a compiler looks at its limit."""
+
+END_SECONDS = 10.0
+"""How long to wait for the end of a process that was killed. One that waits for a file system may take longer."""
+
 
 def start_group(
     command: Sequence[str], environment: Mapping[str, str] | None = None, folder: Path | str | None = None
@@ -49,14 +61,77 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a compiler and its children at once."""
     signal_group(process, signal.SIGKILL)
-    process.wait()
+    _wait(process)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+
+
+def read_output(pipe: IO[bytes], is_late: Callable[[], bool], end: bytes = b"") -> bytes | None:
+    """Return what a process writes, up to `end` or until it closes its output; None if that takes too long.
+
+    Args:
+        is_late: called again and again, whether it writes or not.
+    """
+    text = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while not is_late():
+            if selector.select(LOOK_SECONDS):
+                received = os.read(pipe.fileno(), 1 << 16)
+                if len(text) < MOST_OUTPUT:
+                    text += received
+                if not received or (end and received.endswith(end)):
+                    return bytes(text)
+    return None
+
+
+def write_input(pipe: IO[bytes], text: bytes, is_late: Callable[[], bool]) -> bool:
+    """Write to a process, which may not read; return whether it has read all before it was too late.
+
+    Raises:
+        OSError: it has closed its input.
+    """
+    os.set_blocking(pipe.fileno(), False)
+    rest = memoryview(text)
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_WRITE)
+        while rest and not is_late():
+            if selector.select(LOOK_SECONDS):
+                with contextlib.suppress(BlockingIOError):
+                    rest = rest[os.write(pipe.fileno(), rest) :]
+    return not rest
+
+
+def wait_for_end(process: subprocess.Popen[bytes], is_late: Callable[[], bool]) -> int | None:
+    """Return the exit code of a process that has closed its output; None if it takes too long."""
+    while process.poll() is None:
+        if is_late():
+            return None
+        time.sleep(0.005)
+    return process.returncode
+
+
+def finish(process: subprocess.Popen[bytes], seconds: float) -> tuple[int, str] | None:
+    """Wait for a compiler; return its exit code and what it says, or None if it was ended after some seconds."""
+    until = time.monotonic() + seconds
+    assert process.stdout is not None
+    try:
+        output = read_output(process.stdout, lambda: time.monotonic() > until)
+        code = None if output is None else wait_for_end(process, lambda: time.monotonic() > until)
+    finally:
+        end_group(process)  # it runs if it is late, or after Ctrl-C
+        process.stdout.close()
+    return None if output is None or code is None else (code, output.decode(errors="replace"))
 
 
 class Guard:
     """A shell that outlives this process, then ends a process group and removes a folder.
 
     It works however this process ends, even if the group is stopped. If the shell ends too, as at the end of a
-    container, the folder stays; see `gtrace.core.runtime.cache.workspace`.
+    container, the folder stays; see `gtrace.core.base.workspace`.
 
     Args:
         process: the leader of the group.
@@ -84,7 +159,7 @@ class Guard:
         if shell is not None:
             shell.kill()
             self._close(shell)
-            shell.wait()
+            _wait(shell)
 
     def forked(self) -> None:
         """Leave the shell to the parent of this forked process."""

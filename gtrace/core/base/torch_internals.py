@@ -75,9 +75,7 @@ class Internal:
             UnsupportedTorchError: this torch lacks the name.
         """
         try:
-            with contextlib.nullcontext() if self.module in sys.modules else _uninterrupted():
-                module = importlib.import_module(self.module)
-            return functools.reduce(getattr, self.name.split("."), module)
+            return functools.reduce(getattr, self.name.split("."), import_whole(self.module))
         except AttributeError as error:
             raise unsupported(f"has no {self}") from error
         except ModuleNotFoundError as error:
@@ -86,9 +84,15 @@ class Internal:
             raise unsupported(f"has no {self}") from error
 
 
+def import_whole(module: str) -> types.ModuleType:
+    """Import a module. Ctrl-C takes effect afterwards: a half-imported module of torch, or sympy, stays broken."""
+    with contextlib.nullcontext() if module in sys.modules else uninterrupted():
+        return importlib.import_module(module)
+
+
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C during an import: a half imported module of torch stays broken."""
+def uninterrupted() -> Iterator[None]:
+    """In the block, delay Ctrl-C to its end."""
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

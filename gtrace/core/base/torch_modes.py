@@ -44,61 +44,65 @@ DEVICES = ("cpu", "cuda")
 
 
 class _ProcessSettings:
-    """torch's process-wide settings, which have their defaults while any thread needs that."""
+    """torch's process-wide settings, which have their defaults while any thread needs that.
+
+    They follow from the blocks that threads are in. So an interrupt anywhere leaves nothing changed for good: whoever
+    leaves or enters next sets what then holds.
+    """
 
     def __init__(self) -> None:
-        self.users = 0
-        self._strict = 0
+        self.blocks: dict[object, bool] = {}
+        """The blocks that threads are in, and whether each asks for deterministic algorithms."""
         self._lock = new_lock()
-        self._saved: tuple[torch.dtype, bool, bool] = torch.float32, False, False
+        self._saved: tuple[torch.dtype, bool, bool] | None = None
         self._other_dtype = False  # whether the default dtype was ever changed from float32
 
-    @contextlib.contextmanager
-    def defaults(self) -> Iterator[None]:
-        with self._lock:
-            self._begin()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._end()
+    def defaults(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context with the defaults."""
+        return self._block(strict=False)
+
+    def deterministic(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context with the defaults and deterministic algorithms, which other threads get too."""
+        return self._block(strict=True)
 
     @contextlib.contextmanager
-    def deterministic(self) -> Iterator[None]:
-        """The defaults with deterministic algorithms, which other threads get too."""
-        with self._lock:
-            self._begin()
-            self._strict += 1
-            torch.use_deterministic_algorithms(True)
+    def _block(self, strict: bool) -> Iterator[None]:
+        # torch.use_deterministic_algorithms imports it, and with it sympy
+        with contextlib.suppress(UnsupportedTorchError):  # a later torch may do without
+            internals.PATCH_CONFIG.get()
+        block = object()
         try:
+            with internals.uninterrupted(), self._lock:
+                self.blocks[block] = strict
+                self._set()
             yield
         finally:
-            with self._lock:
-                self._strict -= 1
-                torch.use_deterministic_algorithms(self._strict > 0)
-                self._end()
+            with internals.uninterrupted(), self._lock:
+                self.blocks.pop(block, None)
+                self._set()
 
     def default_dtype(self) -> torch.dtype:
         """Return the user's default dtype, also while a thread has replaced it by float32."""
         if not self._other_dtype:
             return _default_dtype()
         with self._lock:
-            return self._saved[0] if self.users else _default_dtype()
+            return _default_dtype() if self._saved is None else self._saved[0]
 
-    def _begin(self) -> None:
-        if not self.users:
+    def _set(self) -> None:
+        """Set what holds by the blocks."""
+        if self._saved is None:
+            if not self.blocks:
+                return
             self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
             self._other_dtype |= self._saved[0] is not _float32
-            torch.set_default_dtype(torch.float32)
-            torch.use_deterministic_algorithms(False)
-        self.users += 1
-
-    def _end(self) -> None:
-        self.users -= 1
-        if not self.users:
-            dtype, deterministic, warn_only = self._saved
-            torch.set_default_dtype(dtype)
-            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if self.blocks:
+            torch.set_default_dtype(_float32)
+            torch.use_deterministic_algorithms(any(self.blocks.values()))
+            return
+        dtype, deterministic, warn_only = self._saved
+        torch.set_default_dtype(dtype)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        self._saved = None
 
 
 _process = _ProcessSettings()
@@ -116,26 +120,35 @@ def quiet() -> bool:
         or _autocast()
         or _default_dtype() is not _float32
         or _deterministic()
-        or _process.users
+        or _process.blocks
     )
 
 
 @contextlib.contextmanager
 def no_modes() -> Iterator[None]:
     """Turn every ambient mode off inside a ``with`` block."""
-    with contextlib.ExitStack() as stack:
-        while _function_modes() and internals.FUNCTION_MODES_OFF.available():
-            stack.callback(internals.PUSH_FUNCTION_MODE.get(), internals.POP_FUNCTION_MODE.get()())
-        if _dispatch_modes() and internals.DISPATCH_MODES_OFF.available():
-            stack.enter_context(internals.NO_DISPATCH_MODES.get()())
-        stack.enter_context(torch.inference_mode(False))
-        for device in DEVICES:
-            if torch.is_autocast_enabled(device):
-                torch.set_autocast_enabled(device, False)
-                stack.callback(torch.set_autocast_enabled, device, True)
-        if _process.users or _default_dtype() is not _float32 or _deterministic():
-            stack.enter_context(_process.defaults())
+    stack = contextlib.ExitStack()
+    try:
+        with internals.uninterrupted():  # each mode that is left is known to the stack
+            _leave_modes(stack)
         yield
+    finally:
+        with internals.uninterrupted():
+            stack.close()
+
+
+def _leave_modes(stack: contextlib.ExitStack) -> None:
+    while _function_modes() and internals.FUNCTION_MODES_OFF.available():
+        stack.callback(internals.PUSH_FUNCTION_MODE.get(), internals.POP_FUNCTION_MODE.get()())
+    if _dispatch_modes() and internals.DISPATCH_MODES_OFF.available():
+        stack.enter_context(internals.NO_DISPATCH_MODES.get()())
+    stack.enter_context(torch.inference_mode(False))
+    for device in DEVICES:
+        if torch.is_autocast_enabled(device):
+            stack.callback(torch.set_autocast_enabled, device, True)
+            torch.set_autocast_enabled(device, False)
+    if _process.blocks or _default_dtype() is not _float32 or _deterministic():
+        stack.enter_context(_process.defaults())
 
 
 def without_modes(function: Callable[P, R]) -> Callable[P, R]:

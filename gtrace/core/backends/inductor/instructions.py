@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 
 from gtrace.core.backends.toolchain import compiler_path
 from gtrace.core.base import torch_internals as internals
+from gtrace.core.base.config import config
+from gtrace.core.base.process_groups import finish, start_group
 
 
 @functools.cache
@@ -29,4 +30,5 @@ def vector_instructions_known() -> bool | None:
     if not flags or path is None:
         return None
     command = [path, *" ".join(flags).split(), "-fsyntax-only", "-x", "c++", os.devnull]
-    return True if subprocess.run(command, capture_output=True).returncode == 0 else None
+    ended = finish(start_group(command), config.current.compile_timeout)
+    return True if ended is not None and ended[0] == 0 else None

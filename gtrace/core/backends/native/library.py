@@ -25,7 +25,7 @@ from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
 from gtrace.core.base.dtypes import DTYPES
 from gtrace.core.base.errors import CacheError, TransientCompileError
-from gtrace.core.base.process_groups import Guard, end_group, start_group
+from gtrace.core.base.process_groups import Guard, finish, start_group
 from gtrace.core.base.torch_internals import openmp_functions
 from gtrace.core.ir.aval import contiguous_strides
 from gtrace.core.ir.graph import Graph
@@ -108,15 +108,12 @@ def output_of(process: subprocess.Popen[bytes], folder: Path | None = None) -> t
     timeout = config.current.compile_timeout
     guard = Guard(process, folder)
     try:
-        output, _ = process.communicate(timeout=min(timeout, threading.TIMEOUT_MAX))
-    except subprocess.TimeoutExpired as error:
-        raise TransientCompileError(late(timeout)) from error
+        ended = finish(process, timeout)
     finally:
-        end_group(process)  # it runs if it is late, or after Ctrl-C
         guard.dismiss()
-        assert process.stdout is not None
-        process.stdout.close()
-    return process.returncode, output.decode(errors="replace")
+    if ended is None:
+        raise TransientCompileError(late(timeout))
+    return ended
 
 
 def build(graph: Graph, folder: Path) -> Path:

@@ -22,6 +22,7 @@ from gtrace.core.base.config import Config, config
 from gtrace.core.base.errors import CacheError, CompileError, TransientCompileError, UnsupportedTorchError
 from gtrace.core.base.locks import new_lock
 from gtrace.core.base.mechanisms import OPEN_SIZES, STORE
+from gtrace.core.base.workspace import workspace
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.signature import Signature, short
 from gtrace.core.passes.subgraph_calls import count_operations, has_calls
@@ -29,7 +30,6 @@ from gtrace.core.runtime.cache.folder import default_folder
 from gtrace.core.runtime.cache.ledger import LedgerEntry
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
-from gtrace.core.runtime.cache.workspace import workspace
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.lane import Outcome, always
 
@@ -274,7 +274,13 @@ class ArtifactCache:
             return TransientCompileError(str(error))
         path = self.store.put(manifest, outcome.path) if self.store is not None else None
         try:
-            executable = load(path or outcome.path, request.device, origin)
+            try:
+                executable = load(path or outcome.path, request.device, origin)
+            except CacheError:
+                if path is None or path.exists():
+                    raise
+                path = None  # another process has just removed it
+                executable = load(outcome.path, request.device, origin)
         except UnsupportedTorchError as error:
             return error
         except CacheError as error:

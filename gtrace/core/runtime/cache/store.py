@@ -205,6 +205,8 @@ class Store:
             kept, content, file = None, b"", ""
             if code is not None:
                 content = code.read_bytes()
+                if len(content) > self.limit:
+                    raise OSError(f"one of {len(content)} bytes is larger than the limit, {self.limit}")
                 digest = hashlib.sha256(content).hexdigest()
                 file = folders.code_file(manifest.name, digest, code.suffix)
                 manifest = attrs.evolve(manifest, code=Code(file, digest, len(content)))
@@ -214,11 +216,11 @@ class Store:
                     write(kept, content)  # whatever was there: it may be damaged
                 self._write_manifest(manifest)
             self._forget_index()
-            self.prune()
+            self.prune(but=manifest.name)
             return kept
         except OSError as error:
             self._once("write", f"compiled programs are not kept: {error}. Set GT_CACHE_DIR to a folder that can be"
-                       " written, or GT_CACHE_SIZE=0.")  # fmt: skip
+                       " written, or GT_CACHE_SIZE to another limit; 0 keeps none.")  # fmt: skip
             return None
 
     def set_verdict(self, name: str, verdict: Verdict | None) -> None:
@@ -250,8 +252,12 @@ class Store:
         finally:
             self._forget_index()
 
-    def prune(self, limit: int | None = None) -> Removed:
-        """Remove leftovers, and the least recently used artifacts beyond the limit; returns what was removed."""
+    def prune(self, limit: int | None = None, but: str = "") -> Removed:
+        """Remove leftovers, and the least recently used artifacts beyond the limit; returns what was removed.
+
+        Args:
+            but: the name of an artifact that stays: somebody is about to load it.
+        """
         limit = self.limit if limit is None else limit
         sizes: dict[str, int] = {}
         used: dict[str, float] = {}
@@ -271,6 +277,8 @@ class Store:
         for name in sorted(used, key=used.__getitem__):
             if total <= limit and left <= MAX_FILES:
                 break
+            if name == but:
+                continue
             removed = self.remove(name)
             if removed is None:
                 break

@@ -21,9 +21,9 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import CompileError
+from gtrace.core.base.workspace import IN_USE, PREFIX
 from gtrace.core.runtime.cache.manifest import Manifest, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
-from gtrace.core.runtime.cache.workspace import IN_USE, PREFIX
 from gtrace.core.runtime.worker.lane import Outcome
 from gtrace.core.runtime.worker.purposes import Purpose, by_weight, purpose_of
 

@@ -23,7 +23,7 @@ from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.toolchain import compiler_path, require_compiler
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import CompileError, TransientCompileError, UnableError, UnsupportedTorchError
-from gtrace.core.base.process_groups import Guard, guarded
+from gtrace.core.base.process_groups import Guard, guarded, wait_for_end, write_input
 from gtrace.core.runtime.worker import afterwards
 from gtrace.core.runtime.worker.lane import Lane, Outcome, Receiver, always
 from gtrace.core.runtime.worker.pauses import Pauses
@@ -35,6 +35,10 @@ _NO_PYTHON = (
     "the compile worker needs a Python to run it, and {!r}, which runs this program, is none. GT_BACKGROUND=0 compiles"
     " in this process"
 )
+
+
+_LAST_BYTES = 1 << 16
+"""Of what the worker wrote before it ended: its last line is among them."""
 
 
 def find_python() -> str | None:
@@ -69,16 +73,18 @@ class WorkerLane(Lane):
             return Outcome(None, error=UnableError(_NO_PYTHON.format(sys.executable)))
         after = afterwards.terms(request)
         job = {"request": request.to_json(), "folder": str(folder), "after": after}
+        before, is_late = self._pauses.seconds, self.limit(timeout)
         try:
             process = self._start(python)
-            _send(process, json.dumps(job).encode() + b"\n")
+            assert process.stdin is not None
+            if not write_input(process.stdin, json.dumps(job).encode() + b"\n", is_late):
+                return self.late(timeout)
         except OSError as error:
             self.end()
             return Outcome(None, error=TransientCompileError(f"the worker cannot be started: {error}"))
-        before = self._pauses.seconds
         with guarded(process, folder, after["seconds"] if after else 0):
             self._outlives = folder if after else None
-            line = self.receive(process, timeout, b"\n")
+            line = self.receive(process, is_late, b"\n")
             with self._lock:
                 self._outlives = None
                 left = self._left
@@ -121,6 +127,7 @@ class WorkerLane(Lane):
             environment = {k: v for k, v in os.environ.items() if not k.startswith("GT_")}
             environment |= {"GT_BACKGROUND": "0", "GT_AUTO_COMPILE": "0", "OMP_NUM_THREADS": "1"}
             environment["PYTHONWARNINGS"] = "ignore"
+            environment["TMPDIR"] = tempfile.gettempdir()  # where this process looks for what the worker finishes
             environment.setdefault("TORCH_COMPILE_DEBUG_DIR", tempfile.gettempdir())  # else its working directory
             # this very gtrace, wherever it was imported from
             root = str(Path(__file__).resolve().parents[4])
@@ -157,7 +164,7 @@ class WorkerLane(Lane):
             how = f"ended with code {code}"
         last = ""
         if self._stderr is not None:
-            self._stderr.seek(0)
+            self._stderr.seek(max(self._stderr.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
             lines = self._stderr.read().decode(errors="replace").strip().splitlines()
             last = f": {lines[-1].strip()}" if lines else ""
         return f"the worker {how}{last}"
@@ -184,10 +191,11 @@ class NativeLane(Lane):
             except OSError as error:
                 return Outcome(None, error=TransientCompileError(f"{command[0]} cannot be started: {error}"))
             with guarded(process, folder):
-                output = self.receive(process, timeout, b"")
-            if output is None:
+                is_late = self.limit(timeout)
+                output = self.receive(process, is_late, b"")
+                code = None if output is None else wait_for_end(process, is_late)
+            if output is None or code is None:
                 return self.late(timeout)
-            code = process.wait()
             self.end()
             library.check(command, code, output.decode(errors="replace"))
         except CompileError as error:
@@ -207,11 +215,10 @@ class WorkerClient:
     def _reset(self) -> None:
         self._pauses = Pauses()
         self._lock = threading.RLock()  # a finalizer may submit while this thread does
-        self._done = threading.Condition(self._lock)
-        self.pending = 0  # requests that have not ended
-        self.long = 0  # those among them that are not native loops
-        self._worker = WorkerLane(self._pauses, self._lock, self._long_ended)
-        self._loops = NativeLane(self._pauses, self._lock, self._ended)
+        # entered by its lock, which an interrupt cannot leave held
+        self._changed = threading.Condition(self._lock)
+        self._worker = WorkerLane(self._pauses, self._lock, self._changed)
+        self._loops = NativeLane(self._pauses, self._lock, self._changed)
 
     def forked(self) -> None:
         """Begin anew, as in a process that was forked: the compilers and the threads are the parent's."""
@@ -229,6 +236,16 @@ class WorkerClient:
         """The worker's process; None while there is none."""
         process = self._worker.process
         return None if process is None or process.poll() is not None else process.pid
+
+    @property
+    def pending(self) -> int:
+        """How many requests have not ended."""
+        return self._worker.pending + self._loops.pending
+
+    @property
+    def long(self) -> int:
+        """How many of them are not native loops."""
+        return self._worker.pending
 
     @property
     def serving(self) -> bool:
@@ -264,27 +281,14 @@ class WorkerClient:
     def submit(
         self, request: CompileRequest, receiver: Receiver, timeout: float, wanted: Callable[[], bool] = always
     ) -> None:
-        """Compile something; `receiver` gets the outcome, in another thread.
+        """Compile something; `receiver` gets the outcome, in another thread; in this one if none can be started.
 
         Args:
             timeout: seconds after which the compiler is ended.
             wanted: called in that thread before the compiler begins. If it says no, the request is dropped, and
                 `receiver` gets nothing.
         """
-        with self._lock:
-            self.pending += 1
-            self.long += not request.native
-            (self._loops if request.native else self._worker).submit(request, receiver, timeout, wanted)
-
-    def _long_ended(self) -> None:
-        with self._lock:
-            self.long = max(self.long - 1, 0)
-        self._ended()
-
-    def _ended(self) -> None:
-        with self._done:
-            self.pending = max(self.pending - 1, 0)
-            self._done.notify_all()
+        (self._loops if request.native else self._worker).submit(request, receiver, timeout, wanted)
 
     def wait(self, seconds: float, condition: Callable[[], bool] | None = None) -> bool:
         """Wait until nothing is pending; False if that takes longer.
@@ -293,8 +297,10 @@ class WorkerClient:
             condition: what to wait for instead; something that the outcome of a request brings about.
         """
         self._pauses.release()
-        with self._done:
-            return self._done.wait_for(condition or (lambda: not self.pending), seconds)
+        for lane in (self._worker, self._loops):
+            lane.ensure_served()  # an interrupt may have left requests without a thread
+        with self._lock:
+            return self._changed.wait_for(condition or (lambda: not self.pending), seconds)
 
     def end(self) -> None:
         """End the worker; the next request starts another one."""
@@ -313,13 +319,6 @@ class WorkerClient:
         """End the compilers at once; pending requests get no outcome."""
         self._worker.stop()
         self._loops.stop()
-
-
-def _send(process: subprocess.Popen[bytes], line: bytes) -> None:
-    assert process.stdin is not None
-    rest = memoryview(line)
-    while rest:
-        rest = rest[process.stdin.write(rest) :]
 
 
 worker = WorkerClient()

@@ -7,16 +7,13 @@ waits for it.
 from __future__ import annotations
 
 import abc
+import collections
 import contextlib
-import os
-import queue
-import selectors
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +22,10 @@ import attrs
 from gtrace.core.backends.native.library import late
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.base.errors import CompileError, TransientCompileError
-from gtrace.core.base.process_groups import end_group
-from gtrace.core.runtime.cache.workspace import workspace
-from gtrace.core.runtime.worker.pauses import RESUME_SECONDS, Pauses
+from gtrace.core.base.process_groups import end_group, read_output
+from gtrace.core.base.threads import start_thread
+from gtrace.core.base.workspace import workspace
+from gtrace.core.runtime.worker.pauses import Pauses
 
 IDLE_SECONDS = 30.0
 """After so long without a request the thread ends, and with it what it has started."""
@@ -64,6 +62,14 @@ def always() -> bool:
     return True
 
 
+@attrs.frozen(eq=False)
+class _Job:
+    request: CompileRequest
+    receiver: Receiver
+    timeout: float
+    wanted: Callable[[], bool]
+
+
 class Lane(abc.ABC):
     """Compiles requests one at a time, in the order of submission.
 
@@ -72,16 +78,16 @@ class Lane(abc.ABC):
         thread: what serves the queue; None while there is nothing to do.
     """
 
-    def __init__(self, pauses: Pauses, lock: AbstractContextManager[Any], ended: Callable[[], None]) -> None:
+    def __init__(self, pauses: Pauses, lock: threading.RLock, changed: threading.Condition) -> None:
         """Make a lane.
 
         Args:
-            ended: called whenever a request has ended.
+            changed: of the lock; notified whenever a request comes or has ended.
         """
         self.process: subprocess.Popen[bytes] | None = None
         self.thread: threading.Thread | None = None
-        self._pauses, self._lock, self._ended = pauses, lock, ended
-        self._queue: queue.SimpleQueue[tuple[CompileRequest, Receiver, float, Callable[[], bool]]] = queue.SimpleQueue()
+        self._pauses, self._lock, self._changed = pauses, lock, changed
+        self._jobs: collections.deque[_Job] = collections.deque()  # that in progress is the first until it has ended
         self._stopped = False
         self._current: CompileRequest | None = None  # which it is busy with
         self._began = 0.0, 0.0  # when, and how long the compilers had been stopped then
@@ -97,10 +103,30 @@ class Lane(abc.ABC):
     def submit(self, request: CompileRequest, receiver: Receiver, timeout: float, wanted: Callable[[], bool]) -> None:
         """Compile something; `receiver` gets the outcome, in the lane's thread; see `WorkerClient.submit`."""
         with self._lock:
-            self._queue.put((request, receiver, timeout, wanted))
-            if self.thread is None:
-                self.thread = threading.Thread(target=self._serve, name="gtrace compiling", daemon=True)
-                self.thread.start()
+            self._jobs.append(_Job(request, receiver, timeout, wanted))
+            self._changed.notify_all()
+        self.ensure_served()
+
+    def ensure_served(self) -> None:
+        """Start the thread if requests wait for it. If it cannot be started, they fail, at once."""
+        with self._lock:
+            # one whose start was interrupted is not alive yet, and ends as soon as it sees another one here
+            if not self._jobs or (self.thread is not None and self.thread.is_alive()):
+                return
+            self.thread = None if self._stopped else start_thread(self._serve, "gtrace compiling")
+            if self.thread is not None:
+                return
+            failed = list(self._jobs)
+            self._jobs.clear()
+            self._changed.notify_all()
+        if not self._stopped:
+            for job in failed:
+                job.receiver(Outcome(None, error=TransientCompileError("no thread can be started")))
+
+    @property
+    def pending(self) -> int:
+        """How many requests have not ended."""
+        return len(self._jobs)
 
     @property
     def starves(self) -> bool:
@@ -113,11 +139,7 @@ class Lane(abc.ABC):
 
     def requested(self) -> list[CompileRequest]:
         """Return the request in progress, and those that wait."""
-        found = [] if self._current is None else [self._current]
-        with contextlib.suppress(queue.Empty):
-            while True:
-                found.append(self._queue.get_nowait()[0])
-        return found
+        return [job.request for job in list(self._jobs)]
 
     def stop(self) -> None:
         """End the compiler at once; pending requests get no outcome."""
@@ -152,55 +174,66 @@ class Lane(abc.ABC):
                     pipe.close()
 
     def _serve(self) -> None:
-        while not self._stopped:
-            try:
-                request, receiver, timeout, wanted = self._queue.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    if self._queue.empty():
-                        self.end()
-                        self.thread = None
-                        return
-                continue
+        while (job := self._next()) is not None:
             self._began = time.monotonic(), self._pauses.seconds
-            self._current = request
+            self._current = job.request
             try:
-                if not wanted():
-                    continue
-                with contextlib.ExitStack() as files:
-                    try:
-                        folder = files.enter_context(workspace())
-                    except OSError as error:
-                        reason = f"there is no place for the compiler's files: {error}"
-                        outcome = Outcome(None, error=TransientCompileError(reason))
-                    else:
-                        outcome = self.compile(request, folder, timeout)
-                    if not self._stopped:
-                        receiver(outcome)
+                if job.wanted():
+                    self._serve_one(job)
             except Exception:  # noqa: BLE001 - an error of one receiver must not keep the others from theirs
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
             finally:
-                self._current = None
-                self._ended()
+                with self._lock:
+                    self._current = None
+                    self._jobs.popleft()
+                    self._changed.notify_all()
 
-    def receive(self, process: subprocess.Popen[bytes], timeout: float, end: bytes) -> bytes | None:
+    def _next(self) -> _Job | None:
+        """Wait for a request; None if none comes for a while, or none is for this thread."""
+        with self._lock:
+            if self.thread is not None and self.thread is not threading.current_thread():
+                return None
+            if not self._stopped and self._changed.wait_for(lambda: self._jobs or self._stopped, IDLE_SECONDS):
+                return None if self._stopped else self._jobs[0]
+            self.thread = None
+            if not self._stopped:
+                self.end()
+            return None
+
+    def _serve_one(self, job: _Job) -> None:
+        with contextlib.ExitStack() as files:
+            try:
+                folder = files.enter_context(workspace())
+            except OSError as error:
+                reason = f"there is no place for the compiler's files: {error}"
+                outcome = Outcome(None, error=TransientCompileError(reason))
+            else:
+                try:
+                    outcome = self.compile(job.request, folder, job.timeout)
+                except Exception as error:  # noqa: BLE001 - of gtrace itself; whoever waits gets it
+                    self.end()
+                    reason = f"{type(error).__name__}: {error}"
+                    outcome = Outcome(None, error=TransientCompileError(reason))
+            if not self._stopped:
+                job.receiver(outcome)
+
+    def limit(self, timeout: float) -> Callable[[], bool]:
+        """Return a function that tells whether a compiler has worked for so long, pauses not counted.
+
+        It also lets compilers go on that were paused for a program that has ended.
+        """
+        until = time.monotonic() + timeout - self._pauses.seconds
+
+        def is_late() -> bool:
+            self._pauses.resume_if_idle()
+            return time.monotonic() - self._pauses.seconds > until
+
+        return is_late
+
+    def receive(self, process: subprocess.Popen[bytes], is_late: Callable[[], bool], end: bytes) -> bytes | None:
         """Return what a compiler writes, up to `end` or until it closes its output; None if that takes too long."""
         assert process.stdout is not None
-        until = time.monotonic() + timeout - self._pauses.seconds
-        text = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not (end and text.endswith(end)):
-                if not selector.select(RESUME_SECONDS):
-                    self._pauses.resume_if_idle()
-                    if time.monotonic() - self._pauses.seconds > until:
-                        return None
-                    continue
-                received = os.read(process.stdout.fileno(), 1 << 16)
-                if not received:
-                    break
-                text += received
-        return text
+        return read_output(process.stdout, is_late, end)
 
     def late(self, timeout: float) -> Outcome:
         """End a compiler that took too long; returns what became of its request."""

@@ -1,4 +1,7 @@
-"""Folders of compiles in progress, in the temporary folder. What a process left that is gone is cleared by the next."""
+"""Folders of compiles in progress and of loaded packages, in the temporary folder.
+
+What a process left that is gone is cleared by the next.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,13 @@ import os
 import re
 import shutil
 import stat
+import tempfile
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from gtrace.core.base.locks import new_lock
 from gtrace.core.base.private_folders import temporary_folder
 
 try:
@@ -23,8 +30,11 @@ _NAME = re.compile(re.escape(PREFIX) + r"\w{8}")
 IN_USE = "in-use"
 """A file in each folder, locked by the process that uses it: the system gives the lock back when the process ends."""
 
-_cleared: set[Path] = set()
-"""Temporary folders that this process has looked through."""
+CLEAR_SECONDS = 10.0
+"""How often a process looks for abandoned folders. Its own children, such as those of a pool, may leave some."""
+
+_cleared: dict[Path, float] = {}
+"""When this process has looked through a temporary folder."""
 
 
 @contextlib.contextmanager
@@ -36,8 +46,9 @@ def workspace() -> Iterator[Path]:
     """
     folder = temporary_folder(PREFIX)
     try:
-        if folder.parent not in _cleared:
-            _cleared.add(folder.parent)
+        now = time.monotonic()
+        if now - _cleared.get(folder.parent, -CLEAR_SECONDS) >= CLEAR_SECONDS:
+            _cleared[folder.parent] = now
             clear_abandoned(folder.parent)
         handle = _use(folder)
         try:
@@ -46,6 +57,44 @@ def workspace() -> Iterator[Path]:
             os.close(handle)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+class Unpacked:
+    """A folder for the files of a package that is loaded, which torch unpacks into the temporary folder.
+
+    It exists until `remove`, or as long as this object; see `workspace` for a process that is killed.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+
+    def __init__(self) -> None:
+        files = contextlib.ExitStack()
+        self._folder = files.enter_context(workspace())
+        self.remove = weakref.finalize(self, _leave, files, os.getpid())
+
+    @contextlib.contextmanager
+    def unpacking(self) -> Iterator[None]:
+        """Within the block, torch unpacks into the folder."""
+        with _unpacking:
+            before = os.environ.get("TMPDIR")
+            tempfile.gettempdir()  # Python's own stays what it is
+            os.environ["TMPDIR"] = str(self._folder)
+            try:
+                yield
+            finally:
+                if before is None:
+                    os.environ.pop("TMPDIR", None)
+                else:
+                    os.environ["TMPDIR"] = before
+
+
+_unpacking = new_lock()
+
+
+def _leave(files: contextlib.ExitStack, process: int) -> None:
+    if os.getpid() == process:  # a fork must not remove what its parent uses
+        files.close()
 
 
 def clear_abandoned(place: Path) -> None:
