@@ -192,7 +192,7 @@ class _Saver:
                     self._running = None
 
     def start(self, what: str, write: Callable[[], Path], beside: bool) -> _Saving:
-        """Write in a thread that the end of the program waits for; in this one if none can be started, or after the end.
+        """Write in a thread that the end of the program waits for; in this one if there is none, or after the end.
 
         Args:
             beside: the program goes on. The next call waits for it, and the end of the program reports a failure.
