@@ -48,6 +48,7 @@ _STATES = (
     OSError,  # a file, a folder, a program that cannot be started
     ImportError,  # what a compiler needs is not installed
     RecursionError,  # it depends on how deep the caller is
+    TransientCompileError,  # of our own, within one of Inductor's
     subprocess.TimeoutExpired,
     concurrent.futures.BrokenExecutor,
     concurrent.futures.CancelledError,
