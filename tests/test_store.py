@@ -561,7 +561,7 @@ def test_a_folder_of_the_user_s_is_left_alone(tmp_path, code):
     assert len(caught) == 1 and path.parent == store.folder == theirs / "gtrace-cache"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = Store(theirs, 100)  # later processes know the subfolder
+        again = Store(theirs, 6_000)  # later processes know the subfolder
         assert again.find(NAME) is not None and again.ledger() and again.check() == (1, 4000)
         assert again.prune(0).artifacts == 1
         again.put(manifest(), code)
