@@ -58,7 +58,8 @@ LAYERS = [
 ]  # fmt: skip
 LOSSES = [
     "mse_loss(p, q)", "smooth_l1_loss(p, q)", "huber_loss(p, q)", "cosine_similarity(p.flatten(1), q.flatten(1))",
-    "cross_entropy(p.flatten(1), q.flatten(1).softmax(-1))", "kl_div(p.log_softmax(-1), q.softmax(-1), reduction='batchmean')",
+    "cross_entropy(p.flatten(1), q.flatten(1).softmax(-1))",
+    "kl_div(p.log_softmax(-1), q.softmax(-1), reduction='batchmean')",
     "binary_cross_entropy_with_logits(p, q.sigmoid())", "poisson_nll_loss(p * 1e-3, q.abs())",
     "gaussian_nll_loss(p, q, q.abs() + 0.5)",
     "nll_loss(p.flatten(1).log_softmax(-1), torch.zeros(p.shape[0], dtype=torch.int64))",
