@@ -207,8 +207,8 @@ def test_jit_waits_to_the_end_if_it_was_told(compiler, monkeypatch):
     def serve():
         while not end.is_set():
             compiler.work()
-            with worker._done:
-                worker._done.notify_all()
+            with worker._changed:
+                worker._changed.notify_all()
             time.sleep(0.01)
 
     monkeypatch.setattr(policy, "split_work", lambda sizes, *_: [False] * len(sizes))  # all is left to the worker
