@@ -130,7 +130,7 @@ READ = [
     "m.put(x, slice(k, k + 2), 0.5)", "m.put(x, slice(k, None), x[k:] * 1.5)", "m.sum(x, k % 2, False)",
     "m.cumsum(x, k % 2)",
     "m.flip(x, k % 2)", "m.sort(x, k % 2)", "m.softmax(x, k % 2)", "m.concat([x, x], k % 2)", "m.expand(x, k)",
-    "m.ones((k, 3)) * x[0, 0]", "x.reshape((k + 1, -1))", "m.tril(x, k - 1)", "m.triu(x, k)",
+    "m.ones((k, 3), dtype=x.dtype) * x[0, 0]", "x.reshape((k + 1, -1))", "m.tril(x, k - 1)", "m.triu(x, k)",
     "m.arange(0, k, dtype=x.dtype) + x[0, 0]",
     "x[:int(k)]", "x * float(k)", "(x if k > 1 else m.sin(x))", "m.roll(x, 1, k % 2)", "m.max(x, k % 2)",
     "m.take(x, i, k % 2)[k:]",
