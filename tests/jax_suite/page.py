@@ -63,6 +63,10 @@ class Outcomes:
         self.skipped = [r["why"] for r in self.rows if r["outcome"] == "skipped"]
         self.causes = collections.Counter(cause_of(r) for r in self.failed)
 
+    def names(self, outcome: str) -> list[str]:
+        """Return the tests with an outcome."""
+        return [outcomes.plain(r["test"]) for r in self.rows if r["outcome"] == outcome]
+
     @property
     def counted(self) -> int:
         """How many tests ran that do not ask for internals or words."""
@@ -86,7 +90,7 @@ does not contain those tests. [What differs](jax-differences.md) says which resu
     make jax-tests JAX_SOURCE=PATH     # a checkout of JAX at the tag jax-v0.10.2; it writes this page
 
 "Interpreted" runs every program uncompiled, and "x64" the same with `jax_enable_x64`. "Compiled" waits for code in
-each `jit`. "Second process" runs once more with what that has stored. A file ends after ten minutes. Its tests have an
+each `jit`. "Second process" runs once more with what that has stored. A file ends after a time limit. Its tests have an
 order that was drawn once, so what has run is a sample.
 
 A cell has how many tests pass, of those that count. A test that uses a private name of JAX is skipped. One that asks
@@ -113,6 +117,8 @@ def write(build: Path, files: Sequence[str], forms: Sequence[str]) -> None:
     rows.append(["all", sum(r[1] for r in rows), *[
         f"{p} of {n}, {100 * p / n:.1f} %" if n else "" for p, n in zip(total, counted, strict=True)
     ]])  # fmt: skip
+    passed = {name for f in files for name in found[f, forms[0]].names("passed")}
+    lost = {form: sum(name in passed for f in files for name in found[f, form].names("failed")) for form in forms[2:]}
     causes: dict[Cause, list[int]] = {}
     for k, form in enumerate(forms):
         for f in files:
@@ -120,6 +126,7 @@ def write(build: Path, files: Sequence[str], forms: Sequence[str]) -> None:
                 causes.setdefault(cause, [0] * len(forms))[k] += n
     ordered = sorted(causes.items(), key=lambda item: (list(VERDICTS).index(item[0].verdict), -max(item[1])))
     text = START + table(["file", "tests", *forms], rows)
+    text += f"\nOf the tests that pass interpreted, {' and '.join(f'{n} fail in the form {form!r}' for form, n in lost.items())}.\n"
     text += "\n## What the others want\n\n" + table(
         ["cause", "verdict", *forms], [[c.about, VERDICTS[c.verdict], *n] for c, n in ordered]
     )
