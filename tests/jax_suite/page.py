@@ -126,7 +126,8 @@ def write(build: Path, files: Sequence[str], forms: Sequence[str]) -> None:
                 causes.setdefault(cause, [0] * len(forms))[k] += n
     ordered = sorted(causes.items(), key=lambda item: (list(VERDICTS).index(item[0].verdict), -max(item[1])))
     text = START + table(["file", "tests", *forms], rows)
-    text += f"\nOf the tests that pass interpreted, {' and '.join(f'{n} fail in the form {form!r}' for form, n in lost.items())}.\n"
+    fails = " and ".join(f"{n} fail in the form {form!r}" for form, n in lost.items())
+    text += f"\nOf the tests that pass interpreted, {fails}.\n"
     text += "\n## What the others want\n\n" + table(
         ["cause", "verdict", *forms], [[c.about, VERDICTS[c.verdict], *n] for c, n in ordered]
     )
