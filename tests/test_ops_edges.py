@@ -478,3 +478,11 @@ def test_modes_of_padding_are_numpys(options, widths, dtype):
     came = np.asarray(gt.pad(gt.array(x), widths, **options))
     assert came.dtype == dtype
     np.testing.assert_allclose(came, np.pad(x, widths, **options), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_the_power_zero_is_constant_also_at_numbers_without_a_reciprocal(dtype):
+    tiny = float(gt.finfo(dtype).tiny)
+    x = gt.array([0.0, tiny / 64, -tiny / 64, tiny, 1.5, math.inf], dtype=dtype)
+    assert gt.grad(lambda x: (x ** gt.zeros(6, dtype=dtype)).sum())(x).tolist() == [0.0] * 6
+    assert float(gt.grad(gt.grad(lambda x, y: x**y), 1)(4.0, 0.0)) == 0.25

@@ -51,7 +51,7 @@ class _Result(unittest.TestResult):
             self.raised.append(err[1])
 
 
-def tests_of(module: types.ModuleType) -> list[unittest.TestCase]:
+def cases_of(module: types.ModuleType) -> list[unittest.TestCase]:
     """Return the tests that a module defines, in the order in which they run."""
     loader = unittest.TestLoader()
     classes = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, unittest.TestCase)]
@@ -117,7 +117,7 @@ def main() -> None:
 
         try:
             module, used, state = load(args)
-            tests = tests_of(module)
+            tests = cases_of(module)
         except Exception as exc:  # noqa: BLE001 - whatever the file does while it is loaded
             write(test="(loading)", outcome="failed", kind="b", error=type(exc).__name__, text=str(exc)[:1500],
                   places=traceback.format_exc().splitlines()[-8:], seconds=time.monotonic() - begin)  # fmt: skip

@@ -189,10 +189,10 @@ _pow = binary(
 
 
 def _base_partial(x: Array, y: Any) -> Array:
-    # 0 * x ** -1 would be NaN for x = 0
+    # 0 * x ** -1 would be NaN where x ** -1 is infinite
     if type(y) is not Array:
         return multiply(_pow(x, y - 1.0), y) if y else constant(0.0, x.aval)
-    zero = logical_and(equal(x, 0.0), equal(y, 0.0))
+    zero = logical_and(less(absolute(x), torch.finfo(x.aval.dtype).tiny), equal(y, 0.0))
     return multiply(y, _pow(where(zero, 1.0, x), subtract(y, 1.0)))
 
 
