@@ -35,11 +35,11 @@ class EventFile:
         """Whether it listens."""
         return self._stop is not None
 
-    def move(self, path: str | None) -> None:
-        """Continue in another file, or in none."""
+    def move(self, path: str | None, file: Any = None) -> None:
+        """Continue in another file, which may be open already, or in none."""
         with self.lock:
             self.close()
-            self.path = path
+            self.path, self.file = path, file
             if path is not None:
                 self._stop = bus.subscribe(self._write, *self._kinds)
 

@@ -11,12 +11,11 @@ import contextlib
 import errno
 import os
 import warnings
-from typing import TextIO
 
 from gtrace.core.base.config import Config, config, process_rank
 from gtrace.core.base.errors import ConfigError, ConfigWarning
 from gtrace.core.base.events import CompileFailed, CompileFinished, CompileStarted, Event, Forced, Ran, Recorded
-from gtrace.core.base.plain_files import open_log
+from gtrace.core.base.plain_files import Log
 from gtrace.core.ir.signature import short
 from gtrace.observe.event_file import EventFile
 
@@ -80,8 +79,7 @@ class InstructionLog:
         if path == self._target.path:
             return
         file = None if path is None else _checked(path)
-        self._target.move(path)
-        self._target.file = file
+        self._target.move(path, file)
 
     def close(self) -> None:
         """Stop listening and close the file."""
@@ -95,7 +93,7 @@ class InstructionLog:
             self._count += 1
             try:
                 if target.file is None:
-                    target.file = _open(target.path)
+                    target.file = Log(target.path)
                 target.file.write(line(self._count, event) + "\n")
             except OSError as error:
                 # the program's results matter more than their log
@@ -107,12 +105,7 @@ class InstructionLog:
                 warnings.warn(f"the instruction log {target.path} ended early: {error}", ConfigWarning, stacklevel=2)
 
 
-def _open(path: str) -> TextIO:
-    # names of files may have bytes that are no text
-    return os.fdopen(open_log(path), "a", encoding="utf-8", errors="backslashreplace", buffering=1)
-
-
-def _checked(path: str) -> TextIO | None:
+def _checked(path: str) -> Log | None:
     """Return the open file, if it is a pipe or a device; None for another one, which the first event opens.
 
     Raises:
@@ -127,7 +120,7 @@ def _checked(path: str) -> TextIO | None:
         raise _unwritable(path, "permission denied")
     if os.path.exists(path) and not os.path.isfile(path):
         try:
-            return _open(path)
+            return Log(path)
         except OSError as error:
             pipe = error.errno == errno.ENXIO
             raise _unwritable(path, "nobody reads this pipe" if pipe else error.strerror or str(error)) from error

@@ -67,17 +67,24 @@ def save_arrays(path: PathLike, arrays: Any, metadata: Mapping[str, str] | None 
     if not all(isinstance(x, str) for pair in texts.items() for x in pair):
         raise ArgumentError(message("save_arrays", "metadata of texts by name", repr(texts), "Use str or json.dumps."))
     check_written("save_arrays", path, lifted, [text for pair in texts.items() for text in pair])
+    # before values are computed: for other names, processes would send other tensors
+    agree("save_arrays", types(lifted, shardings=False), _group_of(lifted))
     evaluate(list(lifted.values()), "save_arrays")
-    divided = any(x.aval.sharding is not None for x in lifted.values())
-    group = processes.group_for_saving() if divided and processes.count() > 1 else None
+    group = _group_of(lifted)
     agree("save_arrays", types(lifted), group)
     tensors = together("save_arrays", lambda: {name: whole(x, "save_arrays") for name, x in lifted.items()}, group)
 
     def write() -> None:
-        if not divided or processes.rank() == 0:
+        if group is None or processes.rank() == 0:
             write_tensors("save_arrays", Path(path), tensors, texts)
 
     together("save_arrays", write, group)  # a process that goes on finds the file
+
+
+def _group_of(arrays: Mapping[str, Array]) -> Any:
+    """Return the group of the processes that save together; None unless an array is divided among them."""
+    divided = any(x.aval.sharding is not None for x in arrays.values())
+    return processes.group_for_saving() if divided and processes.count() > 1 else None
 
 
 def write_tensors(op: str, path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> None:

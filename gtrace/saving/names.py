@@ -39,7 +39,7 @@ def named_leaves(op: str, value: Any) -> tuple[dict[str, Any], tree.TreeDef]:
     {'layers.0': 1, 'layers.1': 2}
     """
     pairs, structure = tree.flatten_with_path(value)
-    if pairs and isinstance(pairs[0][1], dict | list | tuple):
+    if pairs and pairs[0][1].__class__ in (dict, list, tuple):
         fix = "Import gtrace before atexit.register: then the function runs before gtrace ends."
         raise ArgumentError(message(op, "a program that runs", "its end, after other exit handlers", fix))
     named: dict[str, Any] = {}

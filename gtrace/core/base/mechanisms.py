@@ -9,8 +9,8 @@ A mechanism checks whether it is `on`, and calls `used` when it changes somethin
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import os
 import warnings
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ import attrs
 
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ConfigError, ConfigWarning, message
-from gtrace.core.base.plain_files import open_log
+from gtrace.core.base.plain_files import Log
 
 _LOG = config.current.mechanism_log
 """Read once: kernels of the interpreter call `used` at each call."""
@@ -52,11 +52,8 @@ class Mechanism:
             self._noted = True
             # one write of a short line, so that lines of several processes do not mix
             try:
-                handle = open_log(_LOG)
-                try:
-                    os.write(handle, f"{self.name}\n".encode())
-                finally:
-                    os.close(handle)
+                with contextlib.closing(Log(_LOG, 0o600)) as log:
+                    log.write(f"{self.name}\n")
             except OSError as error:  # the program's results matter more than their log
                 text = f"GT_MECHANISM_LOG={_LOG} lacks {self.name}: {error}"
                 warnings.warn(text, ConfigWarning, stacklevel=2)

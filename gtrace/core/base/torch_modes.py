@@ -43,6 +43,15 @@ _float32 = torch.float32
 DEVICES = ("cpu", "cuda")
 
 
+def _completed(leave: Callable[[], object]) -> None:
+    """Call what undoes the beginning of a block; after an interrupt once more, which does what is left of it."""
+    try:
+        leave()
+    except BaseException:
+        leave()
+        raise
+
+
 class _ProcessSettings:
     """torch's process-wide settings, which have their defaults while any thread needs that.
 
@@ -72,14 +81,17 @@ class _ProcessSettings:
             internals.PATCH_CONFIG.get()
         block = object()
         try:
-            with internals.uninterrupted(), self._lock:
+            with self._lock:
                 self.blocks[block] = strict
                 self._set()
             yield
         finally:
-            with internals.uninterrupted(), self._lock:
-                self.blocks.pop(block, None)
-                self._set()
+            _completed(functools.partial(self._leave, block))
+
+    def _leave(self, block: object) -> None:
+        with self._lock:
+            self.blocks.pop(block, None)
+            self._set()
 
     def default_dtype(self) -> torch.dtype:
         """Return the user's default dtype, also while a thread has replaced it by float32."""
@@ -95,14 +107,14 @@ class _ProcessSettings:
                 return
             self._saved = _default_dtype(), _deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()
             self._other_dtype |= self._saved[0] is not _float32
-        if self.blocks:
-            torch.set_default_dtype(_float32)
-            torch.use_deterministic_algorithms(any(self.blocks.values()))
-            return
-        dtype, deterministic, warn_only = self._saved
-        torch.set_default_dtype(dtype)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        self._saved = None
+        wanted = (_float32, any(self.blocks.values()), False) if self.blocks else self._saved
+        dtype, deterministic, warn_only = wanted
+        if _default_dtype() is not dtype:
+            torch.set_default_dtype(dtype)
+        if (_deterministic(), torch.is_deterministic_algorithms_warn_only_enabled()) != (deterministic, warn_only):
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if not self.blocks:
+            self._saved = None
 
 
 _process = _ProcessSettings()
@@ -129,12 +141,10 @@ def no_modes() -> Iterator[None]:
     """Turn every ambient mode off inside a ``with`` block."""
     stack = contextlib.ExitStack()
     try:
-        with internals.uninterrupted():  # each mode that is left is known to the stack
-            _leave_modes(stack)
+        _leave_modes(stack)
         yield
     finally:
-        with internals.uninterrupted():
-            stack.close()
+        _completed(stack.close)
 
 
 def _leave_modes(stack: contextlib.ExitStack) -> None:

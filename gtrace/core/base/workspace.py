@@ -44,7 +44,7 @@ def workspace() -> Iterator[Path]:
     Raises:
         OSError: there is no place for it; a CacheError: another user could replace it.
     """
-    folder = temporary_folder(PREFIX)
+    folder, owner = temporary_folder(PREFIX), os.getpid()
     try:
         now = time.monotonic()
         if now - _cleared.get(folder.parent, -CLEAR_SECONDS) >= CLEAR_SECONDS:
@@ -56,7 +56,8 @@ def workspace() -> Iterator[Path]:
         finally:
             os.close(handle)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.getpid() == owner:  # a fork must not remove what its parent uses
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class Unpacked:
@@ -71,7 +72,7 @@ class Unpacked:
     def __init__(self) -> None:
         files = contextlib.ExitStack()
         self._folder = files.enter_context(workspace())
-        self.remove = weakref.finalize(self, _leave, files, os.getpid())
+        self.remove = weakref.finalize(self, files.close)
 
     @contextlib.contextmanager
     def unpacking(self) -> Iterator[None]:
@@ -90,11 +91,6 @@ class Unpacked:
 
 
 _unpacking = new_lock()
-
-
-def _leave(files: contextlib.ExitStack, process: int) -> None:
-    if os.getpid() == process:  # a fork must not remove what its parent uses
-        files.close()
 
 
 def clear_abandoned(place: Path) -> None:

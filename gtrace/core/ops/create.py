@@ -476,6 +476,8 @@ def eye(n_rows: int, n_cols: int | None = None, k: int = 0, dtype: Any = None, *
     """
     sizes = as_sizes("eye", (n_rows, n_rows if n_cols is None else n_cols))
     rows, columns = expand_dims(arange(sizes[0], device=device), 1), arange(sizes[1], device=device)
+    if isinstance(k, Array) and (k.ndim or k.aval.floating or k.aval.dtype is torch.bool):
+        raise ArgumentError(message("eye", "an integer as k", repr(k.aval), "Pass one integer."))
     offset = k if isinstance(k, Array) else max(-sizes[0], min(as_int("eye", "k", k), sizes[1]))
     rows = add(rows, offset) if isinstance(k, Array) or offset else rows
     kind = default_dtype(float) if dtype is None else as_dtype(dtype)

@@ -227,7 +227,7 @@ def negatives_outside(index: Any, nearest: bool) -> Any:
     Args:
         nearest: they mean the first element; else none.
     """
-    if isinstance(index, list):
+    if isinstance(index, list) and config.current.jax_results:  # which `split_index` refuses
         return index
     found: list[Any] = []
     for item in _items(index):

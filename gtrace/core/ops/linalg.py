@@ -220,7 +220,8 @@ def vecdot(x: Any, y: Any, *, axis: int = -1) -> Array:
     Array([3., 3.], dtype=float32)
     """
     x, y = promote_arrays("vecdot", x, y)
-    if not x.ndim or not y.ndim or x.shape[normalize_axis("vecdot", axis, x.ndim)] != y.shape[axis]:
+    sizes = [z.shape[normalize_axis("vecdot", axis, z.ndim)] for z in (x, y)]
+    if sizes[0] != sizes[1]:
         raise ShapeError(message("vecdot", f"one size of axis {axis}", (x.aval, y.aval), "Use sum(conj(x) * y)."))
     if axis != -1:
         x, y = (moveaxis(z, axis, -1) for z in (x, y))

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, message, user_location
 from gtrace.core.ir.aval import Bundle, bundle
@@ -32,8 +34,8 @@ POLICIES = ("nothing_saveable", "dots_saveable", "everything_saveable")
 Policy = str | Callable[[Instr], bool]
 """What is kept: one of `POLICIES`, or a function that tells of an instruction whether its result is kept."""
 
-_CHOSEN = "chosen"
-"""Begins the text of a policy that was a function; the digests of the instructions that are kept follow."""
+_MARKED = "marked_saveable"
+"""The policy that keeps the values of this name, which a policy that is a function has marked."""
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
@@ -74,22 +76,30 @@ def checkpoint_name(x: Any, name: str) -> Any:
     return tree.map(lambda leaf: bind(named_value_op, (lift("checkpoint_name", leaf),), (name,)), x)
 
 
-def _text(policy: Policy, body: Graph) -> str:
-    """Return a policy for this program as text."""
+def _marked(policy: Policy, body: Graph) -> tuple[Graph, str]:
+    """Return a program and its policy as text. What a function keeps gets a name, which stays in batches of it."""
     if isinstance(policy, str):
-        return policy
-    instrs = {node.instr for node in body.nodes if node.instr.aval.__class__ is not Bundle}
-    kept = sorted(instr.digest for instr in instrs if policy(instr))
-    return " ".join([_CHOSEN, *map(str, kept)]) if kept else POLICIES[0]
+        return body, policy
+    renamed: dict[Any, int] = {}
+    nodes: list[Node] = []
+    fresh = body.fresh
+    for node in body.nodes:
+        nodes.append(attrs.evolve(node, ins=tuple([renamed.get(x, x) for x in node.ins])))
+        if node.instr.aval.__class__ is not Bundle and policy(node.instr):
+            renamed[node.out] = fresh + len(renamed)
+            nodes.append(Node(named_value_op.instr((_MARKED,), (node.instr.aval,)), (node.out,), renamed[node.out]))
+    if not renamed:
+        return body, POLICIES[0]
+    outputs = tuple([renamed.get(value, value) for value in body.outputs])
+    return Graph(body.inputs, body.avals, tuple(nodes), outputs), _MARKED
 
 
 def _keeps(policy: str) -> Callable[[Node], bool] | None:
     """Return whether the result of an operation is kept, by the text of a policy; None: nothing is."""
     if policy == "dots_saveable":
         return lambda node: node.op.contraction is not None
-    if policy.startswith(_CHOSEN):
-        kept = frozenset(map(int, policy.split()[1:]))
-        return lambda node: node.instr.digest in kept
+    if policy == _MARKED:
+        return lambda node: node.op is named_value_op and node.params == (_MARKED,)
     return None
 
 
@@ -217,7 +227,7 @@ def checkpoint(
     if not callable(f):
         raise ArgumentError(message("checkpoint", "a function", type(f).__name__, "Pass a callable."))
     chosen = POLICIES[0] if policy is None else policy
-    if not (callable(chosen) or chosen in POLICIES or chosen.startswith(_CHOSEN)):
+    if not (callable(chosen) or chosen in POLICIES):
         raise ArgumentError(message("checkpoint", f"a policy among {', '.join(POLICIES)}", repr(policy), "Name one."))
 
     numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
@@ -242,7 +252,8 @@ def checkpoint(
 
         captured = capture(run, [x.aval for x in arrays], f"checkpoint called at {user_location()}", repeated=True)
         captured = lift_numbers(captured, "checkpoint")
-        params = subgraph(captured.graph), _text(chosen, captured.graph)
-        return captured.result.unflatten(bind_all(checkpoint_op, [*arrays, *captured.constants], params))
+        body, text = _marked(chosen, captured.graph)
+        operands = [*arrays, *captured.constants]
+        return captured.result.unflatten(bind_all(checkpoint_op, operands, (subgraph(body), text)))
 
     return named(wrapped, f)

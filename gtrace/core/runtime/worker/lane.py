@@ -110,7 +110,7 @@ class Lane(abc.ABC):
     def ensure_served(self) -> None:
         """Start the thread if requests wait for it. If it cannot be started, they fail, at once."""
         with self._lock:
-            # one whose start was interrupted is not alive yet, and ends as soon as it sees another one here
+            # one whose start was interrupted ends as soon as it sees another one here, before it takes a request
             if not self._jobs or (self.thread is not None and self.thread.is_alive()):
                 return
             self.thread = None if self._stopped else start_thread(self._serve, "gtrace compiling")
@@ -191,8 +191,9 @@ class Lane(abc.ABC):
     def _next(self) -> _Job | None:
         """Wait for a request; None if none comes for a while, or none is for this thread."""
         with self._lock:
-            if self.thread is not None and self.thread is not threading.current_thread():
+            if self.thread not in (None, threading.current_thread()):
                 return None
+            self.thread = threading.current_thread()  # also one whose start was interrupted before it was noted
             if not self._stopped and self._changed.wait_for(lambda: self._jobs or self._stopped, IDLE_SECONDS):
                 return None if self._stopped else self._jobs[0]
             self.thread = None
