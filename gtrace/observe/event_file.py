@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from gtrace.core.base.events import Event, bus
 from gtrace.core.base.locks import new_lock
 
 
-class EventFile:
+class _Closed(Protocol):
+    def close(self) -> None: ...
+
+
+File = TypeVar("File", bound=_Closed)
+
+
+class EventFile(Generic[File]):
     """Subscribes to the bus while it has a path.
 
     Args:
@@ -25,7 +32,7 @@ class EventFile:
     def __init__(self, write: Callable[[Any], None], *kinds: type[Event]) -> None:
         self.lock = new_lock()
         self.path: str | None = None
-        self.file: IO[Any] | None = None
+        self.file: File | None = None
         self._write = write
         self._kinds = kinds
         self._stop: Callable[[], None] | None = None
@@ -35,7 +42,7 @@ class EventFile:
         """Whether it listens."""
         return self._stop is not None
 
-    def move(self, path: str | None, file: Any = None) -> None:
+    def move(self, path: str | None, file: File | None = None) -> None:
         """Continue in another file, which may be open already, or in none."""
         with self.lock:
             self.close()

@@ -64,7 +64,9 @@ class InstructionLog:
 
     def __init__(self) -> None:
         self._count = 0
-        self._target = EventFile(self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran)
+        self._target = EventFile[Log](
+            self._write, Recorded, Forced, CompileStarted, CompileFinished, CompileFailed, Ran
+        )
 
     def configure(self, settings: Config) -> None:
         """Start, stop or move to another file, by `settings`.

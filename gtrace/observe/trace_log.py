@@ -67,7 +67,7 @@ class TraceLog:
     """Subscribes to the bus while the settings name a trace."""
 
     def __init__(self) -> None:
-        self._target = EventFile(self._write, *KINDS)
+        self._target = EventFile[FileIO](self._write, *KINDS)
         self._seconds = 0.0
         self._begin()
 
