@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import datetime
 import functools
 import os
@@ -22,9 +23,10 @@ from torch import distributed
 
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import WIDE_UNSIGNED
-from gtrace.core.base.errors import DistributedError, ShardingError, message
+from gtrace.core.base.errors import DistributedError, GtraceError, ShardingError, message
 from gtrace.core.base.events import Communicated, bus
 from gtrace.core.ir.sharding import Axes, Mesh
+from gtrace.core.partitioner.ends import Notes
 
 T = TypeVar("T")
 
@@ -63,32 +65,74 @@ def start() -> tuple[int, int]:
     return (0, _pretended.counts[-1]) if _pretended.counts else _join()
 
 
-_joined: set[int] = set()
-"""This process's id, if gtrace has connected it to the others; its forks inherit what they must not use."""
+@attrs.frozen(eq=False)
+class _Joined:
+    """How this process was connected to the others.
+
+    Attributes:
+        pid: its id; forks inherit what they must not use.
+        store: torch's; None if the program has connected the processes itself.
+        notes: what the processes leave in the store.
+    """
+
+    pid: int
+    store: distributed.Store | None = None
+    notes: Notes | None = None
+
+
+_joined: _Joined | None = None
 
 
 @functools.cache
 def _join() -> tuple[int, int]:
+    global _joined
     if not launched():
         return 0, 1
-    if not distributed.is_initialized():
-        seconds = datetime.timedelta(seconds=config.current.collective_timeout)
+    if distributed.is_initialized():
+        _joined = _Joined(os.getpid())
+    else:
+        seconds = _limit()
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         try:
-            distributed.init_process_group(backend, timeout=seconds)
+            store, own, size = next(distributed.rendezvous("env://", timeout=seconds))
+            store.set_timeout(seconds)
+            distributed.init_process_group(backend, store=store, rank=own, world_size=size, timeout=seconds)
         except (RuntimeError, ValueError) as error:
             got = f"an error: {_reason(error)}"
             fix = "Start it with gtrace run --workers N, or with torchrun."
             raise DistributedError(message("workers", "the other processes to answer", got, fix)) from error
-        _joined.add(os.getpid())
+        _joined = _Joined(os.getpid(), store, Notes.of(store, own, size))
+    os.register_at_fork(after_in_child=_keep)
     return distributed.get_rank(), distributed.get_world_size()
 
 
+def _limit() -> datetime.timedelta:
+    return datetime.timedelta(seconds=config.current.collective_timeout)
+
+
+_groups: list[Any] = []
+"""Groups of torch's that were made of some processes, or for a use of their own."""
+
+
+def _keep() -> None:
+    """In a fork, never delete groups: deleting one waits for its threads, which the fork has not."""
+    if _joined is not None and distributed.is_initialized():
+        for one in (distributed.group.WORLD, _joined.store, *_groups):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))
+
+
 def _leave() -> None:
-    if os.getpid() in _joined and distributed.is_initialized():
-        distributed.destroy_process_group()
+    if _joined is None or _joined.notes is None or _joined.pid != os.getpid() or not distributed.is_initialized():
+        return
+    failed = _joined.notes.end()
+    for known in (_mesh_group, group_for_saving):
+        known.cache_clear()
+    _groups.clear()
+    distributed.destroy_process_group()  # now those that wait notice
+    if failed and rank() == 0:
+        _joined.notes.wait_for_readers()  # the store may end with this process
 
 
 atexit.register(_leave)  # now, so that it runs after functions of the user's, which may save
@@ -112,6 +156,48 @@ def check_mesh(mesh: Mesh) -> None:
         got = f"{mesh!r} and {running} process{'es' * (running > 1)}"
         fix = f"Start {needed} with gtrace run --workers {needed}, or give a size of -1 to gt.sharding.make_mesh."
         raise ShardingError(message("mesh", "a mesh of processes that run", got, fix))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+_PURPOSES = {
+    "mesh_group": "a mesh", "compare": "a program", "exchange": "a comparison", "group_for_saving": "a save",
+    "barrier": "a save", "broadcast": "a save",
+}  # fmt: skip
+"""What the functions are for that are not called as what they do."""
+
+
+def _guarded(function: Callable[..., T]) -> Callable[..., T]:
+    """Turn what torch raises for a broken connection or a timeout into an error that says so. A call is an event."""
+    name = function.__name__.strip("_")
+    purpose = _PURPOSES.get(name, name)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        start = perf_counter()
+        if _joined is not None and _joined.pid != os.getpid():
+            fix = "Call it in the process that was launched, or start others by spawn."
+            raise DistributedError(message("workers", f"a process of the mesh in {purpose}", "a fork of one", fix))
+        try:
+            result = function(*args, **kwargs)
+            if Communicated in bus.wanted:
+                nbytes = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
+                bus.emit(Communicated(name, nbytes, perf_counter() - start))
+            return result
+        except (RuntimeError, ValueError) as error:  # ValueError: the groups are gone at the end of the program
+            if isinstance(error, GtraceError):
+                raise
+            if _joined is None or _joined.notes is None:
+                reason = f"an error: {_reason(error)}"
+            else:
+                reason = _joined.notes.missing(purpose, perf_counter() - start, _limit().seconds)
+            fix = "All must do the same in the same order, within GT_COLLECTIVE_TIMEOUT seconds of one another."
+            expected = f"all workers to take part in {purpose}"
+            raise DistributedError(message("workers", expected, f"at rank {rank()}: {reason}", fix)) from error
+
+    return call
 
 
 @attrs.frozen(eq=False)
@@ -139,11 +225,12 @@ class Group:
 
 def group(mesh: Mesh, axes: Axes) -> Group:
     """Return this process's group along `axes`. All processes ask for the same groups in the same order."""
-    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended.counts else _joined_group(mesh, axes)
+    return Group(None, tuple(range(mesh.parts(axes)))) if _pretended.counts else _mesh_group(mesh, axes)
 
 
 @functools.cache
-def _joined_group(mesh: Mesh, axes: Axes) -> Group:
+@_guarded
+def _mesh_group(mesh: Mesh, axes: Axes) -> Group:
     check_mesh(mesh)
     groups = mesh.groups(axes)
     own = next(ranks for ranks in groups if rank() in ranks)
@@ -152,8 +239,10 @@ def _joined_group(mesh: Mesh, axes: Axes) -> Group:
         return Group(distributed.group.WORLD, order)
     if mesh.size < count():
         # the others do not know of it
-        return Group(distributed.new_group(sorted(own), use_local_synchronization=True), order)
-    handle, _ = distributed.new_subgroups_by_enumeration([sorted(ranks) for ranks in groups])
+        handle = distributed.new_group(sorted(own), use_local_synchronization=True)
+    else:
+        handle, _ = distributed.new_subgroups_by_enumeration([sorted(ranks) for ranks in groups])
+    _groups.append(handle)
     return Group(handle, order)
 
 
@@ -162,42 +251,10 @@ def part(mesh: Mesh, axes: Axes) -> int:
     return mesh.part(axes, mesh.coordinates(rank()))
 
 
-def _reason(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
-
-
 def _named(name: str, earlier: str) -> Callable[..., Any]:
     """Return a function of torch.distributed, which earlier versions have by another name."""
     found: Callable[..., Any] = getattr(distributed, name, None) or getattr(distributed, earlier)
     return found
-
-
-def _guarded(function: Callable[..., T]) -> Callable[..., T]:
-    """Turn what torch raises for a broken connection or a timeout into an error that says so. A call is an event."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> T:
-        start = perf_counter()
-        if _joined and os.getpid() not in _joined:
-            fix = "Call it in the process that was launched, or start others by spawn."
-            raise DistributedError(message(function.__name__, "a process of the mesh", "a fork of one", fix))
-        try:
-            result = function(*args, **kwargs)
-            if Communicated in bus.wanted:
-                nbytes = sum(x.nbytes for x in args if isinstance(x, torch.Tensor))
-                bus.emit(Communicated(function.__name__.strip("_"), nbytes, perf_counter() - start))
-            return result
-        except (RuntimeError, ValueError) as error:  # ValueError: the groups are gone at the end of the program
-            if isinstance(error, DistributedError):
-                raise
-            fix = (
-                "A worker has ended, or has waited longer than GT_COLLECTIVE_TIMEOUT; the first error in the workers'"
-                " output is the cause."
-            )
-            got = f"an error at rank {rank()}: {_reason(error)}"
-            raise DistributedError(message(function.__name__, "all workers to take part", got, fix)) from error
-
-    return call
 
 
 @_guarded
@@ -354,8 +411,9 @@ def group_for_saving() -> Any:
     In the program's own group it could take the place of what the program sends.
     """
     start()
-    seconds = datetime.timedelta(seconds=config.current.collective_timeout)
-    return distributed.new_group(backend="gloo", timeout=seconds)
+    handle = distributed.new_group(backend="gloo", timeout=_limit())
+    _groups.append(handle)
+    return handle
 
 
 @_guarded

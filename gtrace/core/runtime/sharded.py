@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.bounded_tables import BoundedTable
+from gtrace.core.base.config import config
 from gtrace.core.base.errors import DivergenceError, GraphError, ShardingWarning, message, user_location, warn_at
 from gtrace.core.base.events import Divided, bus
 from gtrace.core.base.torch_modes import without_modes
@@ -145,13 +146,15 @@ class AgreedCalls:
 
     Attributes:
         text: the program of all processes.
-        digest: of the text.
+        basis: what else decides about what is sent, by name.
+        digest: of the text and the basis.
         call: runs the part of this process.
         made: that part.
         compared: whether to compare; a program that does not communicate may run on some processes only.
     """
 
     text: str
+    basis: dict[str, str]
     digest: int
     call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
     made: Partitioned
@@ -163,8 +166,10 @@ class AgreedCalls:
     ) -> AgreedCalls:
         """Return the calls of the program `graph` of all processes."""
         text = print_graph(renumber(CANONICAL.run(graph)))
-        digest = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> (64 - _BITS)
-        return cls(text, digest, call, made, bool(made.transfers) and processes.count() > 1)
+        basis = _basis(made)
+        both = repr((text, basis)).encode()
+        digest = int.from_bytes(hashlib.blake2b(both, digest_size=8).digest(), "little") >> (64 - _BITS)
+        return cls(text, basis, digest, call, made, bool(made.transfers) and processes.count() > 1)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the program.
@@ -172,8 +177,11 @@ class AgreedCalls:
         Raises:
             DivergenceError: another process is about to run another program.
         """
-        if self.compared and not processes.compare(self.digest):
-            raise _divergence(processes.exchange(self.text))
+        # the setting may change between two calls of one program
+        deterministic = config.current.deterministic
+        if self.compared and not processes.compare(self.digest ^ deterministic):
+            basis = self.basis | {"GT_DETERMINISTIC": str(deterministic)}
+            raise _divergence(processes.exchange((self.text, basis)))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
         return results(self.made, self.call(tensors))
@@ -192,16 +200,32 @@ def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     return found
 
 
-def _divergence(texts: Sequence[str]) -> DivergenceError:
+def _basis(made: Partitioned) -> dict[str, str]:
+    """Return what decides about the collectives of a process besides its program.
+
+    The store may have kept the division, and each process reads its own settings and packages.
+    """
+    sent = [attrs.evolve(one, location=None) for one in made.transfers]
+    known = toolchain()
+    return {"gtrace": known["gtrace"], "torch": known["torch"], "collectives": str(sent)}
+
+
+def _divergence(found: Sequence[tuple[str, dict[str, str]]]) -> DivergenceError:
     """Return the error for processes with different programs. It names the first one that differs from process 0."""
-    first = parse_graph(texts[0])
-    for other, text in enumerate(texts):
-        if text != texts[0]:
-            change = difference(first, parse_graph(text)) or "their operands differ"
-            got = f"another one at rank {other} than at rank 0: {change}"
-            break
+    text, basis = found[0]
+    other = next(k for k, one in enumerate(found) if one != found[0])
+    others, others_basis = found[other]
+    if others != text:
+        change = difference(parse_graph(text), parse_graph(others)) or "their operands differ"
+        got = f"another one at rank {other} than at rank 0: {change}"
+        fix = (
+            "All workers must compute the same in the same order: look for code that depends on the rank, on time or on"
+            " random numbers, and for values that only some workers look at."
+        )
+        return DivergenceError(message("workers", "all workers to run one program", got, fix))
+    name = next(name for name in basis if basis[name] != others_basis[name])
+    got = f"{others_basis[name]} at rank {other} and {basis[name]} at rank 0"
     fix = (
-        "All workers must compute the same in the same order: look for code that depends on the rank, on time or on"
-        " random numbers, and for values that only some workers look at."
+        "Start all workers with one environment and the same packages; empty the store (GT_CACHE_DIR) if it was copied."
     )
-    return DivergenceError(message("workers", "all workers to run one program", got, fix))
+    return DivergenceError(message("workers", f"all workers to have the same {name}", got, fix))
