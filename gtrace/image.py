@@ -94,7 +94,8 @@ def _weights(
     if method is ResizeMethod.CUBIC_PYTORCH and antialias:
         method = ResizeMethod.CUBIC
     kernel = _KERNELS[method]
-    beyond = 2 if method is ResizeMethod.CUBIC_PYTORCH else 0  # repetitions of the first and of the last element
+    # repetitions of the first and of the last element
+    beyond = 2 if method is ResizeMethod.CUBIC_PYTORCH and before else 0
     kind = ops.real(like).aval.dtype
     width: Any = (ops.maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
     centers = (cast(ops.arange(after, device=like.device), kind) + 0.5) * ratio + (offset - 0.5)
@@ -112,7 +113,7 @@ def _weights(
 def resize(
     image: Any, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True, precision: Any = None
 ) -> Array:
-    """Return an image of another size; every axis is resized separately.
+    """Return an image of another size; every axis is resized separately. One without elements becomes one of zeros.
 
     Args:
         image: of any number of axes, batch and channels among them.
@@ -137,14 +138,14 @@ def resize(
         raise ShapeError(message("resize", "a size for each axis", got, "Give the axes that stay, too."))
     chosen = method if isinstance(method, ResizeMethod) else ResizeMethod.from_string(method)
     axes = [k for k, (a, b) in enumerate(zip(x.shape, sizes, strict=True)) if a != b]
-    if chosen is ResizeMethod.NEAREST:
-        for k in axes:
-            x = _nearest(x, sizes[k], k)
-        return x
-    (x,) = as_arrays("resize", x)
-    if 0 in sizes:
+    if chosen is not ResizeMethod.NEAREST:
+        (x,) = as_arrays("resize", x)
+    if 0 in (*x.shape, *sizes):
         return ops.zeros(sizes, x.aval.dtype, device=x.device)
     for k in axes:
+        if chosen is ResizeMethod.NEAREST:
+            x = _nearest(x, sizes[k], k)
+            continue
         weights = _weights(x.shape[k], sizes[k], x.shape[k] / sizes[k], 0.0, chosen, bool(antialias), x)
         x = ops.moveaxis(ops.tensordot(x, weights, ((k,), (0,))), -1, k)
     return x
@@ -153,13 +154,11 @@ def resize(
 def _nearest(x: Array, size: int, axis: int) -> Array:
     """Return an array whose axis has another size. Each element is the one nearest to its middle."""
     before = x.shape[axis]
-    if before and size and size % before == 0:
+    if size % before == 0:
         return ops.repeat(x, size // before, axis)
-    if size and before % size == 0:
+    if before % size == 0:
         step = before // size
         return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
-    if not size:
-        return getitem(x, (*[slice(None)] * axis, slice(0, 0)))
     half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
     return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 

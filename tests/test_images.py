@@ -289,6 +289,17 @@ def test_the_nearest_elements_of_images_of_any_size(shape):
     assert_close(slope, expected)
 
 
+@pytest.mark.parametrize("method", gt.image.ResizeMethod)
+@pytest.mark.parametrize("antialias", [True, False])
+def test_an_axis_without_elements_becomes_one_of_zeros(method, antialias):
+    resized = gt.image.resize(gt.zeros((2, 0)), (3, 4), method, antialias)
+    assert resized.shape == (3, 4) and not resized.any()
+    assert gt.image.resize(gt.zeros((0, 2)), (0, 4), method, antialias).shape == (0, 4)
+    if method is not gt.image.ResizeMethod.NEAREST:
+        given = gt.zeros((0,)), (3,), (0,), gt.ones(1), gt.zeros(1)
+        assert gt.image.scale_and_translate(*given, method, antialias).tolist() == [0, 0, 0]
+
+
 def test_images_of_one_channel_have_their_channels_last_too():
     """Their own strides do not tell; without it, what follows would be pooled and differentiated row by row."""
     x, w = torch.randn(16, 1, 40, 40), torch.randn(8, 1, 3, 3)

@@ -32,6 +32,15 @@ def test_complex_initializers_have_their_variance():
     np.testing.assert_allclose(q @ q.conj().T, np.eye(3), atol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [1j, np.array(1j), np.complex64(1j), jnp.array(1j)])
+def test_complex_factors_of_initializers_need_a_complex_dtype(factor):
+    for make in (jax.nn.initializers.normal, jax.nn.initializers.truncated_normal, jax.nn.initializers.orthogonal):
+        with pytest.raises(gt.DtypeError, match="a real factor"):
+            make(factor)(KEY, (2, 2))
+    assert jax.nn.initializers.normal(factor, dtype="complex64")(KEY, (2, 2)).dtype == "complex64"
+    assert jax.nn.initializers.normal(np.array(2.0))(KEY, (2,)).dtype == "float32"
+
+
 def test_the_disk_of_a_complex_initializer():
     w = jax.nn.initializers.variance_scaling(1.0, "fan_in", "uniform", dtype="complex64")(KEY, (400, 100))
     assert float(jnp.abs(w).max()) * 20 <= math.sqrt(2)  # a disk of radius sqrt(2) has the variance 1
@@ -240,8 +249,10 @@ def test_spectra():
         times, back = signal.istft(jnp.moveaxis(z, (1, 2), (2, 0)), window=window, nperseg=8, time_axis=0, freq_axis=2)
         np.testing.assert_allclose(back, x.T, atol=1e-5)
         assert times.shape == (16,)
-    with pytest.raises(ValueError, match="a window of SciPy's"):
-        signal.stft(x, window="none", nperseg=8)
+    for window in ("none", ("kaiser", "a"), ("kaiser",), (), [], 3, None, ["a"], [1j], {"a"}):
+        for size in (8, None):
+            with pytest.raises(ValueError, match=r"\[stft\] expected"):
+                signal.stft(x, window=window, nperseg=size)
 
 
 def test_transforms_of_no_elements_and_of_two_axes():

@@ -82,6 +82,8 @@ def test_lists_stay_indices_without_jax_results():
 
 def test_integers_outside_their_axis_raise_on_request():
     x, read = jnp.arange(3), jax.jit(lambda x: x[5])
+    five = np.uint8(5)
+    assert x[five].item() == 2 and x.at[np.int64(-9)].get().item() == 0 and x.at[five].set(7).tolist() == x.tolist()
     assert x[5].item() == 2 and x.at[5].get().item() == 2 and read(x).item() == 2 and x.at[-9].get().item() == 0
     with gt.config():
         jax.config.update("jax_check_static_indices", True)

@@ -21,7 +21,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "jax-names.md"
 START, END = "<!-- the table, by tests/test_jax_names.py -->\n", "<!-- the end of the table -->\n"
 
 NOTES = {
-    "jax.checkpoint": "policies by names of values keep nothing or everything",
     "jax.config": "settings that change no result here are accepted and ignored",
     "jax.default_backend": "as the setting `device` says, by default `\"cpu\"`",
     "jax.disable_jit": "runs each operation as it is recorded; jitted functions are traced all the same",

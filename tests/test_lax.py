@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
+import gtrace.jax as jax
 from gtrace.testing import check_grads, check_vmap
 
 lax = gt.lax
@@ -409,6 +410,17 @@ ERRORS = [
     (lambda: lax.reduce_sum(ONES > 0, (0,)), gt.DtypeError, "not booleans"),
     (lambda: lax.reduce_and(ONES, (0,)), gt.DtypeError, "integers or booleans"),
     (lambda: lax.top_k(ONES, 4), gt.ShapeError, "a k of at most"),
+    (lambda: lax.conv(gt.ones((1, 1, 4)), gt.ones((1, 1, 0)), (1,), "VALID"), gt.ArgumentError, "sizes of windows"),
+    (
+        lambda: lax.conv(gt.ones((1, 1, 4), "int32"), gt.ones((1, 1, 0), "int32"), (1,), "VALID", None, "int32"),
+        gt.ArgumentError,
+        "sizes of windows",
+    ),
+    (
+        lambda: lax.conv_general_dilated(gt.ones((1, 1, 4)), gt.ones((1, 1, 3)), (1,), "SAME", feature_group_count=0),
+        gt.ArgumentError,
+        "counts of groups",
+    ),
     (lambda: lax.sort((ONES, ONES), num_keys=3), gt.ArgumentError, "at least one key"),
     (lambda: lax.sort((ONES, THREE)), gt.ShapeError, "one shape"),
 ]
@@ -425,3 +437,41 @@ def test_quotients_of_the_least_integer():
     x, y = np.array([-(2**63), -(2**63), -7]), np.array([2, 3, 2])
     assert gt.lax.div(gt.array(x), gt.array(y)).tolist() == [-(2**62), -3074457345618258602, -3]
     assert gt.lax.rem(gt.array(x), gt.array(y)).tolist() == [0, -2, -1]
+
+
+@pytest.mark.parametrize("operation", [lax.add, jax.lax.add, jax.lax.max])
+def test_what_wraps_an_operation_is_another_function(operation):
+    @functools.wraps(operation)
+    def least(x, y):
+        return lax.min(x, y)
+
+    x = gt.array([3.0, 1.0, 2.0])
+    for start in 0.0, -math.inf:
+        assert lax.reduce(x, start, least, (0,)) == start
+        assert lax.reduce_window(x, start, least, (2,)).tolist() == [start, start]
+    with pytest.raises(gt.ShapeError, match=r"\[grad\]"):
+        lax.reduce(x, 0.0, gt.grad(lax.add), (0,))
+
+
+@pytest.mark.parametrize("start", [0, 1, 0.0, 1.0, False, True, np.float64(0), np.float64(1)])
+@pytest.mark.parametrize("kind", ["bool", "int8", "int32", "float32"])
+@pytest.mark.parametrize("operation", ["add", "mul", "max", "bitwise_or"])
+def test_the_dtype_of_a_reduction_depends_on_no_value(operation, kind, start):
+    """A function that is not known is applied as it is."""
+    if operation == "bitwise_or" and "float" in f"{kind} {type(start)}":
+        return
+    function = getattr(lax, operation)
+    x = gt.array([1, 0, 1], dtype=kind)
+    came = lax.reduce(x, start, function, (0,))
+    want = lax.reduce(x, start, lambda x, y: function(x, y), (0,))
+    assert came == want and came.aval == want.aval
+    assert lax.reduce(x[:0], start, lambda x, y: function(x, y), (0,)).dtype == want.dtype
+
+
+@pytest.mark.parametrize("bits", [(5, 10), (8, 7), (8, 10), (4, 3)])
+def test_derivatives_of_reduced_precision_are_reduced_too(bits):
+    """JAX's values: the tangent and the cotangent have the fewer bits as well."""
+    want = {(5, 10): 1.234375, (8, 7): 1.234375, (8, 10): 1.234375, (4, 3): 1.25}[bits]
+    x = np.float32(1.2345678)
+    assert gt.grad(lambda y: lax.reduce_precision(y, *bits) * x)(x) == want
+    assert [float(y) for y in gt.jvp(lambda y: lax.reduce_precision(y, *bits), (x,), (x,))] == [want, want]

@@ -228,3 +228,38 @@ def test_complex_numbers_are_sorted_along_the_last_axis_of_any_array():
 @pytest.mark.parametrize("k", [None, np.ones(1), np.ones(0)])
 def test_no_integration_leaves_a_polynomial(k):
     assert gnp.polyint([1.0, 2.0], 0, k).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_lines_of_any_width_have_values_and_finite_derivatives(kind):
+    tiny = float(gt.finfo(kind).tiny)
+    xp = np.array([-1.0, 0.0, 0.0, tiny / 8, 0.75 * tiny, 2.0, 2.0], kind)
+    fp = np.array([3.0, 1.0, 2.0, 4.0, 5.0, 6.0, 7.0], kind)
+    x = np.array([-9.0, -0.5, tiny / 16, tiny / 4, tiny / 2, 1.0, 1e4], kind)
+    want = np.interp(*(part.astype(float) * 2**99 for part in (x, xp)), fp)  # NumPy's slopes overflow too
+    came = gnp.interp(gt.array(x), gt.array(xp), gt.array(fp))
+    np.testing.assert_allclose(np.asarray(came, float), want, rtol=8 * float(gt.finfo(kind).eps))
+    slopes = gt.grad(lambda *given: gnp.interp(*given).sum(), (0, 1, 2))(gt.array(x), gt.array(xp), gt.array(fp))
+    assert all(np.isfinite(slope).all() for slope in slopes[1:2])
+    assert np.isfinite(slopes[2]).all() and slopes[0][0] == slopes[0][-1] == 0
+    # the inverse of a width of 5/8 tiny is finite
+    np.testing.assert_allclose(float(slopes[0][4] * (0.625 * tiny)), 1.0, rtol=8 * float(gt.finfo(kind).eps))
+
+
+def test_lines_beyond_the_points_are_constant_however_far():
+    far, points = gt.array([-6e4, 6e4], dtype=gt.float16), gt.array([0.0, 1e-3], dtype=gt.float16)
+    came, slopes = gt.value_and_grad(lambda xp: gnp.interp(far, xp, points).sum())(points)
+    assert came == points[1] and slopes.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("places", [0, 1, 2, 8, 99, -1, -99])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_rounding_to_any_digits_has_the_derivative_zero(places, kind):
+    x = gt.array([1.25, -3.0], dtype=kind)
+    assert gt.grad(lambda x: gnp.round(x, places).sum())(x).tolist() == [0, 0]
+    assert gt.jvp(lambda x: gnp.round(x, places), (x,), (x,))[1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("excluded", [{np.int64(1)}, {1}, [np.uint8(1)]])
+def test_positions_that_vectorize_leaves_out_are_integers_of_any_type(excluded):
+    assert gnp.vectorize(lambda x, y: x + y[0], excluded=excluded)(gt.ones(3), [2.0]).tolist() == [3, 3, 3]

@@ -387,6 +387,25 @@ def test_checkpoint_recomputes_and_keeps_what_its_policy_says():
     assert "checkpoint" not in forward  # without a backward pass there is nothing to keep apart
 
 
+def test_checkpoint_keeps_values_by_their_names():
+    policies, x = gt.checkpoint_policies, gt.array([0.5, 1.0, 2.0])
+
+    def f(x):
+        y = gt.checkpoint_name(gt.log(x), "y")
+        return (gt.checkpoint_name({"z": gt.sin(y)}, "z")["z"] ** 2).sum()
+
+    for policy, kept in (
+        (policies.save_only_these_names("y"), ("sin",)), (policies.save_only_these_names("z"), ("log",)),
+        (policies.save_only_these_names("y", "z"), ()), (policies.save_any_names_but_these("y"), ("log",)),
+        (policies.save_only_these_names(), ("log", "sin")), (policies.save_any_names_but_these(), ()),
+    ):  # fmt: skip
+        g = gt.grad(gt.checkpoint(f, policy=policy))
+        close(g(x), gt.grad(f)(x))
+        again = gt.make_graph(g)(x).nodes
+        (body,) = [node.params[0].graph for node in again if node.op.name == "rematerialize"]
+        assert tuple(sorted({node.op.name for node in body.nodes} & {"log", "sin"})) == kept
+
+
 @pytest.mark.slow
 def test_checkpoint_lowers_peak_memory():
     """In a process of its own: the peak of its own memory over a chain of 60 blocks of four 4 MB values each."""

@@ -18,6 +18,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
 from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.lax.windows import stand_in
 
 _DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."
 
@@ -75,7 +76,7 @@ def _chosen(name: str, wins: Callable[[Any, Any], Array], skips: bool) -> Callab
         a, b = promote_arrays(name, x, y)
         return ops.where(ops.logical_or(wins(a, b), ops.isnan(b if skips else a)), a, b)
 
-    return _documented(functools.wraps(function)(call), name)
+    return stand_in(_documented(functools.wraps(function)(call), name), function)
 
 
 maximum, minimum = _chosen("maximum", greater, False), _chosen("minimum", less, False)

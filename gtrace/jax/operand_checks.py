@@ -13,6 +13,7 @@ from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
+from gtrace.lax.windows import stand_in
 
 _PYTHON = (bool, int, float, complex)
 
@@ -114,4 +115,4 @@ def _checked(name: str, function: Callable[..., Any], kind: str | None, places: 
                 raise ShapeError(message(name, "operands of as many axes, or scalars", got, "Use jax.numpy."))
         return function(*args, **kwargs)
 
-    return call
+    return stand_in(call, function)

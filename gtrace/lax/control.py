@@ -16,6 +16,7 @@ from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.index import getitem
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_shape, normalize_axis
+from gtrace.core.trace.promotion import meeting
 from gtrace.lax.reductions import reduce_max, reduce_min, reduce_prod, reduce_sum, top_k
 from gtrace.lax.windows import stands_for
 
@@ -118,18 +119,24 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
 
 
 def _known(arrays: list[Array], inits: list[Any], computation: Any) -> Callable[..., Array] | None:
-    """Return the reduction that starts with the neutral element and combines by an operation of ours; None: no such."""
+    """Return the reduction that starts with the neutral element and combines by an operation of ours; None: no such.
+
+    Its result has the dtype of the array. So the initial value has to leave that as it is.
+    """
     if len(arrays) != 1 or type(inits[0]) is Array or arrays[0].aval.complex:
         return None
-    kind = arrays[0].aval.dtype
+    aval = arrays[0].aval
+    kind = aval.dtype
+    if meeting([aval, lift("reduce", inits[0]).aval]) != (kind, aval.weak):
+        return None
     low, high = (False, True) if kind is torch.bool else (-math.inf, math.inf)
     if not kind.is_floating_point and kind is not torch.bool:
         low, high = torch.iinfo(kind).min, torch.iinfo(kind).max
     ones = -1 if kind.is_signed else high
     table = (
-        (ops.add, 0, reduce_sum), (ops.multiply, 1, reduce_prod), (ops.maximum, low, reduce_max),
-        (ops.minimum, high, reduce_min), (ops.bitwise_and, ones, reduce_and), (ops.bitwise_or, 0, reduce_or),
-        (ops.bitwise_xor, 0, reduce_xor),
+        (ops.maximum, low, reduce_max), (ops.minimum, high, reduce_min), (ops.bitwise_and, ones, reduce_and),
+        (ops.bitwise_or, 0, reduce_or), (ops.bitwise_xor, 0, reduce_xor),
+        *[(ops.add, 0, reduce_sum), (ops.multiply, 1, reduce_prod)] * (kind is not torch.bool),
     )  # fmt: skip
     start = numpy.asarray(inits[0]).item()
     return next((f for op, neutral, f in table if stands_for(computation, op) and start == neutral), None)
@@ -153,7 +160,10 @@ def _halved(
         ]
         count = half + odd
     if not count:
-        return tree.map(lambda v: ops.full(kept, v), init_values)
+        found = [
+            meeting([x.aval, lift("reduce", v).aval])[0] for x, v in zip(flat, tree.leaves(init_values), strict=True)
+        ]
+        return tree.map(lambda v, kind: ops.full(kept, v, kind), init_values, structure.unflatten(found))
     return computation(init_values, structure.unflatten([ops.reshape(x, kept) for x in flat]))
 
 

@@ -17,7 +17,7 @@ from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.operands import cast, promote_arrays
 from gtrace.core.ops.shape import as_int
 from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.custom import custom_jvp
+from gtrace.core.transform.custom import custom_vjp
 from gtrace.interop.torch_functions import call_torch
 from gtrace.numpy import arithmetic
 
@@ -102,7 +102,7 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     """Return floats rounded to numbers of fewer bits, in their own dtype.
 
     What lies beyond these numbers is infinite, and what lies below the least normal one is 0; numbers with the bits of
-    float16 or bfloat16 include the smaller ones of that dtype. The derivative is that of the operand.
+    float16 or bfloat16 include the smaller ones of that dtype. Derivatives are rounded likewise.
 
     Raises:
         DtypeError: the operand holds no floats.
@@ -127,14 +127,15 @@ def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Ar
     return x if kind.itemsize > x.aval.dtype.itemsize else cast(cast(x, kind), x.aval.dtype)
 
 
-@functools.partial(custom_jvp, nondiff_argnums=(1, 2))
+@functools.partial(custom_vjp, nondiff_argnums=(1, 2))
 def _rounded(x: Array, exponent_bits: int, mantissa_bits: int) -> Array:
     return call_torch("reduce_precision", _with_bits, x, exponent_bits, mantissa_bits)
 
 
-@_rounded.defjvp
-def _(exponent_bits: int, mantissa_bits: int, primals: Any, tangents: Any) -> Any:
-    return _rounded(*primals, exponent_bits, mantissa_bits), *tangents
+_rounded.defvjp(
+    lambda x, *bits: (_rounded(x, *bits), None),
+    lambda exponent_bits, mantissa_bits, _, ct: (_rounded(ct, exponent_bits, mantissa_bits),),
+)
 
 
 def _with_bits(x: torch.Tensor, exponent_bits: int, mantissa_bits: int) -> torch.Tensor:

@@ -123,12 +123,14 @@ def conv_general_dilated(
         expected = "an operand and a kernel with equally many axes, and an entry for each spatial axis"
         raise ShapeError(message("conv", expected, got, "Check the shapes."))
     _at_least_one("conv", "strides and dilations", (*strides, *gaps, *spread))
+    _at_least_one("conv", "counts of groups", (feature_group_count, batch_group_count))
     x, w = ops.permute_dims(x, numbers.lhs_spec), ops.permute_dims(w, numbers.rhs_spec)
     groups = feature_group_count
     if batch_group_count != 1:
         x, groups = _parts_as_channels(x, w, batch_group_count, groups), batch_group_count
     if not axes:
         x, w, strides, gaps, spread, padding = ops.expand_dims(x, 2), ops.expand_dims(w, 2), (1,), (1,), (1,), "VALID"
+    _at_least_one("conv", "sizes of windows", w.shape[2:])
     sizes = [(n - 1) * d + 1 if n else 0 for n, d in zip(x.shape[2:], spread, strict=True)]
     windows = [(n - 1) * d + 1 for n, d in zip(w.shape[2:], gaps, strict=True)]
     around = padding_pairs("conv", padding, sizes, windows, strides)
@@ -392,8 +394,19 @@ def _pooled(
     return ops.permute_dims(y, sorted(range(x.ndim), key=lambda k: order[k]))
 
 
+def stand_in(function: Any, operation: Any) -> Any:
+    """Return a function, noted to compute what an operation does, or what the function that is given as such does."""
+    vars(function)["stands_for"] = function, operation_of(operation)
+    return function
+
+
+def operation_of(function: Any) -> Any:
+    """Return the operation that a function computes, if that was noted; else the function itself."""
+    noted = getattr(function, "stands_for", None)
+    # functools.wraps copies the note to a function that may compute something else
+    return noted[1] if isinstance(noted, tuple) and noted[0] is function else function
+
+
 def stands_for(function: Any, operation: Any) -> bool:
-    """Return whether a function is an operation, or one that checks its operands first, as those of `gtrace.jax`."""
-    while function is not operation and hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function is operation or getattr(function, "operation", None) is operation
+    """Return whether a function is an operation, or was noted to compute it, as those of `gtrace.jax`."""
+    return operation_of(function) is operation

@@ -14,10 +14,11 @@ import torch
 from gtrace.core import ops
 from gtrace.core.base.call_errors import constructor
 from gtrace.core.base.dtypes import COMPLEX
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_sizes, normalize_axis
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.nn.common import check_number
 from gtrace.random import continuous as draws
@@ -41,8 +42,15 @@ def _with_default(dtype: Any, init: Callable[[Any, Any, Any], Array]) -> Initial
 
 
 def _times(draw: Array, factor: Any) -> Array:
-    """Return a draw times a factor, which may be an Array of another dtype."""
-    return draw * (cast(factor, draw.aval.dtype) if isinstance(factor, Array) else factor)
+    """Return a draw times a factor, which may be an array of another dtype.
+
+    Raises:
+        DtypeError: a complex factor of real numbers.
+    """
+    known = lift("initializer", factor).aval
+    if known.complex and not draw.aval.complex:
+        raise DtypeError(message("initializer", "a real factor of real numbers", repr(factor), "Pass a complex dtype."))
+    return draw * (factor if python_scalar(factor) is not None else cast(ops.array(factor), draw.aval.dtype))
 
 
 def zeros(key: Any, shape: Any, dtype: Any = None) -> Array:

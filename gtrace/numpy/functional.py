@@ -62,7 +62,7 @@ def vectorize(
     >>> gnp.vectorize(lambda x, y: x @ y, signature="(n),(n)->()")(gnp.ones((2, 3)), gnp.arange(3.))
     Array([3., 3.], dtype=float32)
     """
-    if not all(isinstance(k, str) or (isinstance(k, int) and k >= 0) for k in excluded):
+    if not all(isinstance(k, str) or (isinstance(k, (int, numpy.integer)) and k >= 0) for k in excluded):
         got = repr(excluded)
         raise ArgumentError(message("vectorize", "positions from 0 and names as `excluded`", got, "Count from 0."))
     if pyfunc is None:

@@ -109,20 +109,26 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         xp, fp = index_axis(xp, order, 0), index_axis(fp, order, 0)
         xp = ops.concat([ops.subtract(xp[-1:], period), xp, ops.add(xp[:1], period)])
         fp = ops.concat([fp[-1:], fp, fp[:1]])
+    ends = [(ops.less(x, xp[0]), 0, left), (ops.greater(x, xp[-1]), -1, right)] if period is None else []
+    ends = [end for end in ends if not (isinstance(end[2], str) and end[2] == "extrapolate")]
+    for outside, end, _ in ends:
+        x = ops.where(outside, xp[end], x)
     count = xp.size
     above = ops.clip(ops.searchsorted(xp, x, "right"), 1, max(count - 1, 1))
     above = ops.clip(above, 0, count - 1)
     below = ops.clip(ops.subtract(above, 1), 0, count - 1)
     x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
-    width = ops.subtract(index_axis(xp, above, 0), x0)
-    # the inverse of a subnormal width, which derivatives need, may be infinite
-    flat = ops.less(ops.absolute(width), torch.finfo(width.aval.dtype).tiny)
-    fraction = ops.where(flat, 0.0, ops.divide(ops.subtract(x, x0), ops.where(flat, 1.0, width)))
+    width, past = ops.subtract(index_axis(xp, above, 0), x0), ops.subtract(x, x0)
+    # where the width has no finite inverse, a line has values, but derivatives take it for a constant
+    steep = ops.less_equal(ops.absolute(width), torch.finfo(width.aval.dtype).tiny / 4)
+    fraction = ops.where(
+        steep,
+        ops.stop_gradient(ops.where(ops.equal(width, 0), 0.0, ops.divide(past, width))),
+        ops.divide(past, ops.where(steep, 1.0, width)),
+    )
     out = ops.add(f0, ops.multiply(fraction, ops.subtract(index_axis(fp, above, 0), f0)))
-    if period is None and not (isinstance(left, str) and left == "extrapolate"):
-        out = ops.where(ops.less(x, xp[0]), fp[0] if left is None else left, out)
-    if period is None and not (isinstance(right, str) and right == "extrapolate"):
-        out = ops.where(ops.greater(x, xp[-1]), fp[-1] if right is None else right, out)
+    for outside, end, value in ends:
+        out = ops.where(outside, fp[end] if value is None else value, out)
     return out
 
 

@@ -343,7 +343,7 @@ def trim_zeros(x: Any, trim: str = "fb", axis: Any = None) -> Array:
     >>> gnp.trim_zeros(gnp.array([0, 1, 0, 2, 0]))
     Array([1, 0, 2], dtype=int64)
     """
-    x, kind = ops.array(x), trim.lower()
+    x, kind = ops.array(x), trim.lower() if isinstance(trim, str) else None
     if kind not in ("f", "b", "fb", "bf"):
         raise ArgumentError(message("trim_zeros", '"f", "b" or "fb"', repr(trim), "Pass one of them."))
     places = numpy.argwhere(whole(ops.not_equal(x, 0), "size").cpu().numpy())

@@ -33,11 +33,12 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 
     Args:
         minval: integer, or integer array that broadcasts to `shape`.
-        maxval: likewise. If arrays give an empty range, the result is minval. Bounds are clipped to the dtype.
-        dtype: integer. None: int64, or int32 with `x64` off. Bounds that fit int32 are sampled as int32.
+        maxval: likewise. Where bounds are arrays, they are clipped to the dtype, and an empty range gives minval.
+        dtype: an integer dtype. None: int64, or int32 with `x64` off. Without a dtype, the numbers are drawn in 32 bits
+            if the bounds fit int32.
 
     Raises:
-        ArgumentError: the bounds are numbers, and the range is empty or does not fit the dtype.
+        ArgumentError: the bounds are numbers, and they do not fit the dtype, or the range is empty.
         DtypeError, ShapeError: wrong arguments.
 
     >>> gt.random.randint(gt.random.key(0), (5,), 0, 10)

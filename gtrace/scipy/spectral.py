@@ -29,7 +29,22 @@ _WINDOWS: dict[str, Callable[[int], numpy.ndarray]] = {
 
 def _named(window: Any) -> bool:
     """Return whether a window is given by its name, alone or with parameters."""
-    return isinstance(window, str) or (isinstance(window, tuple) and isinstance(window[0], str))
+    return isinstance(window, str) or (isinstance(window, tuple) and isinstance(next(iter(window), None), str))
+
+
+def _numbers(name: str, window: Any) -> numpy.ndarray:
+    """Return a window that is given by its elements.
+
+    Raises:
+        ArgumentError: it holds something else than real numbers.
+    """
+    if isinstance(window, Array):
+        return numpy.asarray(window, float)
+    try:
+        return numpy.asarray(window, float)
+    except (TypeError, ValueError):
+        fix = "A name with parameters is a tuple."
+        raise ArgumentError(message(name, "a name or real numbers as window", repr(window), fix)) from None
 
 
 def _window(name: str, window: Any, size: int) -> numpy.ndarray:
@@ -40,7 +55,7 @@ def _window(name: str, window: Any, size: int) -> numpy.ndarray:
         ShapeError: an array of another size.
     """
     if _named(window):
-        if window in _WINDOWS:
+        if isinstance(window, str) and window in _WINDOWS:
             return numpy.ones(size) if window == "boxcar" or size == 1 else _WINDOWS[window](size + 1)[:-1]
         if importlib.util.find_spec("scipy") is None:
             known = ", ".join(_WINDOWS)
@@ -48,9 +63,9 @@ def _window(name: str, window: Any, size: int) -> numpy.ndarray:
             raise ArgumentError(message(name, f"a window among {known} without SciPy", repr(window), fix))
         try:
             return numpy.asarray(importlib.import_module("scipy.signal").get_window(window, size))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise ArgumentError(message(name, "a window of SciPy's", repr(window), f"SciPy says: {error}")) from None
-    found = numpy.asarray(window, float)
+    found = _numbers(name, window)
     if found.shape != (size,):
         got = f"{found.shape} for nperseg={size}"
         raise ShapeError(message(name, "a window of nperseg elements", got, "Leave nperseg out."))
@@ -63,7 +78,7 @@ def _sizes(name: str, window: Any, nperseg: int | None, noverlap: int | None, nf
     Raises:
         ArgumentError: lengths that do not fit each other.
     """
-    length = (256 if _named(window) else len(window)) if nperseg is None else int(nperseg)
+    length = (256 if _named(window) else _numbers(name, window).size) if nperseg is None else int(nperseg)
     length = min(length, longest) if _named(window) else length
     shared = length // 2 if noverlap is None else int(noverlap)
     points = length if nfft is None else int(nfft)

@@ -93,7 +93,10 @@ WITHOUT_TORCH = (
     "int1", "uint1", "int2", "uint2", "int4", "uint4", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn",
     "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
 )  # fmt: skip
-"""Dtypes of ml_dtypes that torch lacks. Functions of dtypes know them; there are no Arrays of them."""
+"""Names of dtypes that ml_dtypes has and torch lacks.
+
+The functions of `gtrace.jax` that take dtypes, such as `promote_types` and `iinfo`, accept them. No Array has one.
+"""
 
 
 _OF_NUMPY = frozenset(

@@ -434,7 +434,10 @@ def linspace(
     if any(isinstance(x, typed) or numpy.iscomplexobj(x) for x in (start, stop)):
         out = _between(start, stop, count, parts, dtype, axis)
         step = divide(subtract(stop, lift("linspace", start)), parts) if parts > 0 else array(math.nan)
-        return (out, _step(step, out)) if retstep else out
+        step = _step(step, out)
+        if device is not None:
+            out, step = to_device(out, device), to_device(step, device)
+        return (out, step) if retstep else out
     if retstep:
         out = linspace(start, stop, count, endpoint, dtype=dtype, device=device)
         distance = (_number("linspace", stop) - _number("linspace", start)) / (parts if parts > 0 else math.nan)

@@ -22,7 +22,7 @@ from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, Aval, Sample
 from gtrace.core.ops.hyperbolic import finite
-from gtrace.core.ops.logic import equal, greater, less, logical_and, where
+from gtrace.core.ops.logic import equal, greater, less, less_equal, logical_and, where
 from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
     binary_floats,
@@ -189,11 +189,15 @@ _pow = binary(
 
 
 def _base_partial(x: Array, y: Any) -> Array:
-    # 0 * x ** -1 would be NaN where x ** -1 is infinite
     if type(y) is not Array:
         return multiply(_pow(x, y - 1.0), y) if y else constant(0.0, x.aval)
-    zero = logical_and(less(absolute(x), torch.finfo(x.aval.dtype).tiny), equal(y, 0.0))
-    return multiply(y, _pow(where(zero, 1.0, x), subtract(y, 1.0)))
+    info, size = torch.finfo(x.aval.dtype), absolute(x)
+    # where x ** -1 * log(x) may be infinite, and times 0 NaN, a constant is x ** -1 in the derivative by y; but
+    # that is NaN for x <= 0, like the logarithm
+    steep = logical_and(less_equal(size, -math.log(info.tiny) * info.tiny), equal(y, 0.0))
+    base = where(steep, where(greater(real(x), 0.0), 0.5, -0.5), x)
+    half = stop_gradient(minimum(divide(0.5, size), info.max))
+    return multiply(where(steep, multiply(y, half), y), _pow(base, subtract(y, 1.0)))
 
 
 def _exponent_partial(x: Any, out: Array) -> Array:
@@ -446,7 +450,7 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
     wide = x if x.aval.floating else cast(x, torch.float64)
     digits = math.log10(torch.finfo(wide.aval.dtype).max)
     if builtins.abs(places) > digits:  # it has no digits there, or only some that do not count
-        return distinct(x) if places > 0 else cast(multiply(x, 0), x.aval.dtype)
+        return stop_gradient(x) if places > 0 else cast(multiply(x, 0), x.aval.dtype)
     scale = 10.0 ** builtins.abs(places)  # powers of ten above 1 are exact, those below are not
     near = divide(rint(multiply(x, scale)), scale) if places > 0 else multiply(rint(divide(wide, scale)), scale)
     # where the scaled number overflows, x has no more digits

@@ -48,6 +48,8 @@ from gtrace.core.trace.force import whole
 FARTHEST = 2**63 - 1
 """An index outside of every axis."""
 
+_INTEGERS = int, numpy.integer
+
 
 @attrs.frozen
 class Split:
@@ -232,7 +234,7 @@ def negatives_outside(index: Any, nearest: bool) -> Any:
     found: list[Any] = []
     for item in _items(index):
         item = _as_item(_of_list(item) if isinstance(item, list) else item)
-        if item is not None and item is not Ellipsis and not isinstance(item, slice) and not _is_mask(item):
+        if (isinstance(item, _INTEGERS) and item < 0) or (isinstance(item, Array) and not _is_mask(item)):
             place = as_index(item)
             item = where(less(place, 0), 0 if nearest else FARTHEST, place)
         found.append(item)
@@ -251,7 +253,7 @@ def takes_outside() -> bool:
 
 def _is_outside(item: Any, x: Array, axis: int) -> bool:
     """Whether an item is an out-of-range integer, which JAX treats like one in an index array."""
-    return isinstance(item, int) and 0 <= axis < x.ndim and not -x.shape[axis] <= item < x.shape[axis]
+    return isinstance(item, _INTEGERS) and 0 <= axis < x.ndim and not -x.shape[axis] <= item < x.shape[axis]
 
 
 def _resolve(item: slice, size: int) -> tuple[tuple[int, int, int], bool]:

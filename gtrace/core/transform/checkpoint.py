@@ -27,7 +27,7 @@ from gtrace.core.transform.arguments import is_array, lift_outputs, named, only_
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
-__all__ = ["checkpoint", "checkpoint_policies"]
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
 
 POLICIES = ("nothing_saveable", "dots_saveable", "everything_saveable")
 
@@ -39,9 +39,9 @@ _MARKED = "marked_saveable"
 
 
 class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
-    """Choices of what `checkpoint` keeps for the backward pass: nothing, matmul results, or everything.
+    """Choices of what `checkpoint` keeps for the backward pass: nothing, matmul results, named values, or everything.
 
-    JAX's names for finer choices map to the nearest of these. All choices give the same results.
+    All choices give the same results. `dots_with_no_batch_dims_saveable` keeps all matmul results.
 
     >>> f = gt.checkpoint(lambda x: gt.sin(gt.cos(x)), policy=gt.checkpoint_policies.dots_saveable)
     >>> gt.round(gt.grad(f)(gt.array(1.0)), 4)
@@ -54,14 +54,14 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
     everything_saveable = "everything_saveable"
 
     @staticmethod
-    def save_only_these_names(*names: str) -> str:
-        """Return the policy that keeps nothing, because values have no names here."""
-        return "nothing_saveable"
+    def save_only_these_names(*names: str) -> Policy:
+        """Return the policy that keeps what `checkpoint_name` gave one of these names."""
+        return lambda instr: instr.op is named_value_op and instr.params[0] in names
 
     @staticmethod
-    def save_any_names_but_these(*names: str) -> str:
-        """Return the policy that keeps everything."""
-        return "everything_saveable"
+    def save_any_names_but_these(*names: str) -> Policy:
+        """Return the policy that keeps what `checkpoint_name` gave a name, unless it is one of these."""
+        return lambda instr: instr.op is named_value_op and instr.params[0] not in names
 
 
 named_value_op = define(
@@ -72,7 +72,13 @@ named_value_op = define(
 
 
 def checkpoint_name(x: Any, name: str) -> Any:
-    """Return the arrays of a pytree under a name, by which a policy of `checkpoint` may keep them."""
+    """Return the arrays of a pytree under a name, by which a policy of `checkpoint` may keep them.
+
+    >>> f = lambda x: gt.sin(gt.checkpoint_name(gt.exp(x), "exponential"))
+    >>> policy = gt.checkpoint_policies.save_only_these_names("exponential")
+    >>> gt.round(gt.grad(gt.checkpoint(f, policy=policy))(gt.array(1.0)), 4)
+    Array(-2.4783, dtype=float32)
+    """
     return tree.map(lambda leaf: bind(named_value_op, (lift("checkpoint_name", leaf),), (name,)), x)
 
 
@@ -215,8 +221,9 @@ def checkpoint(
     Args:
         f: a function over pytrees.
         policy: "nothing_saveable" (the default) keeps nothing, "dots_saveable" keeps matmul results, and
-            "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes. A function of an
-            instruction of the program tells whether its result is kept.
+            "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes, and policies
+            that keep values by their names. A function of an instruction of the program tells whether its result is
+            kept.
         static_argnums: positional arguments that stay Python values.
 
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)

@@ -20,6 +20,7 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, promote_dtypes
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.lax.windows import stand_in
 
 __all__ = [
     "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
@@ -50,7 +51,7 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     return cast(ops.multiply(*wide), kind)
 
 
-vars(mul)["operation"] = ops.multiply  # reductions by it are products
+stand_in(mul, ops.multiply)  # reductions by it are products
 
 
 def _of_integers(name: str, count: int) -> Callable[..., Array]:
