@@ -24,6 +24,11 @@ KNOWN = {
     "the type float": (lambda: jnp.promote_types("bfloat16", float), "bfloat16"),
     "None": (lambda: jnp.result_type(None), "float32"),
     "64 bits": (lambda: jnp.promote_types("int64", "float16"), "float16"),
+    "64 bits that stay": (lambda: jnp.promote_types("int64", "int32"), "int64"),
+    "the types int and float": (lambda: jnp.promote_types(int, float), "float64"),
+    "the type float and integers": (lambda: jnp.promote_types(float, "int32"), "float64"),
+    "the type complex and floats": (lambda: jnp.promote_types("float64", complex), "complex128"),
+    "booleans": (lambda: jnp.promote_types(bool, "int4"), "int4"),
     "a NumPy double": (lambda: jnp.result_type(np.ones(2)), "float32"),
     "a weak int16": (lambda: jnp.result_type(jnp.asarray(1.5).astype("float32") * 0 + jnp.int16(1)), "float32"),
     "int4": (lambda: jnp.promote_types(jnp.int4, bool), "int4"),
@@ -209,3 +214,16 @@ def test_masked_arrays_and_scalars():
 def test_saved_objects_stay_numpys(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}, 1], object))
     assert jnp.load(tmp_path / "x.npy", allow_pickle=True).dtype == object
+
+
+def test_types_of_python_are_dtypes_of_64_bits():
+    assert jnp.isdtype("float64", float)
+    assert not jnp.isdtype(float, "float32")
+    assert jnp.isdtype(complex, (jnp.int32, "complex floating"))
+    assert jnp.issubdtype(jnp.float64, float)
+    assert not jnp.issubdtype(jnp.float32, float)
+    assert jnp.can_cast("int64", int)
+    assert not jnp.can_cast(float, "float32")
+    assert [jax.dtypes.itemsize_bits(x) for x in (bool, int, float, complex, "int4")] == [8, 64, 64, 128, 4]
+    assert jnp.finfo(float).bits == 64
+    assert jax.dtypes.scalar_type_of("int4") is int

@@ -198,6 +198,21 @@ def numbers(**given):
     return lax.GatherDimensionNumbers(**roles)
 
 
+def test_convolutions_of_booleans():
+    x, w = np.array([[[True, True, False, False]]]), np.array([[[True, True]]])
+    expected = np.array([[[True, True, False]]])
+    same(lax.conv(x, w, (1,), "VALID"), expected)
+    same(lax.conv_general_dilated(lhs=x, rhs=w, window_strides=(1,), padding="VALID"), expected)
+    same(lax.conv_with_general_padding(x, w, (1,), [(0, 0)], None, None), expected)
+    same(
+        lax.conv_transpose(x, w, (1,), "VALID", dimension_numbers=("NCH", "OIH", "NCH")),
+        np.array([[[1, 1, 1, 0, 0]]], bool),
+    )
+    patches = np.array([[[True, True, False], [True, False, False]]])
+    same(lax.conv_general_dilated_patches(x, (2,), (1,), "VALID"), patches)
+    same(lax.conv(x, w, (1,), "VALID", preferred_element_type="int32"), np.array([[[2, 1, 0]]], "int32"))
+
+
 # -- numbers
 
 
@@ -213,6 +228,16 @@ def test_orders_that_are_arrays():
         function = getattr(special, name)
         found = jax.jit(lambda x, f=function: f(n, x))(x)
         np.testing.assert_array_equal(found, [function(1, x), function(2, x)])
+
+
+def test_polygamma_of_orders_that_are_floats():
+    x = jnp.array([0.5, 1.0, 3.0])
+    same(lax.polygamma(jnp.array([0.0, 1.0, 2.0]), x), np.array([-1.96351, 1.644934, -0.1541138], "float32"))
+    same(lax.polygamma(1.0, x), np.array([4.934802, 1.644934, 0.394934], "float32"))
+    same(lax.polygamma(jnp.array([2.5, -1.0, np.nan]), x), np.full(3, np.nan, "float32"))
+    same(jax.jit(jax.grad(lambda x: lax.polygamma(1.0, x)))(2.0), np.float32(-0.4041138))
+    with pytest.raises(TypeError, match="expected floats, got int32"):
+        lax.polygamma(1, 2)
 
 
 def test_the_derivative_of_a_power_by_both_at_an_exponent_of_zero():

@@ -154,6 +154,35 @@ def test_policies_of_checkpoint_keep_what_they_say(policy, sines, products):
     assert (names.count("sin"), names.count("dot_general")) == (sines, products)
 
 
+@pytest.mark.parametrize("policy", [POLICIES.save_only_these_names("y"), lambda *_, **__: True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x),
+        lambda x: lax.scan(lambda c, y: (jnp.sin(c) * y, jnp.cos(c)), x[0], x)[1],
+        lambda x: lax.fori_loop(0, 2, lambda _, c: jnp.sin(c), x),
+        lambda x: jnp.linalg.svd(x.reshape(2, 2))[1],
+        lambda x: jax.checkpoint(jnp.sin)(x),
+    ],
+)
+def test_policies_of_checkpoint_take_operations_with_several_results(f, policy):
+    x = jnp.array([1.0, 2.0, 3.0, 4.5])
+    got = jax.grad(jax.checkpoint(lambda x: f(x).sum(), policy=policy))(x)
+    np.testing.assert_allclose(got, jax.grad(lambda x: f(x).sum())(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kept", "again"), [("cond", 0), ("sin", 1)])
+def test_a_policy_keeps_all_results_of_an_operation(kept, again):
+    def f(x):
+        y, z = lax.cond(x[0] > 0, lambda v: (v + 1, v * 2), lambda v: (v, v), lax.stop_gradient(x))
+        return (x * y * z).sum()
+
+    saving = jax.checkpoint(f, policy=lambda prim, *_, **__: prim.name == kept)
+    jaxpr = jax.make_jaxpr(jax.grad(saving))(jnp.array([1.0, 2.0]))
+    (backward,) = [eqn for eqn in jaxpr.eqns if eqn.params.get("differentiated")]
+    assert [eqn.primitive.name for eqn in backward.params["jaxpr"].eqns].count("cond") == again
+
+
 CHECKS = {"index": checkify.index_checks, "div": checkify.div_checks, "nan": checkify.nan_checks}
 
 

@@ -104,6 +104,7 @@ def test_negative_at_the_same_place_twice():
         lambda: jnp.max(jnp.ones(3), where=jnp.array([1, 0, 2]), initial=0),
         lambda: jnp.nanvar(jnp.ones(3), where=jnp.array([1, 0, 2])),
         lambda: jnp.var(jnp.array([1 + 2j]), dtype="float32"),
+        *[lambda f=f: f(jnp.array([1.0, 2.0]), dtype=int) for f in (jnp.var, jnp.std, jnp.nanvar, jnp.nanstd)],
         lambda: jnp.var(jnp.arange(3), ddof=1, correction=0),
         lambda: jnp.cov(jnp.arange(3), dtype=int),
         lambda: jnp.vectorize(lambda x: x, signature="(n)->()")(jnp.ones(2)),

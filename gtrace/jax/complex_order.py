@@ -168,14 +168,11 @@ lexsort = _documented(adapted("jax.numpy.lexsort", _lexsort, JAX_NAMES["jax.nump
 
 
 def order_of(x: Array, axis: int, descending: bool = False) -> Array:
-    """Return the indices that sort an array along an axis; equal elements keep their order, and NaN is last."""
+    """Return the indices that sort an array along an axis; equal elements keep their order, and parts that are NaN are last."""
     if not x.aval.complex:
         return ops.argsort(x, axis, descending=descending)
-    real, imag = ops.real(x), ops.imag(x)
-    bad = ops.isnan(x)
-    real, imag = ops.where(bad, numpy.nan, real), ops.where(bad, 0, imag)
-    first = ops.argsort(imag, axis, descending=descending)
-    second = ops.argsort(ops.take_along_axis(real, first, axis), axis, descending=descending)
+    first = ops.argsort(ops.imag(x), axis, descending=descending)
+    second = ops.argsort(ops.take_along_axis(ops.real(x), first, axis), axis, descending=descending)
     return ops.take_along_axis(first, second, axis)
 
 

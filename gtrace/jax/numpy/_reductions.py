@@ -9,6 +9,7 @@ from typing import Any
 
 from gtrace import numpy as ours
 from gtrace.core import ops
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
@@ -30,6 +31,12 @@ def check(name: str, where: Any, out: Any = None) -> None:
     if where is not None and lift(name, where).dtype != "bool":
         got = repr(lift(name, where).aval)
         raise DtypeError(message(name, "None or a boolean array as `where`", got, "Compare it: where != 0."))
+
+
+def _check_inexact(name: str, dtype: Any) -> None:
+    """Raise if a dtype is given in which results would be cut to whole numbers."""
+    if dtype is not None and as_dtype(dtype) not in INEXACT:
+        raise DtypeError(message(name, "a floating or complex dtype", str(dtype), "Cast the result."))
 
 
 def _masked(name: str) -> Callable[..., Any]:
@@ -158,6 +165,7 @@ def _deviation(name: str) -> Callable[..., Array]:
             if ddof:
                 raise ArgumentError(message(name, "correction or ddof", "both", "They are one number: pass one."))
             ddof = correction
+        _check_inexact(name, dtype)
         if dtype is not None and x.aval.complex and not as_dtype(dtype).is_complex:
             got = f"{dtype} for {x.aval!r}"
             raise DtypeError(message(name, "a complex dtype for complex numbers", got, "Pass their absolute values."))
@@ -188,8 +196,7 @@ def _moments(name: str) -> Callable[..., Array]:
 
     @functools.wraps(function)
     def call(*args: Any, dtype: Any = None, **options: Any) -> Array:
-        if dtype is not None and not (as_dtype(dtype).is_floating_point or as_dtype(dtype).is_complex):
-            raise DtypeError(message(name, "a floating or complex dtype", str(dtype), "Cast the result."))
+        _check_inexact(name, dtype)
         out = function(*args, **options)
         return out if dtype is None else out.astype(dtype)
 

@@ -189,10 +189,13 @@ def histogram(
     density: bool | None = None,
 ) -> tuple[Array, Array]:
     """``gt.numpy.histogram``, with the counts and edges in the common floating dtype of `a` and the weights."""
-    a, *given = promote_arrays("histogram", a, *[] if weights is None else [weights], floating=True)
-    edges = histogram_bin_edges(a, bins, range)
-    counts, _ = ours.histogram(a, edges, None, density, *given)
-    return cast(counts, edges.aval.dtype), edges
+    x, *given = promote_arrays("histogram", a, *[] if weights is None else [weights], floating=True)
+    kind = x.aval.dtype
+    if x.aval.complex and not ops.iscomplexobj(a):
+        x = ops.real(x)
+    edges = histogram_bin_edges(x, bins, range)
+    counts, _ = ours.histogram(x, edges, None, density, *given)
+    return cast(counts, kind), cast(edges, kind)
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
