@@ -122,6 +122,13 @@ def test_float8_compares():
         lambda: jnp.ones(2) * True,
         lambda: jnp.subtract(jnp.ones(2), np.ones(2, "float16")),
         lambda: jnp.promote_types("int8", "int16"),
+        lambda: jnp.add.outer(jnp.arange(2), jnp.ones(2)),
+        lambda: jnp.multiply.at(jnp.ones(2), 0, jnp.arange(1), inplace=False),
+        lambda: jnp.logical_and(jnp.arange(2), jnp.ones(2)),
+        lambda: jnp.divmod(jnp.arange(2), jnp.ones(2)),
+        lambda: divmod(jnp.arange(2), 2.5),
+        lambda: jnp.arange(2) << jnp.ones(2, "int8"),
+        lambda: jnp.arange(2) >> jnp.ones(2, "int8"),
     ],
 )
 def test_strict_promotion_refuses(function):
@@ -143,6 +150,9 @@ def test_rank_promotion_is_refused_or_warned_about():
     with jax.numpy_rank_promotion("raise"):
         with pytest.raises(ShapeError, match=r"\(2,\) \(1, 2\)"):
             x + y
+        with pytest.raises(ShapeError, match=r"\(2,\) \(1, 2\)"):
+            divmod(x, y)
+        assert jnp.add.outer(x, y).shape == (2, 1, 2)
         assert (y + 1).shape == (1, 2) and (x @ jnp.ones((2, 2))).shape == (2,)
     with jax.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match=r"for add on shapes \(2,\) \(1, 2\)"):
         jnp.add(x, y)
@@ -208,7 +218,7 @@ def test_methods():
 def test_masked_arrays_and_scalars():
     masked = np.ma.array([1, 2], mask=[True, False])
     assert jnp.array(masked).tolist() == [1, 2]
-    assert jnp.isscalar(np.array(16)) and jnp.isscalar(2.5) and not jnp.isscalar([16]) and not jnp.isscalar("a")
+    assert jnp.isscalar(np.array(16)) and jnp.isscalar(2.5) and jnp.isscalar("a") and not jnp.isscalar([16])
 
 
 def test_saved_objects_stay_numpys(tmp_path):

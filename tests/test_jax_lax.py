@@ -131,6 +131,8 @@ def test_products_of_groups():
     inner = lax.RaggedDotDimensionNumbers((([2], [1]), ([0], [0])), [2], [])
     found = lax.ragged_dot_general(x, w[0], jnp.array([1, 3]), inner)
     same(found, np.stack([x[:, :, :1] @ w[0, :, :1], x[:, :, 1:] @ w[0, :, 1:]]))
+    batches = lax.RaggedDotDimensionNumbers((([2], [1]), ([0], [0])), [0], [])
+    same(lax.ragged_dot_general(x, w[0], jnp.array([1, 0]), batches), x @ w[0])  # all batches, as JAX's
     with pytest.raises(TypeError, match="one ragged axis"):
         lax.ragged_dot_general(x, w, jnp.array(sizes), numbers.__class__(numbers.dot_dimension_numbers, [2], [0]))
 
@@ -250,3 +252,25 @@ def test_keys_beyond_the_end():
     keys = jax.random.split(jax.random.key(0), 4)
     for found in (keys.at[7].get(mode="fill"), jnp.take(keys, 9)):
         assert jax.random.key_data(found).tolist() == [2**32 - 1] * 2
+
+
+# -- complex numbers
+
+
+def test_the_order_of_complex_nan():
+    nan = np.nan
+    z = np.array(
+        [nan + 1j, complex(1, nan), complex(nan, nan), complex(2, nan), 0, nan - 3j, complex(-1, nan)], "complex64"
+    )
+    same(jnp.argsort(jnp.array(z)), np.array([6, 4, 1, 3, 5, 0, 2], "int32"))
+    same(jnp.sort(jnp.array(z)), z[[6, 4, 1, 3, 5, 0, 2]])
+    same(lax.sort(jnp.array(z)), z[[6, 4, 1, 3, 5, 0, 2]])
+    same(jnp.argsort(jnp.array(z), descending=True), np.array([2, 0, 5, 3, 1, 4, 6], "int32"))
+
+
+def test_extremes_of_no_complex_numbers():
+    none = jnp.zeros((0, 2), "complex64")
+    same(lax.reduce_max(none, (0,)), np.array([-np.inf, -np.inf], "complex64"))
+    same(lax.reduce_min(none, (0,)), np.array([np.inf, np.inf], "complex64"))
+    low = complex(-np.inf, -5)
+    same(lax.reduce_max(jnp.array([low]), (0,)), np.complex64(low))

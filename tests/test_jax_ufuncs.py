@@ -137,3 +137,11 @@ def test_dtypes_of_reductions():
 
 def test_vectorize_of_none():
     assert jnp.vectorize(lambda x, y: x if y is None else x + y)(jnp.arange(3), None).tolist() == [0, 1, 2]
+
+
+def test_updates_at_places_have_the_dtype_of_the_results():
+    x, places = jnp.array([0, 1, 2, 0]), jnp.array([0, 1, 1])
+    found = jnp.logical_and.at(x, places, jnp.array([1, 1, 0]), inplace=False)
+    assert found.tolist() == [False, False, True, False]
+    found = jnp.logaddexp.at(x, places, jnp.array([1, 1, 0]), inplace=False)
+    np.testing.assert_allclose(found, [1.3132617, 1.8619947, 2.0, 0.0], rtol=1e-6)

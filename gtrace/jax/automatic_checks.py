@@ -108,7 +108,7 @@ class Checker:
             operands: list[Any] = [env[x] if isinstance(x, int) else x for x in node.ins]
             if node.op.projection:
                 env[node.out] = operands[0][node.params[0]]
-                self._nan(made[node.ins[0]], env[node.out])
+                self._nan(made[node.ins[0]], env[node.out])  # type: ignore[index]  # it is of a node
                 continue
             if node.op.name in _DIVISIONS and "div" in self.kinds:
                 self._division(node, env, made)

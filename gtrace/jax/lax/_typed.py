@@ -12,6 +12,7 @@ import torch
 from gtrace import lax as ours
 from gtrace import special
 from gtrace.core import ops
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.saturation import INTEGERS
@@ -20,12 +21,12 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, promote_dtypes
 from gtrace.jax import complex_order
-from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 
 __all__ = [
     "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
     "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "polygamma",
-    "reduce_max", "reduce_min", "sort", "sort_key_val",
+    "pow", "reduce_max", "reduce_min", "sort", "sort_key_val",
 ]  # fmt: skip
 
 max, min = complex_order.maximum, complex_order.minimum  # noqa: A001 - JAX's names
@@ -49,6 +50,22 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     kind = as_dtype(out_dtype)
     wide = [cast(a, promote_dtypes(a.aval.dtype, kind)) for a in (lift("mul", x), lift("mul", y))]
     return cast(ops.multiply(*wide), kind)
+
+
+def pow(x: Any, y: Any) -> Array:  # noqa: A001 - JAX's name
+    """``gt.lax.pow`` of floats or complex numbers; the exponent may also be an integer.
+
+    Raises:
+        DtypeError: other dtypes.
+    """
+    a, b = lift("pow", x).aval, lift("pow", y).aval
+    if a.dtype not in INEXACT or (b.dtype is not a.dtype and b.dtype not in INTEGERS):
+        fix = "Convert them, or use jax.numpy."
+        raise DtypeError(
+            message("pow", "floats, and an exponent of their dtype or an integer", f"{a!r} and {b!r}", fix)
+        )
+    out = ours.pow(x, y)
+    return out if b.weak else cast(out, out.aval.dtype)
 
 
 def polygamma(m: Any, x: Any) -> Array:
@@ -111,9 +128,7 @@ def _place(name: str) -> Callable[..., Array]:
             raise ArgumentError(message(name, f"an axis from 0 to {x.ndim - 1}", str(place), "Count from the start."))
         return cast(complex_order.place_of(name, x, place), kind)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.{name}`` in `index_dtype`; complex numbers are ordered as in NumPy."
-    return call
+    return documented(call, name, f"``gt.{name}`` in `index_dtype`; complex numbers are ordered as in NumPy.")
 
 
 argmax, argmin = _place("argmax"), _place("argmin")
@@ -129,9 +144,7 @@ def _extreme(name: str, of_complex: Callable[..., Array], far: float) -> Callabl
             return real
         return of_complex(x, as_shape(name, axes), initial=None if x.size else far)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.lax.{name}``; complex numbers are ordered as in NumPy."
-    return call
+    return documented(call, name, f"``gt.lax.{name}``; complex numbers are ordered as in NumPy.")
 
 
 reduce_max = _extreme("reduce_max", complex_order.max, -numpy.inf)

@@ -18,11 +18,9 @@ from gtrace.core.ops.dtype_info import IntInfo, avals_and_numbers
 from gtrace.core.trace.promotion import as_dtype, default_dtype, meeting
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.promotion_checks import checks, fits_strictly, mixed
+from gtrace.jax.scalars import WEAK
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "issubdtype", "promote_types", "result_type"]
-
-_WEAK = (int, float, complex)
-"""Types that stand for the dtypes of Python numbers, which give way to others."""
 
 _KINDS = {
     "bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
@@ -41,7 +39,7 @@ def as_numpy(x: Any) -> DType:
 
 
 def _stands_for_numbers(x: Any) -> bool:
-    return any(x is kind for kind in _WEAK)  # a dtype may equal one
+    return any(x is kind for kind in WEAK)  # a dtype may equal one
 
 
 def _dtype_of(x: Any) -> Any:

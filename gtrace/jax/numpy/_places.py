@@ -39,10 +39,14 @@ def take(
 ) -> Array:  # fmt: skip
     """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise.
 
+    Booleans are the places 0 and 1.
+
     Raises:
         BoundsError: the axis is empty but the indices are not.
     """
     x = lift("take", a)
+    if getattr(indices, "dtype", type(indices)) in ("bool", bool):
+        indices = cast(lift("take", indices), torch.int32)
     if not x.size and as_index(indices).size and not (x.size if axis is None else x.shape[axis]):
         got = f"indices for {x.aval!r}"
         raise BoundsError(message("take", "an axis with elements", got, "Check the axis."))
@@ -155,14 +159,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     """``gt.numpy.delete``; one place, or places that are unique, may be values of a traced function.
 
     Args:
-        assume_unique_indices: no place is given twice.
+        assume_unique_indices: no place is given twice, and nothing checks that they lie inside: places before the
+            first mean the first one, and those after the last the last one.
     """
-    traced = isinstance(obj, Array) and is_placeholder(obj) and obj.aval.dtype is not torch.bool
-    if not traced or not (assume_unique_indices or obj.size == 1):
+    known = not isinstance(obj, Array) or obj.aval.dtype is torch.bool
+    if known or not (assume_unique_indices or (is_placeholder(obj) and obj.size == 1)):
         return ours.delete(arr, obj, axis)
     x, axis = with_axis("delete", arr, axis)
     size = x.shape[axis]
-    kept = ops.ones(size, "bool", device=x.device).at[ops.ravel(obj)].set(False)
+    places = ops.ravel(obj)
+    places = ops.clip(ops.where(places < 0, places + size, places), 0, size)
+    kept = ops.ones(size, "bool", device=x.device).at[places].set(False)
     return index_axis(x, places_where("delete", kept, size - obj.size), axis)
 
 
