@@ -61,7 +61,9 @@ def test_a_function_that_returns_nothing_prints(jax, capsys):
     assert h(3) == 4
     assert capsys.readouterr().out.split() == ["1", "2", "3"]
     with pytest.raises(ArgumentError, match=r"a function that returns arrays, where it prints.*Return a value"):
-        gt.vmap(lambda x: jax.debug.print("{}", x))(gt.ones(2))
+        jax.lax.map(lambda x: jax.debug.print("{}", x), gt.ones(2))
+    assert gt.vmap(lambda x: jax.debug.print("{}", x))(gt.ones(2)) is None
+    assert capsys.readouterr().out.split() == ["1.0", "1.0"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -82,6 +82,10 @@ def test_activations_far_from_zero():
     np.testing.assert_allclose(jax.nn.gelu(jnp.array(x), approximate=False), expected, rtol=2e-5)
     slopes = jax.vmap(jax.grad(lambda x: jax.nn.gelu(x, approximate=False)))(jnp.array([-math.inf, 0, math.inf]))
     assert slopes.tolist() == [0.0, 0.5, 1.0]
+    for dtype in ("float16", "bfloat16", "float32"):
+        value, slope = jax.value_and_grad(lambda x: jax.nn.gelu(x, approximate=False))(jnp.array(math.nan, dtype))
+        assert jnp.isnan(value)
+        assert jnp.isnan(slope)
     far = jnp.array([-math.inf, -1e30, 1e30, math.inf])
     assert jax.nn.squareplus(far).tolist() == pytest.approx([0.0, 1e-30, 1e30, math.inf])
     assert jax.vmap(jax.grad(jax.nn.squareplus))(far).tolist() == [0.0, 0.0, 1.0, 1.0]

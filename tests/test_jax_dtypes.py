@@ -24,6 +24,11 @@ KNOWN = {
     "the type float": (lambda: jnp.promote_types("bfloat16", float), "bfloat16"),
     "None": (lambda: jnp.result_type(None), "float32"),
     "64 bits": (lambda: jnp.promote_types("int64", "float16"), "float16"),
+    "64 bits that stay": (lambda: jnp.promote_types("int64", "int32"), "int64"),
+    "the types int and float": (lambda: jnp.promote_types(int, float), "float64"),
+    "the type float and integers": (lambda: jnp.promote_types(float, "int32"), "float64"),
+    "the type complex and floats": (lambda: jnp.promote_types("float64", complex), "complex128"),
+    "booleans": (lambda: jnp.promote_types(bool, "int4"), "int4"),
     "a NumPy double": (lambda: jnp.result_type(np.ones(2)), "float32"),
     "a weak int16": (lambda: jnp.result_type(jnp.asarray(1.5).astype("float32") * 0 + jnp.int16(1)), "float32"),
     "int4": (lambda: jnp.promote_types(jnp.int4, bool), "int4"),
@@ -117,6 +122,13 @@ def test_float8_compares():
         lambda: jnp.ones(2) * True,
         lambda: jnp.subtract(jnp.ones(2), np.ones(2, "float16")),
         lambda: jnp.promote_types("int8", "int16"),
+        lambda: jnp.add.outer(jnp.arange(2), jnp.ones(2)),
+        lambda: jnp.multiply.at(jnp.ones(2), 0, jnp.arange(1), inplace=False),
+        lambda: jnp.logical_and(jnp.arange(2), jnp.ones(2)),
+        lambda: jnp.divmod(jnp.arange(2), jnp.ones(2)),
+        lambda: divmod(jnp.arange(2), 2.5),
+        lambda: jnp.arange(2) << jnp.ones(2, "int8"),
+        lambda: jnp.arange(2) >> jnp.ones(2, "int8"),
     ],
 )
 def test_strict_promotion_refuses(function):
@@ -138,6 +150,9 @@ def test_rank_promotion_is_refused_or_warned_about():
     with jax.numpy_rank_promotion("raise"):
         with pytest.raises(ShapeError, match=r"\(2,\) \(1, 2\)"):
             x + y
+        with pytest.raises(ShapeError, match=r"\(2,\) \(1, 2\)"):
+            divmod(x, y)
+        assert jnp.add.outer(x, y).shape == (2, 1, 2)
         assert (y + 1).shape == (1, 2) and (x @ jnp.ones((2, 2))).shape == (2,)
     with jax.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match=r"for add on shapes \(2,\) \(1, 2\)"):
         jnp.add(x, y)
@@ -203,9 +218,22 @@ def test_methods():
 def test_masked_arrays_and_scalars():
     masked = np.ma.array([1, 2], mask=[True, False])
     assert jnp.array(masked).tolist() == [1, 2]
-    assert jnp.isscalar(np.array(16)) and jnp.isscalar(2.5) and not jnp.isscalar([16]) and not jnp.isscalar("a")
+    assert jnp.isscalar(np.array(16)) and jnp.isscalar(2.5) and jnp.isscalar("a") and not jnp.isscalar([16])
 
 
 def test_saved_objects_stay_numpys(tmp_path):
     np.save(tmp_path / "x.npy", np.array([{}, 1], object))
     assert jnp.load(tmp_path / "x.npy", allow_pickle=True).dtype == object
+
+
+def test_types_of_python_are_dtypes_of_64_bits():
+    assert jnp.isdtype("float64", float)
+    assert not jnp.isdtype(float, "float32")
+    assert jnp.isdtype(complex, (jnp.int32, "complex floating"))
+    assert jnp.issubdtype(jnp.float64, float)
+    assert not jnp.issubdtype(jnp.float32, float)
+    assert jnp.can_cast("int64", int)
+    assert not jnp.can_cast(float, "float32")
+    assert [jax.dtypes.itemsize_bits(x) for x in (bool, int, float, complex, "int4")] == [8, 64, 64, 128, 4]
+    assert jnp.finfo(float).bits == 64
+    assert jax.dtypes.scalar_type_of("int4") is int

@@ -772,3 +772,16 @@ def test_pmap_takes_arguments_by_name(jax):
     assert f(x, y=2 * x).tolist() == [3.0] and f(x).tolist() == [2.0]
     assert list(inspect.signature(f).parameters) == ["x", "y"]
     assert jax.pmap(lambda x, n: x * n, static_broadcasted_argnums=1)(x, 3).tolist() == [3.0]
+
+
+def test_histograms_with_complex_weights(jax):
+    jnp = jax.numpy
+    x, weights = jnp.array([1, 2, 3]), jnp.array([1j, 2.0, 3 + 1j])
+    counts, edges = jnp.histogram(x, 2, weights=weights)
+    assert counts.tolist() == [1j, 5 + 1j]
+    assert edges.tolist() == [1, 2, 3]
+    assert counts.dtype == edges.dtype == "complex64"
+    expected = np.array([1j, 5 + 1j]) / (5 + 2j)
+    assert_close(jnp.histogram(x, 2, weights=weights, density=True)[0], expected, check_dtype=False)
+    cells = jnp.histogramdd(jnp.array([[1.0], [2.0], [3.0]]), 2, weights=weights, density=True)[0]
+    assert_close(cells, expected, check_dtype=False)

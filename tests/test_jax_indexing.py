@@ -6,6 +6,7 @@ import pytest
 import gtrace as gt
 import gtrace.jax as jax
 import gtrace.jax.numpy as jnp
+from gtrace.errors import DtypeError
 
 X = np.arange(120).reshape(2, 3, 4, 5)
 E = np.index_exp
@@ -194,3 +195,29 @@ def test_masks_of_another_length():
     with pytest.raises(ValueError, match="beyond the axis"):
         jnp.compress(jnp.array([1, 0, 0, 1]), x, axis=0)
     assert jnp.lexsort((jnp.array(1.0), jnp.array(2.0))).tolist() == 0
+
+
+def test_places_are_integers_that_their_dtype_holds():
+    small = jnp.array([10], "int8")
+    with pytest.raises(DtypeError, match="got int8 for 10000"):
+        jnp.ravel_multi_index((small, small), (100, 100))
+    assert jnp.ravel_multi_index((small, small), (100, 100), dtype="int16").tolist() == [1010]
+    assert jnp.ravel_multi_index((small,), (128,)).dtype == "int8"
+    for index in (jnp.ones(1), jnp.ones(1, bool), jnp.ones(1, "complex64")):
+        with pytest.raises(DtypeError, match="expected integers"):
+            jnp.ravel_multi_index((index,), (3,))
+        with pytest.raises(DtypeError, match="expected integers"):
+            jnp.choose(index, [1, 2])
+
+
+def test_places_that_are_booleans_or_outside():
+    x = jnp.arange(4.0)
+    assert jnp.take(x, jnp.array([True, False])).tolist() == [1.0, 0.0]
+    assert jnp.take(x, True) == 1
+    for run in (lambda f: f, jax.jit):
+        delete = run(lambda x, places: jnp.delete(x, places, assume_unique_indices=True))
+        assert delete(x, jnp.array([0, 7])).tolist() == [1.0, 2.0]
+        assert delete(x, jnp.array([-9])).tolist() == [1.0, 2.0, 3.0]
+        assert delete(x, jnp.array([-1, 1])).tolist() == [0.0, 2.0]
+    assert jnp.isscalar("a")
+    assert not jnp.isscalar(None)

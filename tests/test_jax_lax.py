@@ -131,6 +131,8 @@ def test_products_of_groups():
     inner = lax.RaggedDotDimensionNumbers((([2], [1]), ([0], [0])), [2], [])
     found = lax.ragged_dot_general(x, w[0], jnp.array([1, 3]), inner)
     same(found, np.stack([x[:, :, :1] @ w[0, :, :1], x[:, :, 1:] @ w[0, :, 1:]]))
+    batches = lax.RaggedDotDimensionNumbers((([2], [1]), ([0], [0])), [0], [])
+    same(lax.ragged_dot_general(x, w[0], jnp.array([1, 0]), batches), x @ w[0])  # all batches, as JAX's
     with pytest.raises(TypeError, match="one ragged axis"):
         lax.ragged_dot_general(x, w, jnp.array(sizes), numbers.__class__(numbers.dot_dimension_numbers, [2], [0]))
 
@@ -198,6 +200,21 @@ def numbers(**given):
     return lax.GatherDimensionNumbers(**roles)
 
 
+def test_convolutions_of_booleans():
+    x, w = np.array([[[True, True, False, False]]]), np.array([[[True, True]]])
+    expected = np.array([[[True, True, False]]])
+    same(lax.conv(x, w, (1,), "VALID"), expected)
+    same(lax.conv_general_dilated(lhs=x, rhs=w, window_strides=(1,), padding="VALID"), expected)
+    same(lax.conv_with_general_padding(x, w, (1,), [(0, 0)], None, None), expected)
+    same(
+        lax.conv_transpose(x, w, (1,), "VALID", dimension_numbers=("NCH", "OIH", "NCH")),
+        np.array([[[1, 1, 1, 0, 0]]], bool),
+    )
+    patches = np.array([[[True, True, False], [True, False, False]]])
+    same(lax.conv_general_dilated_patches(x, (2,), (1,), "VALID"), patches)
+    same(lax.conv(x, w, (1,), "VALID", preferred_element_type="int32"), np.array([[[2, 1, 0]]], "int32"))
+
+
 # -- numbers
 
 
@@ -215,6 +232,16 @@ def test_orders_that_are_arrays():
         np.testing.assert_array_equal(found, [function(1, x), function(2, x)])
 
 
+def test_polygamma_of_orders_that_are_floats():
+    x = jnp.array([0.5, 1.0, 3.0])
+    same(lax.polygamma(jnp.array([0.0, 1.0, 2.0]), x), np.array([-1.96351, 1.644934, -0.1541138], "float32"))
+    same(lax.polygamma(1.0, x), np.array([4.934802, 1.644934, 0.394934], "float32"))
+    same(lax.polygamma(jnp.array([2.5, -1.0, np.nan]), x), np.full(3, np.nan, "float32"))
+    same(jax.jit(jax.grad(lambda x: lax.polygamma(1.0, x)))(2.0), np.float32(-0.4041138))
+    with pytest.raises(TypeError, match="expected floats, got int32"):
+        lax.polygamma(1, 2)
+
+
 def test_the_derivative_of_a_power_by_both_at_an_exponent_of_zero():
     mixed = jax.grad(jax.grad(lax.pow), 1)
     assert mixed(4.0, 0.0) == 0.25
@@ -225,3 +252,25 @@ def test_keys_beyond_the_end():
     keys = jax.random.split(jax.random.key(0), 4)
     for found in (keys.at[7].get(mode="fill"), jnp.take(keys, 9)):
         assert jax.random.key_data(found).tolist() == [2**32 - 1] * 2
+
+
+# -- complex numbers
+
+
+def test_the_order_of_complex_nan():
+    nan = np.nan
+    z = np.array(
+        [nan + 1j, complex(1, nan), complex(nan, nan), complex(2, nan), 0, nan - 3j, complex(-1, nan)], "complex64"
+    )
+    same(jnp.argsort(jnp.array(z)), np.array([6, 4, 1, 3, 5, 0, 2], "int32"))
+    same(jnp.sort(jnp.array(z)), z[[6, 4, 1, 3, 5, 0, 2]])
+    same(lax.sort(jnp.array(z)), z[[6, 4, 1, 3, 5, 0, 2]])
+    same(jnp.argsort(jnp.array(z), descending=True), np.array([2, 0, 5, 3, 1, 4, 6], "int32"))
+
+
+def test_extremes_of_no_complex_numbers():
+    none = jnp.zeros((0, 2), "complex64")
+    same(lax.reduce_max(none, (0,)), np.array([-np.inf, -np.inf], "complex64"))
+    same(lax.reduce_min(none, (0,)), np.array([np.inf, np.inf], "complex64"))
+    low = complex(-np.inf, -5)
+    same(lax.reduce_max(jnp.array([low]), (0,)), np.complex64(low))

@@ -104,6 +104,7 @@ def test_negative_at_the_same_place_twice():
         lambda: jnp.max(jnp.ones(3), where=jnp.array([1, 0, 2]), initial=0),
         lambda: jnp.nanvar(jnp.ones(3), where=jnp.array([1, 0, 2])),
         lambda: jnp.var(jnp.array([1 + 2j]), dtype="float32"),
+        *[lambda f=f: f(jnp.array([1.0, 2.0]), dtype=int) for f in (jnp.var, jnp.std, jnp.nanvar, jnp.nanstd)],
         lambda: jnp.var(jnp.arange(3), ddof=1, correction=0),
         lambda: jnp.cov(jnp.arange(3), dtype=int),
         lambda: jnp.vectorize(lambda x: x, signature="(n)->()")(jnp.ones(2)),
@@ -136,3 +137,11 @@ def test_dtypes_of_reductions():
 
 def test_vectorize_of_none():
     assert jnp.vectorize(lambda x, y: x if y is None else x + y)(jnp.arange(3), None).tolist() == [0, 1, 2]
+
+
+def test_updates_at_places_have_the_dtype_of_the_results():
+    x, places = jnp.array([0, 1, 2, 0]), jnp.array([0, 1, 1])
+    found = jnp.logical_and.at(x, places, jnp.array([1, 1, 0]), inplace=False)
+    assert found.tolist() == [False, False, True, False]
+    found = jnp.logaddexp.at(x, places, jnp.array([1, 1, 0]), inplace=False)
+    np.testing.assert_allclose(found, [1.3132617, 1.8619947, 2.0, 0.0], rtol=1e-6)

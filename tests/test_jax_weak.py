@@ -124,3 +124,24 @@ def test_integers_divided_by_zero_have_the_values_of_jax(compiled):
 def test_integers_divided_by_zero_raise_outside_of_the_rules_of_jax():
     with pytest.raises(gt.errors.ExecutionError, match="ZeroDivisionError"):
         (gt.array([1]) // gt.array([0])).tolist()
+
+
+@pytest.mark.parametrize(
+    ("call", "weak"),
+    [
+        (lambda jax, x: jax.numpy.logaddexp2(x(2.0), 3.0), True),
+        (lambda jax, x: jax.numpy.hypot(x(2.0), 3.0), True),
+        (lambda jax, x: jax.numpy.hypot(jax.numpy.full(2, 2.0), 3.0), False),
+        (lambda jax, x: jax.numpy.unravel_index(x(5), (2, 3))[0], True),
+        (lambda jax, x: jax.numpy.unravel_index(jax.numpy.array([True]), (2, 3))[0], True),
+        (lambda jax, x: jax.numpy.choose(x(0), [x(1), 2]), False),
+        (lambda jax, x: jax.lax.pow(x(2.0), jax.numpy.int32(2)), False),
+        (lambda jax, x: jax.lax.pow(x(2.0), 2), True),
+        (lambda jax, x: jax.scipy.special.expn(1, x(0.5)), False),
+    ],
+)
+def test_weak_results_are_those_of_jax(call, weak):
+    import gtrace.jax as jax
+
+    with gt.config(x64=False, jax_results=True):
+        assert call(jax, jax.numpy.asarray).aval.weak == weak

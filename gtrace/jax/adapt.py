@@ -204,6 +204,13 @@ def adapted(name: str, function: Any, text: str | None) -> Any:
     return call
 
 
+def documented(call: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+    """Return a function that was made for a name, under that name and with a text."""
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = doc
+    return call
+
+
 def _common(a: list[str], b: list[str]) -> Any:
     for x, y in zip(a, b, strict=False):
         if x != y:

@@ -17,7 +17,7 @@ from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
-from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.lax.windows import stand_in
 
 _DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."
@@ -25,13 +25,11 @@ _DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their i
 
 def is_complex(*operands: Any) -> bool:
     """Return whether one of the operands is complex."""
-    return any(ops.iscomplexobj(x) for x in operands)
+    return any(x.aval.complex if x.__class__ is Array else ops.iscomplexobj(x) for x in operands)
 
 
 def _documented(call: Callable[..., Any], name: str) -> Callable[..., Any]:
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = _DOC.format(name)
-    return call
+    return documented(call, name, _DOC.format(name))
 
 
 def _compared(name: str, wins: Callable[[Any, Any], Array]) -> Callable[[Any, Any], Array]:
@@ -172,11 +170,8 @@ def order_of(x: Array, axis: int, descending: bool = False) -> Array:
     """Return the indices that sort an array along an axis; equal elements keep their order, and NaN is last."""
     if not x.aval.complex:
         return ops.argsort(x, axis, descending=descending)
-    real, imag = ops.real(x), ops.imag(x)
-    bad = ops.isnan(x)
-    real, imag = ops.where(bad, numpy.nan, real), ops.where(bad, 0, imag)
-    first = ops.argsort(imag, axis, descending=descending)
-    second = ops.argsort(ops.take_along_axis(real, first, axis), axis, descending=descending)
+    first = ops.argsort(ops.imag(x), axis, descending=descending)
+    second = ops.argsort(ops.take_along_axis(ops.real(x), first, axis), axis, descending=descending)
     return ops.take_along_axis(first, second, axis)
 
 

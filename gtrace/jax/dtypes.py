@@ -24,7 +24,7 @@ TypePromotionError = DtypeError
 def scalar_type_of(x: Any) -> type:
     """Return the Python type of the numbers of an array: bool, int, float or complex."""
     kinds = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-    return kinds[dtypes.DType(names.result_type(x)).kind]
+    return kinds[_dtypes.result_type(x).kind]
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
@@ -50,7 +50,7 @@ def itemsize_bits(dtype: Any) -> int:
     """
     if dtype is None:
         raise ArgumentError(message("itemsize_bits", "a dtype", "None", "Pass one."))
-    return _dtypes.bits(dtypes.DType(dtype))
+    return _dtypes.bits(_dtypes.as_numpy(dtype))
 
 
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:

@@ -20,7 +20,7 @@ from gtrace.core.ops.key_arrays import PRNGKeyArray
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
-from gtrace.jax.device_functions import Device, device_put
+from gtrace.jax.device_functions import Device, device_put, each_with_layout
 
 
 class AxisType(enum.Enum):
@@ -161,10 +161,14 @@ def use_abstract_mesh(mesh: Mesh) -> Iterator[Mesh]:
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """``gt.with_sharding`` for each array of a pytree."""
-    if isinstance(out_shardings, SingleDeviceSharding):
-        return device_put(xs, out_shardings)
-    return tree.map(lambda leaf: sharding.with_sharding(leaf, out_shardings), xs)
+    """``gt.with_sharding`` for each array of a pytree; there may be a pytree of layouts, one for each or for a part."""
+
+    def place(leaves: Any, layout: Any) -> Any:
+        if isinstance(layout, SingleDeviceSharding):
+            return device_put(leaves, layout)
+        return tree.map(lambda leaf: sharding.with_sharding(leaf, layout), leaves)
+
+    return each_with_layout(place, xs, out_shardings)
 
 
 def make_array_from_callback(

@@ -6,16 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-
-from gtrace.core.base.dtypes import LONG
+from gtrace.core.base.dtypes import LONG, DType
 from gtrace.core.base.errors import DtypeError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
+from gtrace.jax.scalars import PYTHON
 from gtrace.lax.windows import stand_in
-
-_PYTHON = (bool, int, float, complex)
 
 _KINDS = {
     "numbers": "iufc", "integers or booleans": "biu", "integers": "iu", "real numbers": "iuf",
@@ -62,15 +59,6 @@ _ALIKE = {
 _KIND_OF = {f"jax.lax.{name}": kind for kind, names in _TAKEN.items() for name in names.split()}
 
 
-def letter(dtype: torch.dtype) -> str:
-    """Return NumPy's letter for the kind of a dtype."""
-    if dtype.is_floating_point:
-        return "f"
-    if dtype.is_complex:
-        return "c"
-    return "b" if dtype is torch.bool else "i" if dtype.is_signed else "u"
-
-
 def checked(name: str, function: Any) -> Any:
     """Return a function of JAX's that refuses the operands that JAX's refuses."""
     short = name.rpartition(".")[2]
@@ -87,16 +75,22 @@ def _checked(name: str, function: Callable[..., Any], kind: str | None, places: 
     Args:
         kind: that of the operands of an elementwise function, whose axes are compared too.
     """
-    letters = None if kind is None else _KINDS[kind]
+    allowed = None if kind is None else frozenset(dtype for dtype in LONG if DType(dtype).kind in _KINDS[kind])
+    start, stop = places[0], places[-1] + 1
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        operands = args[start:stop]
+        first = operands[0].aval if operands and operands[0].__class__ is Array else None
+        if first is not None and (allowed is None or first.dtype in allowed):
+            for x in operands:
+                if x.__class__ is not Array or x.aval is not first:
+                    break
+            else:  # types that are equal are one object
+                return function(*args, **kwargs)
         dtypes, ranks = set(), set()
-        for place in places:
-            if place >= len(args):
-                break
-            x = args[place]
-            if x.__class__ in _PYTHON:
+        for x in operands:
+            if x.__class__ in PYTHON:
                 dtypes.add(default_dtype(type(x)))
                 continue
             aval = x.aval if x.__class__ is Array else lift(name, x).aval
@@ -106,10 +100,9 @@ def _checked(name: str, function: Callable[..., Any], kind: str | None, places: 
         if len(dtypes) > 1 and kwargs.get("out_dtype") is None:
             got = " and ".join(sorted(LONG[dtype] for dtype in dtypes))
             raise DtypeError(message(name, "arguments of the same dtypes", got, "Convert them, or use jax.numpy."))
-        if letters is not None:
-            for dtype in dtypes:
-                if letter(dtype) not in letters:
-                    raise DtypeError(message(name, str(kind), LONG[dtype], "Convert the operand, or use jax.numpy."))
+        if allowed is not None:
+            for dtype in dtypes - allowed:
+                raise DtypeError(message(name, str(kind), LONG[dtype], "Convert the operand, or use jax.numpy."))
             if len(ranks) > 1:
                 got = " and ".join(map(str, sorted(ranks)))
                 raise ShapeError(message(name, "operands of as many axes, or scalars", got, "Use jax.numpy."))

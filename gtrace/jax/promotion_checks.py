@@ -27,15 +27,20 @@ RANKS = ("allow", "warn", "raise")
 """The values of the two settings."""
 
 _OPERATORS = [
-    f"__{side}{name}__" for side in ("", "r") for name in "add sub mul truediv floordiv mod and or xor".split()
+    f"__{side}{name}__"
+    for side in ("", "r")
+    for name in "add sub mul truediv floordiv mod divmod lshift rshift and or xor".split()
 ]
 _OPERATORS += [f"__{name}__" for name in "eq ne lt le gt ge".split()]
 _FUNCTIONS = """
-    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide equal floor_divide fmax fmin fmod gcd greater
-    greater_equal heaviside hypot lcm left_shift less less_equal logaddexp logaddexp2 maximum minimum mod multiply
-    nextafter not_equal remainder right_shift subtract true_divide
+    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide divmod equal floor_divide fmax fmin fmod gcd greater
+    greater_equal heaviside hypot lcm left_shift less less_equal logaddexp logaddexp2 logical_and logical_or logical_xor
+    maximum minimum mod multiply nextafter not_equal remainder right_shift subtract true_divide
 """.split()
-"""What is checked: powers take integers beside floats, and ``logical_and`` and its kin any dtypes."""
+"""What is checked: powers take integers beside floats."""
+
+_METHODS = {"at": (0, 2), "outer": (0, 1)}
+"""The methods of ufuncs whose arguments at two places are checked to be of one dtype."""
 
 
 def fits_strictly(avals: Sequence[Aval], numbers: Sequence[bool | int | float | complex]) -> bool:
@@ -88,30 +93,38 @@ class _Checks:
                 setattr(place, name, function)
             self._plain.clear()
 
-    def _checking(self, name: str, function: Callable[..., Any], depth: int = 1) -> Callable[..., Any]:
+    def _checking(
+        self, name: str, function: Callable[..., Any], depth: int = 1, places: tuple[int, ...] | None = None
+    ) -> Callable[..., Any]:
         """Return a function with the checks before it.
 
         Args:
             depth: how many frames above are the user's; a ufunc adds one.
+            places: those of the operands; None: they are all arguments, and their ranks are checked too.
         """
         if isinstance(function, sys.modules["gtrace.jax.numpy"].ufunc):
-            return attrs.evolve(function, call=self._checking(name, function._func, depth + 1))
+            made = attrs.evolve(function, call=self._checking(name, function._func, depth + 1))
+            for method, chosen in _METHODS.items():
+                vars(made)[method] = self._checking(name, getattr(function, method), places=chosen)
+            return made
 
         @functools.wraps(function)
         def call(*operands: Any, **options: Any) -> Any:
             if not sys._getframe(depth).f_globals.get("__name__", "").startswith("gtrace."):
-                self._check(name, operands)
+                if places is None:
+                    self._check(name, operands, self.ranks)
+                else:
+                    self._check(name, [operands[k] for k in places if k < len(operands)], RANKS[0])
             return function(*operands, **options)
 
         return call
 
-    def _check(self, name: str, operands: Sequence[Any]) -> None:
+    def _check(self, name: str, operands: Sequence[Any], ranks: str) -> None:
         if not all(isinstance(x, (Array, numpy.ndarray, numpy.generic, int, float, complex)) for x in operands):
             return  # the function itself says what it takes
-        ranks = {numpy.ndim(x) for x in operands} - {0}
-        if len(ranks) > 1 and self.ranks != "allow":
+        if len({numpy.ndim(x) for x in operands} - {0}) > 1 and ranks != "allow":
             shapes = " ".join(str(numpy.shape(x)) for x in operands)
-            if self.ranks == "raise":
+            if ranks == "raise":
                 fix = "Use jnp.expand_dims, or set jax_numpy_rank_promotion to allow."
                 raise ShapeError(message(name, "operands of as many dimensions", shapes, fix))
             warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {shapes}", stacklevel=3)

@@ -120,9 +120,13 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
     """Return a key as its words: uint32 of shape (2,), or (4,) for "rbg" and "unsafe_rbg".
 
+    With the setting `jax_enable_custom_prng` it is a typed key.
+
     Raises:
         ArgumentError: another cipher, or no integer.
     """
+    if settings.config.jax_enable_custom_prng:
+        return key(seed, impl=impl)
     return _words(_seeded("PRNGKey", seed), _kind("PRNGKey", impl).words)
 
 

@@ -7,6 +7,11 @@ from typing import Any
 from gtrace.core.base import dtypes
 from gtrace.core.base.dtypes import DType
 
+WEAK = (int, float, complex)
+"""The types of numbers whose arrays have weak dtypes; as dtypes they stand for numbers."""
+
+PYTHON = frozenset([bool, *WEAK])
+
 
 class ScalarMeta(type):
     """The class of the classes of scalars."""

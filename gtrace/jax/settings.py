@@ -27,7 +27,7 @@ _SAME: dict[str, str] = {
 }
 """JAX's settings that gtrace has, too."""
 
-_WITHOUT_EFFECT: dict[str, Any] = {
+_OWN: dict[str, Any] = {
     "jax_check_tracer_leaks": False, "jax_compilation_cache_dir": None,
     "jax_default_matmul_precision": None, "jax_log_compiles": False,
     "jax_numpy_dtype_promotion": "standard", "jax_numpy_rank_promotion": "allow", "jax_platform_name": "",
@@ -35,18 +35,14 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
     "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True, "jax_default_prng_impl": "threefry2x32",
+    "jax_enable_custom_prng": False,
 }  # fmt: skip
-"""JAX's settings that change no number here, with their values: those of JAX until a program sets others."""
+"""JAX's other settings with their values: those of JAX until a program sets others. Most have no effect here."""
 
 _PROMOTION = ("jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")
 """Those that refuse operands."""
 
-_ONE_VALUE: dict[str, tuple[Any, str]] = {
-    "jax_enable_custom_prng": (False, "Use jax.random.key, which makes typed keys."),
-}
-"""JAX's settings that change results and have one value here, with what to do instead."""
-
-_NAMES = (*_SAME, "jax_default_device", *_WITHOUT_EFFECT, *_ONE_VALUE)
+_NAMES = (*_SAME, "jax_default_device", *_OWN)
 _WORDS = dict.fromkeys(("1", "t", "true", "y", "yes", "on"), True)
 _WORDS |= dict.fromkeys(("0", "f", "false", "n", "no", "off"), False)
 """What the environment and the command line may say for true and false."""
@@ -75,20 +71,18 @@ class Settings:
 
         Raises:
             UnknownSettingError: JAX, or gtrace, has no such setting.
-            ArgumentError: the setting would change results, and has another value here.
+            ArgumentError: the setting has no such value.
         """
         if name in _SAME:
             ours.update(**{_SAME[name]: bool(value)})
         elif name == "jax_default_device":
             ours.update(device="cpu" if value is None else device_name(value))
-        elif name in _ONE_VALUE:
-            _check(name, value)
         elif name == "jax_default_prng_impl" and value not in KINDS:
             raise ArgumentError(message("jax.config", f"{name} among {', '.join(KINDS)}", repr(value), "Name one."))
-        elif name in _WITHOUT_EFFECT:
+        elif name in _OWN:
             if name in _PROMOTION:
-                checks.follow(*[(_WITHOUT_EFFECT | {name: value})[key] for key in _PROMOTION])
-            _WITHOUT_EFFECT[name] = value
+                checks.follow(*[(_OWN | {name: value})[key] for key in _PROMOTION])
+            _OWN[name] = value
         else:
             raise UnknownSettingError(f"[jax.config] expected one of {', '.join(_NAMES)}, got {name!r}.")
 
@@ -97,10 +91,8 @@ class Settings:
             return getattr(ours, _SAME[name])
         if name == "jax_default_device":
             return devices()[0]
-        if name in _ONE_VALUE:
-            return _ONE_VALUE[name][0]
-        if name in _WITHOUT_EFFECT:
-            return _WITHOUT_EFFECT[name]
+        if name in _OWN:
+            return _OWN[name]
         raise AttributeError(f"jax.config has no setting {name!r}")
 
     def parse_flags_with_absl(self) -> None:
@@ -124,7 +116,7 @@ class Settings:
 
         Raises:
             ConfigError: a value is not one of the setting's.
-            ArgumentError: the setting would change results, and has another value here.
+            ArgumentError: the setting has no such value.
         """
         first: dict[str, Any] = {}
         for name in _NAMES:
@@ -158,16 +150,9 @@ class Settings:
 config = Settings()
 
 
-def _check(name: str, value: Any) -> None:
-    """Refuse another value than the one that a setting has here."""
-    expected, fix = _ONE_VALUE[name]
-    if value is not None and value != expected:
-        raise ArgumentError(message("jax.config", f"{name}={expected!r}", repr(value), fix))
-
-
 def _value_of(name: str, text: str, source: str) -> Any:
     """Return the value that a text gives a setting; `source` is where the text stands."""
-    now = False if name in _SAME or name in _ONE_VALUE else _WITHOUT_EFFECT.get(name)
+    now = False if name in _SAME else _OWN.get(name)
     try:
         if isinstance(now, bool):
             return _WORDS[text.lower()]

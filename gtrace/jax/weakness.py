@@ -16,9 +16,9 @@ STRONG = frozenset(
         *[
             f"jax.numpy.{name}"
             for name in """
-            choose deg2rad degrees diagonal frexp gcd histogram_bin_edges hypot isclose isin isinf isneginf isposinf
-            lcm log10 log2 logaddexp2 logical_and logical_not logical_or logical_xor polyval rad2deg radians
-            signbit sinc sort_complex spacing vander
+            choose deg2rad degrees diagonal frexp gcd hypot isclose isin isinf isneginf isposinf lcm log10 log2
+            logaddexp2 logical_and logical_not logical_or logical_xor polyval rad2deg radians signbit sinc
+            sort_complex spacing vander
             """.split()
         ],
         *[f"jax.lax.dynamic_update_{name}" for name in ("index_in_dim", "slice", "slice_in_dim")],
@@ -33,6 +33,14 @@ STRONG = frozenset(
     ]
 )  # fmt: skip
 """Functions whose results never count as numbers."""
+
+OF_SCALARS = frozenset(
+    [
+        *[f"jax.numpy.{name}" for name in "deg2rad degrees gcd hypot lcm logaddexp2 rad2deg radians sinc".split()],
+        "jax.scipy.special.logit",
+    ]
+)
+"""Those among them whose results without dimensions may count as numbers."""
 
 KEPT = {
     **dict.fromkeys([f"jax.numpy.{name}" for name in ("diag", "imag")], (1, 9)),
@@ -65,17 +73,18 @@ SCALED = frozenset(
 def with_weakness(name: str, function: Any) -> Any:
     """Return a function whose results are weak if those of JAX's function of this name are."""
     if name in STRONG:
-        return _strong(function)
+        return _strong(function, name in OF_SCALARS)
     if name in SCALED:
         return _scaled(function)
     return _kept(function, *KEPT[name]) if name in KEPT else function
 
 
-def _strong(function: Callable[..., Any]) -> Callable[..., Any]:
+def _strong(function: Callable[..., Any], but_scalars: bool) -> Callable[..., Any]:
     def fixed(x: Any) -> Any:
         if isinstance(x, (tuple, list)):
             return type(x)(map(fixed, x))
-        return cast(x, x.aval.dtype) if isinstance(x, Array) and x.aval.weak else x
+        changes = isinstance(x, Array) and x.aval.weak and (x.aval.shape or not but_scalars)
+        return cast(x, x.aval.dtype) if changes else x
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

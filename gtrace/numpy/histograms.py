@@ -199,7 +199,7 @@ def histogramdd(
     if weights is None:
         counts = counted(counts)
     if density:
-        (real,) = promote_arrays("histogramdd", edges[0], floating=True)
+        real = promote_arrays("histogramdd", edges[0], counts, floating=True)[0]
         counts = cast(counts, accumulator(real))
         counts = ops.divide(counts, ops.sum(counts))
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):

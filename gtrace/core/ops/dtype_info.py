@@ -167,7 +167,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> builtins.bool:
     >>> gt.can_cast(gt.int32, gt.float64), gt.can_cast(gt.int64, gt.float32)
     (True, False)
     """
-    source, target = dtype_of(from_), as_dtype(to)
+    source, target = dtype_of(from_), dtype_of(to)
     if casting not in ("no", "equiv", "safe", "same_kind", "unsafe"):
         raise ArgumentError(message("can_cast", "a rule of NumPy's", repr(casting), 'Such as "safe".'))
     if source is target:

@@ -18,7 +18,7 @@ from gtrace.core.base.errors import (
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.op import MAX_TABLE
 from gtrace.core.ops.declare import Aval, aval, bind
-from gtrace.core.ops.elementwise import clip, remainder
+from gtrace.core.ops.elementwise import remainder
 from gtrace.core.ops.gather import gather_op, index_axis, index_op
 from gtrace.core.ops.index_bounds import (
     clamped,
@@ -190,7 +190,7 @@ def take(x: Any, indices: Any, axis: int | None = None, *, mode: str | None = No
     if not size:
         got = f"{mode!r} for an empty axis"
         raise ArgumentError(message("take", "an axis with elements", got, "Check the axis."))
-    return index_axis(x, remainder(places, size) if mode == "wrap" else clip(places, 0, size - 1), axis)
+    return index_axis(x, remainder(places, size) if mode == "wrap" else clamped(places, size, 0), axis)
 
 
 @replayable_with_places

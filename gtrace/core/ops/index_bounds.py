@@ -55,9 +55,13 @@ def is_loose(index: Array, size: int, known: Span | None = None) -> bool:
     return found is None or found[0] < -size or found[1] >= size
 
 
-def clamped(index: Array, size: int) -> Array:
-    """Return `index` with out-of-range indices moved to the nearest end; negative ones still count from the end."""
-    return bind(clamp_op, (index,), (-size, size - 1))
+def clamped(index: Array, size: int, low: int | None = None) -> Array:
+    """Return `index` with out-of-range indices moved to the nearest end.
+
+    Args:
+        low: the first index inside. None: negative ones still count from the end.
+    """
+    return bind(clamp_op, (index,), (-size if low is None else low, size - 1))
 
 
 def counted_from_front(index: Array, size: int) -> Array:

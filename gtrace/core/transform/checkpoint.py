@@ -87,11 +87,13 @@ def _marked(policy: Policy, body: Graph) -> tuple[Graph, str]:
     if isinstance(policy, str):
         return body, policy
     renamed: dict[Any, int] = {}
+    kept: dict[Any, bool] = {}
     nodes: list[Node] = []
     fresh = body.fresh
     for node in body.nodes:
         nodes.append(attrs.evolve(node, ins=tuple([renamed.get(x, x) for x in node.ins])))
-        if node.instr.aval.__class__ is not Bundle and policy(node.instr):
+        kept[node.out] = kept[node.ins[0]] if node.op.projection else policy(node.instr)
+        if kept[node.out] and node.instr.aval.__class__ is not Bundle:
             renamed[node.out] = fresh + len(renamed)
             nodes.append(Node(named_value_op.instr((_MARKED,), (node.instr.aval,)), (node.out,), renamed[node.out]))
     if not renamed:
@@ -223,7 +225,7 @@ def checkpoint(
         policy: "nothing_saveable" (the default) keeps nothing, "dots_saveable" keeps matmul results, and
             "everything_saveable" keeps everything. ``gt.checkpoint_policies`` has these as attributes, and policies
             that keep values by their names. A function of an instruction of the program tells whether its result is
-            kept.
+            kept, or, if it has several, all of them.
         static_argnums: positional arguments that stay Python values.
 
     >>> gt.grad(gt.checkpoint(lambda x: gt.sin(gt.sin(x))))(0.0)

@@ -88,8 +88,12 @@ def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
     return sharded(plain, x.sharding) if isinstance(x.sharding, NamedSharding) else plain
 
 
-def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Captured:
-    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`, and raise for others; errors call it `name`."""
+def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any, tokens: str = "refused") -> Captured:
+    """Capture `f` for pytrees of arrays, numbers or `ShapeDtypeStruct`, and raise for others; errors call it `name`.
+
+    Args:
+        tokens: as in `capture`.
+    """
     if not callable(f):
         raise ArgumentError(message(name, "a function", type(f).__name__, "Pass a callable."))
     leaves, structure = without_empty(*tree.flatten((args, kwargs)))
@@ -107,7 +111,7 @@ def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any) -> Ca
         rebuilt: Any = structure.unflatten(inputs)
         return lift_outputs(name, f(*rebuilt[0], **rebuilt[1]))
 
-    return capture(run, avals, f"{name}({name_of(f)}) called at {user_location()}")
+    return capture(run, avals, f"{name}({name_of(f)}) called at {user_location()}", tokens=tokens)
 
 
 def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

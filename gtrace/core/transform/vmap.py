@@ -20,7 +20,7 @@ from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ops.batching import spread
 from gtrace.core.trace.array import Array
-from gtrace.core.trace.capture import Captured, capture, replay
+from gtrace.core.trace.capture import Captured, capture, note_token, replay
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, name_of, named, only_arrays, repeat_empty
@@ -100,14 +100,17 @@ def vmap(
 
         name = f"{of} {user_location()}"
         if axis_name is None and thread.batched_axis is None:
-            captured = capture(run, examples.avals, name, repeated=True, knows=True)
+            captured = capture(run, examples.avals, name, repeated=True, tokens="if any", knows=True)
             outputs = _for_batch(captured, size, arrays, examples.flags)
         else:
             axes = thread.axes if axis_name is None else (*thread.axes, (axis_name, size))
             with thread_has(axes=axes):
-                captured = capture(run, examples.avals, name, repeated=True, knows=True)
+                captured = capture(run, examples.avals, name, repeated=True, tokens="if any", knows=True)
             with thread_has(batched_axis=axis_name):
                 outputs = _for_batch(captured, size, arrays, examples.flags)
+        if captured.token:
+            note_token(*[x for x, _ in outputs])
+            return captured.result.unflatten([])
         if outs == 0 and outs.__class__ is int:
             return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
         result = captured.result.unflatten([x for x, _ in outputs])

@@ -20,6 +20,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, CheckError, ShapeError, message
 from gtrace.core.ops.host_calls import note_effect, register
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import note_token
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import is_array, without_empty
@@ -234,10 +235,14 @@ def _recorded(
         args, kwargs = (), {}
     else:
         inner = traced
-    captured = capture_like("checkify", inner, args, kwargs)
+    captured = capture_like("checkify", inner, args, kwargs, "if any")
     leaves = [lift("checkify", x) for x in without_empty(*tree.flatten((args, kwargs)))[0]]
     checker = Checker(kinds)
-    out, own = captured.result.unflatten(checker.run(captured.graph, [*leaves, *captured.constants]))
+    outputs = checker.run(captured.graph, [*leaves, *captured.constants])
+    if captured.token:  # its effects are those of the function around
+        note_token(*outputs)
+        outputs = []
+    out, own = captured.result.unflatten(outputs)
     noted += [(failed, values, text) for (failed, values), text in zip(own, texts, strict=True)]
     found += checker.found
     return out

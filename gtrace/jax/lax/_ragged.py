@@ -24,7 +24,7 @@ def ragged_dot_general(
 
     - If that axis is neither contracted nor of the batch, each group is multiplied by its own part of `rhs`.
     - If it is contracted, each group gives a result of its own; the groups are the first axis.
-    - If it is of the batch, the groups only say which slices count. Others, in all cases, give zeros.
+    - If it is of the batch, the groups change nothing, as in JAX. In the other cases slices in no group give zeros.
 
     Args:
         group_sizes: integers, along the last axis the number of slices in each group. They may differ for the axes of
@@ -63,13 +63,12 @@ def ragged_dot_general(
     ):
         got = f"{x.aval!r}, {y.aval!r} and {sizes.aval!r} with {numbers!r}"
         raise ShapeError(message(_NAME, "one ragged axis, and sizes of groups that fit the operands", got))
+    if kind is batch_x:
+        return ours.dot_general(x, y, numbers.dot_dimension_numbers, preferred_element_type)
     own = _members(sizes, x.shape[ragged])  # (*prefix, the ragged axis, groups)
     along = [*(prefix if sizes.ndim > 1 else []), ragged]
     own = ops.permute_dims(own, (*sorted(range(len(along)), key=along.__getitem__), len(along)))
     own = ops.reshape(own, (*(x.shape[k] if k in along else 1 for k in range(x.ndim)), sizes.shape[-1]))
-    if kind is batch_x:
-        x = ops.where(ops.any(own, -1), x, 0)
-        return ours.dot_general(x, y, numbers.dot_dimension_numbers, preferred_element_type)
     spread = ops.where(own, ops.expand_dims(x, x.ndim), 0)
     if kind is other:
         pairs = ((*inner_x, x.ndim), (*inner_y, *group_axes)), (batch_x, batch_y)

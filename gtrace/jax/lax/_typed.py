@@ -10,7 +10,9 @@ import numpy
 import torch
 
 from gtrace import lax as ours
+from gtrace import special
 from gtrace.core import ops
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.saturation import INTEGERS
@@ -19,13 +21,13 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype, promote_dtypes
 from gtrace.jax import complex_order
-from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.lax.windows import stand_in
 
 __all__ = [
     "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
-    "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "reduce_max",
-    "reduce_min", "sort", "sort_key_val",
+    "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "polygamma",
+    "pow", "reduce_max", "reduce_min", "sort", "sort_key_val",
 ]  # fmt: skip
 
 max, min = complex_order.maximum, complex_order.minimum  # noqa: A001 - JAX's names
@@ -51,11 +53,44 @@ def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:
     return cast(ops.multiply(*wide), kind)
 
 
+def pow(x: Any, y: Any) -> Array:  # noqa: A001 - JAX's name
+    """``gt.lax.pow`` of floats or complex numbers; the exponent may also be an integer.
+
+    Raises:
+        DtypeError: other dtypes.
+    """
+    a, b = lift("pow", x).aval, lift("pow", y).aval
+    if a.dtype not in INEXACT or (b.dtype is not a.dtype and b.dtype not in INTEGERS):
+        fix = "Convert them, or use jax.numpy."
+        raise DtypeError(
+            message("pow", "floats, and an exponent of their dtype or an integer", f"{a!r} and {b!r}", fix)
+        )
+    out = ours.pow(x, y)
+    return out if b.weak else cast(out, out.aval.dtype)
+
+
+def polygamma(m: Any, x: Any) -> Array:
+    """``gt.special.polygamma`` of orders that are floats, whose values have to be known.
+
+    An order that is no whole number, or negative, gives NaN.
+
+    >>> import gtrace.jax as jax
+    >>> round(float(jax.lax.polygamma(1.0, 1.0)), 4)
+    1.6449
+    """
+    x, orders = lift("polygamma", x), numpy.asarray(m)
+    out = ops.full(ops.broadcast_shapes(orders.shape, x.shape), numpy.nan, x.aval.dtype, device=x.device)
+    for order in numpy.unique(orders).tolist():
+        if order >= 0 and float(order).is_integer():
+            out = ops.where(orders == order, special.polygamma(int(order), x), out)
+    return out
+
+
 stand_in(mul, ops.multiply)  # reductions by it are products
 
 
-def _of_integers(name: str, count: int) -> Callable[..., Array]:
-    """Return a convolution that computes integers as such. gtrace computes them as floats.
+def _of_any(name: str, count: int = 2) -> Callable[..., Array]:
+    """Return a product or convolution that computes integers as such, and of booleans whether any product is true.
 
     Args:
         count: the number of operands.
@@ -64,36 +99,25 @@ def _of_integers(name: str, count: int) -> Callable[..., Array]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        operands = [*args[:count], *(kwargs[key] for key in ("lhs", "rhs")[:count] if key in kwargs)]
-        kinds = {lift(name, x).aval.dtype for x in operands}
-        if kinds and kinds <= INTEGERS and kwargs.get("preferred_element_type") is None:
-            kwargs["preferred_element_type"] = functools.reduce(promote_dtypes, kinds)
-        return function(*args, **kwargs)
+        operands = [*args[:count], *(kwargs.pop(key) for key in ("lhs", "rhs")[len(args) : count] if key in kwargs)]
+        arrays = [lift(name, x) for x in operands]
+        kinds = {x.aval.dtype for x in arrays}
+        if kwargs.get("preferred_element_type") is not None or not kinds <= {*INTEGERS, torch.bool}:
+            return function(*operands, *args[count:], **kwargs)
+        if kinds == {torch.bool}:
+            arrays = [cast(x, torch.int32) for x in arrays]
+        if name.startswith("conv"):  # those of gtrace compute integers as floats
+            kwargs["preferred_element_type"] = functools.reduce(promote_dtypes, [x.aval.dtype for x in arrays])
+        out = function(*arrays, *args[count:], **kwargs)
+        return cast(out, torch.bool) if kinds == {torch.bool} else out
 
     return call
 
 
-conv, conv_general_dilated = _of_integers("conv", 2), _of_integers("conv_general_dilated", 2)
-conv_with_general_padding = _of_integers("conv_with_general_padding", 2)
-conv_transpose = _of_integers("conv_transpose", 2)
-conv_general_dilated_patches = _of_integers("conv_general_dilated_patches", 1)
-
-
-def _of_booleans(name: str) -> Callable[..., Array]:
-    """Return a product, which of booleans is whether any of the products is true."""
-    function = adapted(f"jax.lax.{name}", getattr(ours, name), JAX_NAMES["jax.lax"][name])
-
-    @functools.wraps(function)
-    def call(lhs: Any, rhs: Any, *args: Any, **kwargs: Any) -> Any:
-        x, y = lift(name, lhs), lift(name, rhs)
-        if not x.aval.dtype is y.aval.dtype is torch.bool or kwargs.get("preferred_element_type") is not None:
-            return function(lhs, rhs, *args, **kwargs)
-        return cast(function(cast(x, torch.int32), cast(y, torch.int32), *args, **kwargs), torch.bool)
-
-    return call
-
-
-batch_matmul, dot, dot_general = _of_booleans("batch_matmul"), _of_booleans("dot"), _of_booleans("dot_general")
+batch_matmul, dot, dot_general = _of_any("batch_matmul"), _of_any("dot"), _of_any("dot_general")
+conv, conv_general_dilated = _of_any("conv"), _of_any("conv_general_dilated")
+conv_with_general_padding, conv_transpose = _of_any("conv_with_general_padding"), _of_any("conv_transpose")
+conv_general_dilated_patches = _of_any("conv_general_dilated_patches", 1)
 
 
 def _place(name: str) -> Callable[..., Array]:
@@ -105,9 +129,7 @@ def _place(name: str) -> Callable[..., Array]:
             raise ArgumentError(message(name, f"an axis from 0 to {x.ndim - 1}", str(place), "Count from the start."))
         return cast(complex_order.place_of(name, x, place), kind)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.{name}`` in `index_dtype`; complex numbers are ordered as in NumPy."
-    return call
+    return documented(call, name, f"``gt.{name}`` in `index_dtype`; complex numbers are ordered as in NumPy.")
 
 
 argmax, argmin = _place("argmax"), _place("argmin")
@@ -121,11 +143,9 @@ def _extreme(name: str, of_complex: Callable[..., Array], far: float) -> Callabl
         if not x.aval.complex:
             real: Array = function(x, axes)
             return real
-        return of_complex(x, as_shape(name, axes), initial=complex(far, far))
+        return of_complex(x, as_shape(name, axes), initial=None if x.size else far)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.lax.{name}``; complex numbers are ordered as in NumPy."
-    return call
+    return documented(call, name, f"``gt.lax.{name}``; complex numbers are ordered as in NumPy.")
 
 
 reduce_max = _extreme("reduce_max", complex_order.max, -numpy.inf)

@@ -18,8 +18,7 @@ from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
-from gtrace.distributed.sharding import with_sharding
-from gtrace.jax.device_functions import device_put, each_with_layout
+from gtrace.jax.meshes import reshard
 from gtrace.numpy import fft as transforms
 
 __all__ = [
@@ -195,11 +194,7 @@ def optimization_barrier(operand: Any) -> Any:
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     """``gt.with_sharding`` for each array of a pytree; `shardings` may be a pytree with one for each, or for a part."""
-    return each_with_layout(
-        lambda leaf, layout: device_put(leaf, layout) if hasattr(layout, "device_set") else with_sharding(leaf, layout),
-        x,
-        shardings,
-    )
+    return reshard(x, shardings)
 
 
 def mapped(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> Any:

@@ -31,6 +31,6 @@ def gelu(x: Any, approximate: bool = True) -> Array:
     if approximate:
         return ops.gelu(values, True)
     wide = widened(values)
-    wide = ops.where(wide > -_FAR, wide, -_FAR)
-    probability = 0.5 * erfc(-(0.5**0.5) * ops.where(wide < _FAR, wide, _FAR))
+    wide = ops.where(wide < -_FAR, -_FAR, wide)
+    probability = 0.5 * erfc(-(0.5**0.5) * ops.where(wide > _FAR, _FAR, wide))
     return cast(wide * probability, values.aval.dtype)

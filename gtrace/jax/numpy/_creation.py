@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array as buffers
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -16,16 +16,12 @@ from gtrace.core.ops.operands import weakened
 from gtrace.core.trace.array import Array
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.numpy._dtypes import result_type
+from gtrace.jax.scalars import PYTHON, WEAK
 
 __all__ = [
     "arange", "array", "asarray", "astype", "frombuffer", "fromfile", "fromiter", "fromstring", "full", "load",
     "zeros",
 ]  # fmt: skip
-
-_WEAK = (int, float, complex)
-"""The types of numbers whose arrays have weak dtypes."""
-
-_NUMBERS = (float, int, bool, complex)
 
 _DEEPEST = 64
 """Levels of nested lists, at most: the dimensions that NumPy and torch allow."""
@@ -33,36 +29,42 @@ _DEEPEST = 64
 
 def _plain(x: Any, depth: int = 0) -> Any:
     """Return what an object, or those in lists, stands for: by ``__jax_array__``, or as a buffer or masked array."""
-    if type(x) in (list, tuple) and depth < _DEEPEST:
-        return type(x)([y if type(y) in _NUMBERS else _plain(y, depth + 1) for y in x])
-    if hasattr(type(x), "__jax_array__"):
+    kind = type(x)
+    if kind is Array or kind in PYTHON:
+        return x
+    if kind in (list, tuple) and depth < _DEEPEST:
+        return x if PYTHON.issuperset(map(type, x)) else kind([_plain(y, depth + 1) for y in x])
+    if hasattr(kind, "__jax_array__"):
         return x.__jax_array__()
-    masked = isinstance(x, numpy.ndarray) and type(x) is not numpy.ndarray
+    masked = isinstance(x, numpy.ndarray) and kind is not numpy.ndarray
     return numpy.asarray(x) if masked or isinstance(x, (bytearray, memoryview, buffers.array)) else x
 
 
-def _elements(x: Any) -> Iterator[Any]:
-    """Iterate over what nested lists hold."""
+def _find_dtypes(x: Any, found: dict[Any, Any]) -> bool:
+    """Add what decides about the dtype of nested lists to `found`; return whether that is all that they hold."""
+    kinds = set(map(type, x))
+    if kinds <= PYTHON:
+        found.update(zip(kinds, kinds, strict=True))
+        return True
     for y in x:
         if type(y) in (list, tuple):
-            yield from _elements(y)
+            if not _find_dtypes(y, found):
+                return False
+        elif isinstance(y, (Array, numpy.ndarray, numpy.generic)):
+            found[(y.aval.dtype, y.aval.weak) if isinstance(y, Array) else y.dtype] = y
+        elif type(y) in PYTHON:
+            found[type(y)] = type(y)
         else:
-            yield y
+            return False  # `ops.array` says what it takes
+    return True
 
 
 def _dtype_in(given: Any, dtype: Any) -> Any:
     """Return the dtype for nested lists in which arrays or NumPy's numbers decide: that of Python numbers gives way."""
-    if dtype is not None or type(given) not in (list, tuple) or all(type(y) in _NUMBERS for y in given):
+    if dtype is not None or type(given) not in (list, tuple):
         return dtype
     found: dict[Any, Any] = {}
-    for x in _elements(given):
-        if isinstance(x, (Array, numpy.ndarray, numpy.generic)):
-            found[(x.aval.dtype, x.aval.weak) if isinstance(x, Array) else x.dtype] = x
-        elif type(x) in _NUMBERS:
-            found[type(x)] = type(x)
-        else:
-            return None  # `ops.array` says what it takes
-    return None if found.keys() <= set(_NUMBERS) else result_type(*found.values())
+    return result_type(*found.values()) if _find_dtypes(given, found) and not found.keys() <= PYTHON else None
 
 
 @functools.partial(taking_keys, "jax.numpy.array")
@@ -99,7 +101,7 @@ def full(
     True
     """
     out = ops.full(shape, fill_value, dtype, device=device)
-    return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in _WEAK else out
+    return weakened(out, out.aval.dtype) if dtype is None and type(fill_value) in WEAK else out
 
 
 @functools.partial(taking_keys, "jax.numpy.asarray")
@@ -125,7 +127,7 @@ def arange(
     Array([0, 1, 2], dtype=int8)
     """
     given = [x for x in (start, stop, step) if x is not None]
-    if dtype is None and not all(type(x) in _WEAK for x in given):
+    if dtype is None and not all(type(x) in WEAK for x in given):
         dtype = ours.result_type(*given)
     start, stop, step = [x.item() if isinstance(x, numpy.ndarray) and not x.ndim else x for x in (start, stop, step)]
     step = 1 if step is None else step

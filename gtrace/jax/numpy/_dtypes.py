@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -13,21 +13,33 @@ import numpy
 from gtrace import numpy as ours
 from gtrace.core.base.dtypes import WITHOUT_TORCH, DType, float16, float32, float64
 from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ops.dtype_info import IntInfo, avals_and_numbers
 from gtrace.core.trace.promotion import as_dtype, default_dtype, meeting
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.promotion_checks import checks, fits_strictly, mixed
+from gtrace.jax.scalars import WEAK
 
-__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "promote_types", "result_type"]
-
-_WEAK = (int, float, complex)
-"""Types that stand for the dtypes of Python numbers, which give way to others."""
+__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "issubdtype", "promote_types", "result_type"]
 
 _KINDS = {
     "bool": "b", "signed integer": "i", "unsigned integer": "u", "integral": "iu", "real floating": "f",
     "complex floating": "c", "numeric": "iufc",
 }  # fmt: skip
 """The letters of the dtypes of each kind in the array API."""
+
+
+_DEFAULTS: dict[str, Any] = {"i": int, "u": "uint64", "f": float, "c": complex}
+"""The dtypes of numbers by the letter of their kind."""
+
+
+def as_numpy(x: Any) -> DType:
+    """Return a dtype as NumPy reads it: those of the types int, float and complex have 64 bits."""
+    return DType(x.__name__ if _stands_for_numbers(x) else x)
+
+
+def _stands_for_numbers(x: Any) -> bool:
+    return any(x is kind for kind in WEAK)  # a dtype may equal one
 
 
 def _dtype_of(x: Any) -> Any:
@@ -51,7 +63,7 @@ def finfo(dtype: Any) -> Any:
     >>> print(jnp.finfo(jnp.float32).eps)
     1.1920929e-07
     """
-    kind = DType(_dtype_of(dtype))
+    kind = as_numpy(_dtype_of(dtype))
     known = kind.kind == "c" or kind in (float16, float32, float64)
     if known or "ml_dtypes" not in sys.modules:
         return numpy.finfo(kind.name) if known else ours.finfo(kind)
@@ -90,8 +102,18 @@ def isdtype(dtype: Any, kind: Any) -> Any:
     if isinstance(kind, tuple):
         return any(isdtype(dtype, one) for one in kind)
     if isinstance(kind, str) and kind in _KINDS:
-        return DType(dtype).kind in _KINDS[kind]
-    return DType(dtype) is DType(kind)
+        return as_numpy(dtype).kind in _KINDS[kind]
+    return as_numpy(dtype) is as_numpy(kind)
+
+
+def issubdtype(arg1: Any, arg2: Any) -> bool:
+    """``gtrace.numpy.issubdtype``, for which the types int, float and complex have 64 bits.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.issubdtype(jnp.float32, jnp.floating), jnp.issubdtype(jnp.float32, float)
+    (True, False)
+    """
+    return ours.issubdtype(*[as_numpy(x) if _stands_for_numbers(x) else x for x in (arg1, arg2)])
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
@@ -101,6 +123,7 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> Any:
     >>> jnp.can_cast(jnp.int8, jnp.int16), jnp.can_cast(jnp.int16, jnp.int8)
     (True, False)
     """
+    from_, to = [as_numpy(x) if _stands_for_numbers(x) else x for x in (from_, to)]
     if _without_torch(from_) is None and _without_torch(to) is None:
         return ours.can_cast(from_, to, casting)
     return numpy.can_cast(DType(_dtype_of(from_)).dtype, DType(_dtype_of(to)).dtype, casting)  # type: ignore[arg-type]
@@ -124,19 +147,22 @@ def result_type(*args: Any) -> DType:
 
 def lattice(args: Sequence[Any]) -> tuple[DType, Any]:
     """Return the `result_type` of arrays, dtypes and numbers, and whether it gives way to others."""
-    given = [x(0) if any(x is kind for kind in _WEAK) else default_dtype(float) if x is None else x for x in args]
+    given = [x(0) if _stands_for_numbers(x) else default_dtype(float) if x is None else x for x in args]
     narrow = {kind for x in given if (kind := _without_torch(x)) is not None}
     if narrow:
         return _of_ml_dtypes(given, narrow), False
-    avals, numbers = avals_and_numbers(given)
+    return _met(*avals_and_numbers(given), lambda x: DType(as_dtype(x)))
+
+
+def _met(avals: Sequence[Aval], numbers: Sequence[Any], default: Callable[[Any], DType]) -> tuple[DType, bool]:
+    """Return the dtype that operands are promoted to, and whether it gives way to others: then it is a `default`."""
     dtype, weak = meeting(avals, numbers)
     if checks.dtypes == "strict" and not fits_strictly(avals, numbers):
         raise mixed("result_type", [DType(a.dtype).name for a in avals])
     found = DType(dtype)
     if not weak or found.kind == "b":
         return found, False
-    defaults = {"i": int, "u": "uint64", "f": float, "c": complex}
-    return DType(as_dtype(defaults[found.kind])), True
+    return default(_DEFAULTS[found.kind]), True
 
 
 def _of_ml_dtypes(given: Sequence[Any], narrow: set[DType]) -> DType:
@@ -151,11 +177,16 @@ def _of_ml_dtypes(given: Sequence[Any], narrow: set[DType]) -> DType:
 
 
 def promote_types(a: Any, b: Any) -> DType:
-    """Return the dtype that two dtypes are promoted to; the types int, float and complex stand for Python numbers.
+    """Return the dtype that two dtypes are promoted to, also one of 64 bits without ``x64``.
+
+    The types int, float and complex stand for Python numbers.
 
     >>> import gtrace.jax.numpy as jnp
     >>> print(jnp.promote_types(jnp.int32, jnp.float16), jnp.promote_types(jnp.int8, int))
     float16 int8
     """
-    kept = [any(x is kind for kind in _WEAK) or _without_torch(x) is not None for x in (a, b)]
-    return result_type(*[x if keeps else as_dtype(x) for x, keeps in zip((a, b), kept, strict=True)])
+    numbers = [x(0) for x in (a, b) if _stands_for_numbers(x)]
+    kinds = [as_numpy(x) for x in (a, b) if not _stands_for_numbers(x)]
+    if any(kind.name in WITHOUT_TORCH for kind in kinds):
+        return result_type(*kinds, *numbers)
+    return _met([aval((), kind.torch) for kind in kinds], numbers, as_numpy)[0]

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
 
 from gtrace import numpy as ours
 from gtrace.core import ops
-from gtrace.core.base.errors import BoundsError, message
+from gtrace.core.base.dtypes import LONG
+from gtrace.core.base.errors import BoundsError, DtypeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.index_bounds import READ_MODES, mode_name
 from gtrace.core.ops.index_split import as_index, negatives_outside
-from gtrace.core.ops.operands import cast, promote_arrays
+from gtrace.core.ops.operands import cast, promote_arrays, weakened
+from gtrace.core.ops.saturation import INTEGERS
 from gtrace.core.ops.shape import with_axis
 from gtrace.core.ops.unique import places_where
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.force import is_placeholder, whole
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.jax.keys import taking_keys
+from gtrace.jax.weakness import with_weakness
 
 __all__ = [
     "bincount", "choose", "delete", "digitize", "ravel_multi_index", "searchsorted", "take",
@@ -35,10 +39,14 @@ def take(
 ) -> Array:  # fmt: skip
     """``gt.take``; places outside the axis give `fill_value`, by default NaN, unless the mode says otherwise.
 
+    Booleans are the places 0 and 1.
+
     Raises:
         BoundsError: the axis is empty but the indices are not.
     """
     x = lift("take", a)
+    if getattr(indices, "dtype", type(indices)) in ("bool", bool):
+        indices = cast(lift("take", indices), torch.int32)
     if not x.size and as_index(indices).size and not (x.size if axis is None else x.shape[axis]):
         got = f"indices for {x.aval!r}"
         raise BoundsError(message("take", "an axis with elements", got, "Check the axis."))
@@ -80,9 +88,12 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:  
 
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
-    """``gt.numpy.unravel_index``, in the dtype of the indices."""
-    places = ops.array(indices)
-    return tuple([cast(x, places.aval.dtype) for x in ours.unravel_index(places, shape)])
+    """``gt.numpy.unravel_index``, in the dtype of the indices; that of booleans is a weak integer."""
+    places = ops.asarray(indices)
+    if places.aval.dtype is torch.bool:
+        places = weakened(places, default_dtype(int))
+    fitted = weakened if places.aval.weak else cast
+    return tuple([fitted(x, places.aval.dtype) for x in ours.unravel_index(places, shape)])
 
 
 def ravel_multi_index(
@@ -96,27 +107,43 @@ def ravel_multi_index(
 
     Raises:
         BoundsError: an index lies outside.
+        DtypeError: the indices are no integers, or the dtype does not hold the last place.
     """
-    axes = promote_arrays("ravel_multi_index", *[ops.array(x) for x in multi_index])
+    name = "ravel_multi_index"
+    axes = promote_arrays(name, *[_integers(name, x) for x in multi_index])
+    kind = axes[0].aval.dtype if dtype is None else as_dtype(dtype)
+    total = math.prod(dims)
+    if kind not in INTEGERS or total - 1 > torch.iinfo(kind).max:
+        got = f"{LONG[kind]} for {total}"
+        raise DtypeError(message(name, "an integer dtype for as many places", got, "Pass a wider dtype=."))
     if mode == "raise":
         for index, size in zip(axes, dims, strict=False):
-            _refuse_outside("ravel_multi_index", index, size)
+            _refuse_outside(name, index, size)
     out = ours.ravel_multi_index(
         [cast(x, torch.int64) for x in axes], dims, None if mode in ("raise", "ignore") else mode, order
     )
-    return cast(out, axes[0].aval.dtype if dtype is None else as_dtype(dtype))
+    return cast(out, kind)
 
 
+@functools.partial(with_weakness, "jax.numpy.choose")
 def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Array:
     """``gt.numpy.choose``; with mode ``"raise"`` the numbers must have values, and lie inside.
 
     Raises:
         BoundsError: a number lies outside.
+        DtypeError: the numbers are no integers.
     """
-    index = ops.array(a)
+    index = _integers("choose", a)
     if mode == "raise":
         _refuse_outside("choose", index, len(choices))
     return ours.choose(index, choices, mode=mode)
+
+
+def _integers(name: str, x: Any) -> Array:
+    index = ops.array(x)
+    if index.aval.dtype not in INTEGERS:
+        raise DtypeError(message(name, "integers", repr(index.aval), "Use x.astype(int)."))
+    return index
 
 
 def _refuse_outside(name: str, index: Array, size: int) -> None:
@@ -132,14 +159,17 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     """``gt.numpy.delete``; one place, or places that are unique, may be values of a traced function.
 
     Args:
-        assume_unique_indices: no place is given twice.
+        assume_unique_indices: no place is given twice, and nothing checks that they lie inside: places before the
+            first mean the first one, and those after the last the last one.
     """
-    traced = isinstance(obj, Array) and is_placeholder(obj) and obj.aval.dtype is not torch.bool
-    if not traced or not (assume_unique_indices or obj.size == 1):
+    known = not isinstance(obj, Array) or obj.aval.dtype is torch.bool
+    if known or not (assume_unique_indices or (is_placeholder(obj) and obj.size == 1)):
         return ours.delete(arr, obj, axis)
     x, axis = with_axis("delete", arr, axis)
     size = x.shape[axis]
-    kept = ops.ones(size, "bool", device=x.device).at[ops.ravel(obj)].set(False)
+    places = ops.ravel(obj)
+    places = ops.clip(ops.where(places < 0, places + size, places), 0, size)
+    kept = ops.ones(size, "bool", device=x.device).at[places].set(False)
     return index_axis(x, places_where("delete", kept, size - obj.size), axis)
 
 

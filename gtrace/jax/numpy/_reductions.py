@@ -9,12 +9,13 @@ from typing import Any
 
 from gtrace import numpy as ours
 from gtrace.core import ops
+from gtrace.core.base.dtypes import INEXACT
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax import complex_order
-from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 
 __all__ = [
     "all", "amax", "amin", "any", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "max", "mean", "min",
@@ -30,6 +31,12 @@ def check(name: str, where: Any, out: Any = None) -> None:
     if where is not None and lift(name, where).dtype != "bool":
         got = repr(lift(name, where).aval)
         raise DtypeError(message(name, "None or a boolean array as `where`", got, "Compare it: where != 0."))
+
+
+def _check_inexact(name: str, dtype: Any) -> None:
+    """Raise if a dtype is given in which results would be cut to whole numbers."""
+    if dtype is not None and as_dtype(dtype) not in INEXACT:
+        raise DtypeError(message(name, "a floating or complex dtype", str(dtype), "Cast the result."))
 
 
 def _masked(name: str) -> Callable[..., Any]:
@@ -67,9 +74,7 @@ def _least_or_greatest(name: str, over: Callable[..., Array], worst: float) -> C
         found = over(ops.where(bad, worst, x), axis, keepdims=keepdims, initial=initial, where=where)
         return found if initial is not None else ops.where(ops.all(bad, axis, keepdims), math.nan, found)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}``, of complex numbers too. `where` has to be of booleans."
-    return call
+    return documented(call, name, f"``gt.numpy.{name}``, of complex numbers too. `where` has to be of booleans.")
 
 
 amax = max = _least_or_greatest("max", complex_order.max, -math.inf)  # noqa: A001 - JAX's name
@@ -113,9 +118,9 @@ def _total(name: str) -> Callable[..., Array]:
             dtype = int if x.dtype == "bool" else x.dtype
         return function(x, axis, dtype, keepdims=keepdims, where=where, initial=initial)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}``, in the dtype of short integers too without `promote_integers`."
-    return call
+    return documented(
+        call, name, f"``gt.numpy.{name}``, in the dtype of short integers too without `promote_integers`."
+    )
 
 
 sum, prod = _total("sum"), _total("prod")  # noqa: A001 - JAX's names
@@ -130,9 +135,7 @@ def _running(name: str) -> Callable[..., Array]:
         kind = dtype or (int if x.dtype == "bool" else x.dtype)
         return function(ops.reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}`` in the dtype of the elements."
-    return call
+    return documented(call, name, f"``gt.numpy.{name}`` in the dtype of the elements.")
 
 
 cumprod, cumsum = _running("cumprod"), _running("cumsum")
@@ -158,6 +161,7 @@ def _deviation(name: str) -> Callable[..., Array]:
             if ddof:
                 raise ArgumentError(message(name, "correction or ddof", "both", "They are one number: pass one."))
             ddof = correction
+        _check_inexact(name, dtype)
         if dtype is not None and x.aval.complex and not as_dtype(dtype).is_complex:
             got = f"{dtype} for {x.aval!r}"
             raise DtypeError(message(name, "a complex dtype for complex numbers", got, "Pass their absolute values."))
@@ -166,9 +170,9 @@ def _deviation(name: str) -> Callable[..., Array]:
             found = _of_freedom(name, found, x, axis, ddof, keepdims, where)
         return found if dtype is None else found.astype(dtype)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}``, in the dtype that is given. Without degrees of freedom it is NaN, as in JAX."
-    return call
+    return documented(
+        call, name, f"``gt.numpy.{name}``, in the dtype that is given. Without degrees of freedom it is NaN, as in JAX."
+    )
 
 
 def _of_freedom(name: str, out: Array, x: Array, axis: Any, ddof: Any, keepdims: bool, where: Any) -> Array:
@@ -183,19 +187,21 @@ def _of_freedom(name: str, out: Array, x: Array, axis: Any, ddof: Any, keepdims:
 var, std, nanvar, nanstd = _deviation("var"), _deviation("std"), _deviation("nanvar"), _deviation("nanstd")
 
 
-def _moments(name: str) -> Callable[..., Array]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+def with_dtype(name: str, function: Callable[..., Any], inexact: bool) -> Callable[..., Any]:
+    """Return a function whose results may be cast to a dtype, one of floats or complex numbers if it is `inexact`."""
 
     @functools.wraps(function)
-    def call(*args: Any, dtype: Any = None, **options: Any) -> Array:
-        if dtype is not None and not (as_dtype(dtype).is_floating_point or as_dtype(dtype).is_complex):
-            raise DtypeError(message(name, "a floating or complex dtype", str(dtype), "Cast the result."))
+    def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
+        if inexact:
+            _check_inexact(name, dtype)
         out = function(*args, **options)
         return out if dtype is None else out.astype(dtype)
 
-    del call.__wrapped__  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
-    return call
+    vars(call).pop("__wrapped__")  # its parameters are not those of this one
+    return documented(call, name, f"``gt.numpy.{name}``, with the result as a dtype.")
 
 
-corrcoef, cov = _moments("corrcoef"), _moments("cov")
+corrcoef, cov = [
+    with_dtype(name, adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name]), True)
+    for name in ("corrcoef", "cov")
+]

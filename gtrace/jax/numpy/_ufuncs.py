@@ -41,7 +41,7 @@ class ufunc:  # noqa: N801 - JAX's name
         nargs: by default `nin`.
         identity: what changes nothing as an operand, which `reduce` returns of no elements; None: nothing does.
         call: the function of arrays.
-        reduce, accumulate, at, reduceat: what computes the methods in place of loops over the elements. They get the
+        reduce, accumulate, at: what computes the methods in place of loops over the elements. They get the
             arguments of the methods, those after the arrays by name.
 
     Raises:
@@ -64,7 +64,6 @@ class ufunc:  # noqa: N801 - JAX's name
     _reduce: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
     _accumulate: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
     _at: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
-    _reduceat: Callable[..., Array] | None = attrs.field(default=None, eq=False, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         vars(self)["__doc__"] = self._func.__doc__
@@ -96,7 +95,7 @@ class ufunc:  # noqa: N801 - JAX's name
         if dtype is not None:
             return cast(x, as_dtype(dtype))
         scalar = ShapeDtypeStruct((), x.dtype)
-        return cast(x, as_dtype(eval_shape(self, scalar, scalar).dtype))
+        return cast(x, as_dtype(eval_shape(self, *[scalar] * self.nin).dtype))
 
     def reduce(
         self, a: Any, axis: Any = 0, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
@@ -182,6 +181,7 @@ class ufunc:  # noqa: N801 - JAX's name
         x = lift("at", a)
         if self._at is not None:
             return self._at(x, indices, b)
+        x = self._in_dtype("at", x, None)
         numbers = ops.reshape(ops.arange(x.size), x.shape)
         places = numbers.at[indices].get(mode="fill", fill_value=x.size)
         values = None if b is None else ops.broadcast_to(lift("at", b), places.shape)
@@ -218,8 +218,6 @@ class ufunc:  # noqa: N801 - JAX's name
         Array([ 6,  4, 15], dtype=int64)
         """
         self._of_two("reduceat", out)
-        if self._reduceat is not None:
-            return self._reduceat(a, indices, axis=axis, dtype=dtype)
         x = self._in_dtype("reduceat", a, dtype)
         place = normalize_axis("reduceat", axis, x.ndim)
         rows, starts = ops.moveaxis(x, place, 0), lift("reduceat", indices)

@@ -19,8 +19,9 @@ from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import distinct
 from gtrace.core.trace.convert import lift
 from gtrace.jax import complex_order
-from gtrace.jax.adapt import JAX_NAMES, adapted
+from gtrace.jax.adapt import documented
 from gtrace.jax.keys import taking_keys
+from gtrace.jax.numpy._reductions import with_dtype
 
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
@@ -55,13 +56,13 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
 
 
 def isscalar(element: Any) -> bool:
-    """Return whether something is a number, or an array without dimensions, also one of NumPy's.
+    """Return whether something is a number or text, or an array without dimensions, also one of NumPy's.
 
     >>> import numpy
     >>> isscalar(numpy.array(16)), isscalar([16])
     (True, False)
     """
-    return element.ndim == 0 if hasattr(element, "ndim") else isinstance(element, (int, float, complex))
+    return element.ndim == 0 if hasattr(element, "ndim") else numpy.isscalar(element)
 
 
 def iterable(y: Any) -> bool:
@@ -137,9 +138,7 @@ def _of_booleans(name: str, given: Callable[[Array], Array]) -> Callable[[Any], 
         x = lift(name, x)
         return given(x) if x.dtype == "bool" else function(x)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.numpy.{name}``, which takes booleans too."
-    return call
+    return documented(call, name, f"``gt.numpy.{name}``, which takes booleans too.")
 
 
 absolute, positive = (_of_booleans(name, distinct) for name in ("abs", "positive"))
@@ -189,10 +188,13 @@ def histogram(
     density: bool | None = None,
 ) -> tuple[Array, Array]:
     """``gt.numpy.histogram``, with the counts and edges in the common floating dtype of `a` and the weights."""
-    a, *given = promote_arrays("histogram", a, *[] if weights is None else [weights], floating=True)
-    edges = histogram_bin_edges(a, bins, range)
-    counts, _ = ours.histogram(a, edges, None, density, *given)
-    return cast(counts, edges.aval.dtype), edges
+    x, *given = promote_arrays("histogram", a, *[] if weights is None else [weights], floating=True)
+    kind = x.aval.dtype
+    if x.aval.complex and not ops.iscomplexobj(a):
+        x = ops.real(x)
+    edges = histogram_bin_edges(x, bins, range)
+    counts, _ = ours.histogram(x, edges, None, density, *given)
+    return cast(counts, kind), cast(edges, kind)
 
 
 def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array, Array]:
@@ -209,20 +211,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     return ours.polyder(promote_arrays("polyder", p, floating=True)[0], m)
 
 
-def _with_dtype(name: str, source: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    function = source or adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
-
-    @functools.wraps(function)
-    def call(*args: Any, dtype: Any = None, **options: Any) -> Any:
-        out = function(*args, **options)
-        return out if dtype is None else out.astype(dtype)
-
-    vars(call).pop("__wrapped__")  # its parameters are not those of this one
-    call.__doc__ = f"``gt.numpy.{name}``, with the result as a dtype."
-    return call
-
-
-argsort = _with_dtype("argsort", complex_order.argsort)
+argsort = with_dtype("argsort", complex_order.argsort, inexact=False)
 
 
 def _unique_part(name: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from gtrace.core import ops
 from gtrace.core.ops.operands import as_arrays, promote_arrays
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.jax.adapt import namespace
+from gtrace.jax.adapt import documented, namespace
 from gtrace.jax.weakness import with_weakness
 
 
@@ -51,9 +51,9 @@ def _of_orders(name: str) -> Callable[[Any, Any], Array]:
             out = ops.where(orders == order, function(int(order), x), out)
         return out
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.special.{name}``, which takes arrays of orders too. Under ``jit`` these must be known."
-    return call
+    return documented(
+        call, name, f"``gt.special.{name}``, which takes arrays of orders too. Under ``jit`` these must be known."
+    )
 
 
 def _over_all(name: str) -> Callable[..., Array]:
@@ -64,12 +64,11 @@ def _over_all(name: str) -> Callable[..., Array]:
         x = lift(name, x)
         return function(x, axis) if axis is not None else ops.reshape(function(ops.ravel(x), -1), x.shape)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = f"``gt.special.{name}``, over all elements if no axis is given, as in SciPy."
-    return call
+    return documented(call, name, f"``gt.special.{name}``, over all elements if no axis is given, as in SciPy.")
 
 
 log_softmax, softmax = _over_all("log_softmax"), _over_all("softmax")
-expn, polygamma = _of_orders("expn"), _of_orders("polygamma")
+expn = with_weakness("jax.scipy.special.expn", _of_orders("expn"))
+polygamma = _of_orders("polygamma")
 
 __getattr__, __dir__ = namespace("jax.scipy.special", special)
