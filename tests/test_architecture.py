@@ -132,6 +132,7 @@ def test_rooms_import_only_rooms_below_them():
             assert allowed, f"gtrace.{name} imports gtrace.{other}, which stands above it"
 
 
+@pytest.mark.slow
 def test_nothing_below_the_root_imports_it_or_a_face():
     for name in modules():
         if room(name) and RANK[room(name)] < RANK[""] and name != ENTRY:

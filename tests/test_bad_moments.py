@@ -158,6 +158,7 @@ def test_a_moment_without_processes_is_not_for_ever(tmp_path):
     assert printed.splitlines() == ["1.0", "['compiled']"]
 
 
+@pytest.mark.slow
 def test_a_fork_waits_for_no_checkpoint_of_its_parent(tmp_path):
     printed = run(
         """
@@ -254,6 +255,7 @@ SIGNALS = "import sys; from gtrace.distributed.signals import load_config; load_
 LOG = "import sys, gtrace as gt; gt.config.update(instruction_log=sys.argv[1]); gt.eval(gt.ones(3) + 1)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "command", "said"),
     [
@@ -271,6 +273,7 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused_at_once(tmp_path, 
     assert done.returncode and re.search(said, done.stderr), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_log_goes_to_a_pipe_that_is_read_and_ends_when_nobody_reads_it(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -285,6 +288,7 @@ def test_a_log_goes_to_a_pipe_that_is_read_and_ends_when_nobody_reads_it(tmp_pat
     os.close(reader)
 
 
+@pytest.mark.slow
 def test_names_that_are_no_text_end_no_program(tmp_path):
     script = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.py")
     with open(script, "w") as file:

@@ -141,6 +141,7 @@ def test_list_show_and_why(cache, signature):
     assert gtrace(cache, "cache", "list", GT_CACHE_SIZE="0").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_beginning_must_be_that_of_one_signature(cache, signature, tmp_path):
     file, other = tmp_path / "programs.zip", tmp_path / "other"
     gtrace(cache, "cache", "export", file)

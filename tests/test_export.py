@@ -90,6 +90,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 def test_a_call_in_a_derivative_raises(loaded, derivative):
     def loss(x):
@@ -341,6 +342,7 @@ def test_loops_and_branches(exported_loops, n):
     assert not np.shares_memory(np.asarray(got["choice"]), np.asarray(given[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TASKS.is_dir(), reason="the threads of the process are counted")
 def test_exported_loops_use_threads(exported_loops):
     """A thread has OpenMP threads of its own, from its first parallel section on."""

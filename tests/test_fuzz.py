@@ -47,6 +47,7 @@ def test_a_difference_is_found_and_reduced(monkeypatch):
     assert len(program.lines) <= 2 and "m.tanh" in program.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("generator", "within"), [("short", 40), ("layers", 20), ("training", 20), ("sizes", 20), ("places", 40)]
 )

@@ -563,6 +563,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("complex_", [False, True], ids=["real", "complex"])
 @pytest.mark.parametrize(("name", "args"), [(name, args) for name, each in TRANSFORMS.items() for args in each])
 def test_fourier_transforms_with_their_derivatives_and_batches(name, args, complex_):

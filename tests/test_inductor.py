@@ -218,6 +218,7 @@ def test_values(compiled, name):
         )
 
 
+@pytest.mark.slow
 def test_reduction_tiled_along_two_axes(compiled):
     t = LAST.clone().requires_grad_()
     (want,) = torch.autograd.grad(tiled(t), t)

@@ -131,6 +131,7 @@ def test_an_interrupt_leaves_new_and_old_work_right(alarm, name, large):
     assert interrupted >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "operation",
     [lambda x: x * 2.0, lambda x: 2.0 - x, lambda x: gt.clip(x, -1.0, 1.0), lambda x: x + -0.0],

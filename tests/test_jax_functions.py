@@ -333,6 +333,7 @@ def test_functions_of_the_parts_of_one_process(jax):
     assert (placed * 2).tolist() == [0.0, 2.0, 4.0, 6.0]
 
 
+@pytest.mark.slow
 def test_differential_equations_and_their_adjoint(jax):
     from gtrace.jax.experimental.ode import odeint
 

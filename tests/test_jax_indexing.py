@@ -30,6 +30,7 @@ AS_IN_NUMPY = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", AS_IN_NUMPY, ids=str)
 def test_an_index_reads_and_writes_as_in_numpy(index):
     expected = X[index]
@@ -101,6 +102,7 @@ OUTSIDE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", OUTSIDE, ids=str)
 @pytest.mark.parametrize("jitted", [False, True])
 def test_negative_indices_that_do_not_count_from_the_end(mode, jitted):

@@ -224,6 +224,7 @@ def test_reduce_precision_to_any_bits():
     assert jax.grad(lambda x: lax.reduce_precision(x, 3, 4) * 2)(1.1) == 2
 
 
+@pytest.mark.slow
 def test_orders_that_are_arrays():
     n, x = jnp.array([[1], [2]]), jnp.array([1.0, 2.0])
     for name in ("polygamma", "expn"):

@@ -158,6 +158,7 @@ def test_an_initial_value_is_a_number():
         assert reduce(jnp.ones(3), initial=jnp.array(1.0)).shape == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 6])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_tridiagonal_solves_exchange_rows(size, jitted):

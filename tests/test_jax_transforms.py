@@ -259,6 +259,7 @@ def test_checks_within_loops_of_a_jitted_function():
         checkify.check(jnp.ones(2) > 0, "all")
 
 
+@pytest.mark.slow
 def test_odeint_has_second_derivatives_and_complex_states():
     times = jnp.array([0.0, 0.5])
     last = lambda rate: odeint(lambda y, t: rate * y, 1.0, times)[-1]  # noqa: E731

@@ -39,6 +39,7 @@ def test_ufuncs_say_what_they_are(name):
         function.nin = 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BINARY)
 def test_methods_are_numpys(name):
     function, known, x = getattr(jnp, name), getattr(np, name), values(name)

@@ -24,6 +24,7 @@ def run(code: str, **settings: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_every_mechanism_can_be_switched_off_and_says_that_it_was_used():
     assert {name.lower() for name in CONSTANTS} == set(mechanisms.MECHANISMS)
     asked, said = set(), set()
@@ -155,6 +156,7 @@ def test_bisect_finds_a_wrong_rewrite_in_a_training_run(tmp_path):
     assert "- norm_fusion: " in report and "## Versions" in report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said", "status"),
     [

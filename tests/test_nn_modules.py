@@ -231,6 +231,7 @@ def test_attention_drops_weights_only_with_a_key():
 # -- recurrent networks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LSTM", "GRU"])
 @pytest.mark.parametrize("layers, both, bias", [(1, False, True), (2, True, True), (2, False, False)])
 def test_recurrent_networks_are_those_of_torch(name, layers, both, bias):

@@ -91,6 +91,7 @@ def test_a_jitted_function_at_new_sizes_has_one_request_in_the_queue(compiler):
     assert len(compiler.requests) == 2 and not compiler.queue
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("native", [False, True])
 def test_a_structure_costs_at_most_three_compiles(compiler, native, monkeypatch):
     for name in ("SHARE", "LONG_SHARE", "OPENING"):
@@ -119,6 +120,7 @@ def test_undecorated_code_has_one_request_for_a_structure(compiler):
     assert max(compiler.structures.values()) <= 3
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(2, 40), st.integers(2, 60), st.booleans()), min_size=4, max_size=24), st.booleans()
 )

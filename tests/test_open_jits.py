@@ -152,6 +152,7 @@ def test_what_python_decides_by_a_size_is_decided_again(compiler, name):
     assert (f.calls - before < 6) == (name in NOTED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BRANCHES)
 def test_what_python_decides_by_the_size_of_a_result_is_decided_again(compiler, name):
     decide = BRANCHES[name]
@@ -341,6 +342,7 @@ LEAKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEAKS)
 def test_what_nothing_notes_keeps_the_function_called(compiler, name):
     decide = LEAKS[name]

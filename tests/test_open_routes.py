@@ -131,6 +131,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_new_sizes_run_by_open_code(compiler, name, jitted):
@@ -325,6 +326,7 @@ def test_nothing_is_left_of_the_sizes_that_were_tried(compiler):
     assert sum(type(x) is type(engine) for x in gc.get_objects()) <= engines
 
 
+@pytest.mark.slow
 @settings(max_examples=6)
 @given(
     st.lists(st.sampled_from("tanh sinh halves joined normed scaled turned products".split()), min_size=3, max_size=7),

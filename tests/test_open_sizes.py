@@ -189,6 +189,7 @@ def test_programs_that_are_built_to_fool_it(function, shapes):
             assert engine.tiering.compiles - before <= 1
 
 
+@pytest.mark.slow
 def test_versions_are_capped_with_one_warning_that_names_the_dimension():
     @gt.jit
     def total(x):  # loops of any number of steps are compiled for one size at a time

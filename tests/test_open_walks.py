@@ -171,6 +171,7 @@ class Gt:
     softmax = staticmethod(lambda x, axis: gt.nn.softmax(x, axis=axis))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mlp", "slices", "reshaped", "powers"])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_walks_of_new_sizes_are_appended_and_right(name, jitted, monkeypatch):

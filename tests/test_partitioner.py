@@ -44,6 +44,7 @@ def tensors_of(arrays):
 OPS = [op for op in REGISTRY.values() if op.rules.result is None and op.arity != 0 and not op.placement]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_every_operation_is_right_with_any_one_dimension_divided(op):
     for sample in op.cases.samples():

@@ -32,8 +32,10 @@ def interpret(default_settings):
         yield
 
 
-def each(ops):
-    return pytest.mark.parametrize("op", list(ops), ids=lambda op: op.name)
+def each(ops, core=1):
+    """Run a test for each operation; the core of the tests has each first of so many."""
+    marked = [pytest.param(op, marks=[pytest.mark.slow] * (k % core > 0)) for k, op in enumerate(ops)]
+    return pytest.mark.parametrize("op", marked, ids=lambda op: op.name)
 
 
 def check_samples(op, check, *others):
@@ -124,7 +126,7 @@ def test_stated_shapes_dtypes_and_direct_calls_are_those_of_the_implementation(o
         check_samples(op, testing.check_inference, dtype)
 
 
-@each(DIFFERENTIABLE)
+@each(DIFFERENTIABLE, core=5)
 def test_derivatives_to_second_order_in_both_modes(op: Op):
     check_samples(op, testing.check_gradients)
 
@@ -147,6 +149,7 @@ def test_empty_and_0d_operands(op: Op):
     testing.check_empty_and_0d(op)
 
 
+@pytest.mark.slow
 @each(OPS)
 def test_a_dtype_is_refused_while_recording_or_it_runs(op: Op):
     testing.check_dtypes(op)

@@ -185,6 +185,7 @@ def test_rows_in_a_program(compiled):
     assert {"take_rows_float", "take_rows_double", "add_rows_float", "sum_rows_float"} <= set(used)
 
 
+@pytest.mark.slow
 def test_rows_of_inductors_kernels(compiled):
     args, results, _ = compiled
     for x, soft, normalized in zip(args[-1], results["softmax"], results["normalized"], strict=True):

@@ -275,6 +275,7 @@ PLACES = [-1e30, -700, -90, -12, -5.5, -2, -1, -1e-3, 0, 1e-3, 0.2, 0.5, 1, 1.5,
 PARTS = [0, 1e-30, 1e-12, 1e-5, 0.01, 0.2, 0.5, 0.7, 0.99, 1, -0.1, 1.1, np.nan]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", TAILS)
 def test_tails_of_distributions_keep_their_digits(name, dtype):
@@ -323,6 +324,7 @@ def test_parameters_outside_of_their_range_give_nan(name):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "shapes"), [("gamma", (2.5,)), ("beta", (2.0, 3.0)), ("t", (3.0,)), ("chi2", (4.0,))])
 def test_quantiles_that_are_searched_for_have_derivatives(name, shapes):
     ours, right = getattr(stats, name), getattr(scipy.stats, name)

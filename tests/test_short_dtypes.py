@@ -158,6 +158,7 @@ def check(function, what, dtype, arrays, curved, steps=16):
         assert_near(got, found[1][part], dtype, f"{what}: {part}", steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", SHORT, ids=str)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions(name, dtype):

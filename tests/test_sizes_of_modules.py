@@ -203,6 +203,7 @@ def grads_of(module, loss, *xs):
     return {name: x.grad for name, x in module.named_parameters()}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::gtrace.errors.CompileWarning")  # of recurrent networks
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("name", MODULES)

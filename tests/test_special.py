@@ -214,6 +214,7 @@ GRADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GRADS)
 def test_derivatives_to_second_order(name):
     function, args = GRADS[name]

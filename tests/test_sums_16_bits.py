@@ -91,6 +91,7 @@ def columns(n, dtype):
     return torch.stack([torch.ones(n), torch.full((n,), 0.5), torch.rand(n, generator=generator)], 1).to(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("form", "n"), [*((form, 5000) for form in FORMS), ("interpreted", 400), ("jitted", 400)])
 def test_a_sum_is_rounded_once(form, dtype, n):
@@ -131,6 +132,7 @@ def test_other_dtypes_are_left_alone():
     assert seen == [[torch.float32] * 2, [torch.float16, torch.float32], [torch.float32]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4000, 400_000])
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_sum_that_stagnates_is_found(name, n):

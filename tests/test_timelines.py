@@ -146,6 +146,7 @@ def test_a_trace_has_lanes_spans_lines_and_arrows(traced):
     assert compiled["args"]["signature"] == spans["shard 0", "run compiled"][0]["args"]["signature"]
 
 
+@pytest.mark.slow
 def test_the_log_has_the_columns_of_the_instruction_log(traced):
     (log,) = files(traced, ".log")
     lines = log.read_text().splitlines()
@@ -228,6 +229,7 @@ def test_a_module_is_traced(tmp_path):
     assert lines == {f"{tmp_path / 'pkg' / 'helper.py'}:3"}
 
 
+@pytest.mark.slow
 def test_a_killed_script_leaves_logs_that_can_be_drawn(tmp_path):
     (tmp_path / "train.py").write_text("import os, gtrace as gt\nfloat(gt.ones(2).sum())\nos.kill(os.getpid(), 9)\n")
     subprocess.run([sys.executable, "-m", "gtrace", "trace", "train.py"], cwd=tmp_path, capture_output=True)
@@ -490,6 +492,7 @@ def test_a_picture_has_every_lane_kind_and_swap(drawn):
         assert f"<!-- {word}" in source, word
 
 
+@pytest.mark.slow
 def test_labels_of_a_picture_do_not_overlap(traced, tmp_path):
     figure_module = pytest.importorskip("matplotlib.figure")
     from gtrace.observe import picture

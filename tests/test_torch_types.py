@@ -293,6 +293,7 @@ def of_open_sizes() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     yield aten._fft_c2r.default, (torch.fft.rfft(images), [1, 3], 0, 7), {}
 
 
+@pytest.mark.slow
 def test_types_of_open_sizes_are_those_of_the_kernels() -> None:
     tried = set()
     for call, args, kwargs in of_open_sizes():

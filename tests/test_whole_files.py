@@ -202,6 +202,7 @@ def repacked(path, new, change):
     return made(new, *((name, content, nothing) for name, content in files.items()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["outside", "absolute", "link", "large", "same"])
 def test_a_package_inside_of_an_exported_function(exported, tmp_path, kind, monkeypatch):
     outside = tmp_path / "outside"
@@ -224,6 +225,7 @@ def test_a_package_inside_of_an_exported_function(exported, tmp_path, kind, monk
     assert not outside.exists()
 
 
+@pytest.mark.slow
 def test_a_package_is_written_aside(exported, tmp_path):
     other, link = tmp_path / "other", tmp_path / "f.pt2"
     other.write_text("of another")

@@ -427,6 +427,7 @@ def test_a_program_that_ends_while_the_compiler_works_leaves_nothing(tmp_path, m
     assert process.returncode == {"exit": 0, "SIGTERM": -signal.SIGTERM, "SIGKILL": -signal.SIGKILL}[how]
 
 
+@pytest.mark.slow
 def test_folders_of_compiles_whose_process_is_gone_are_removed_and_no_others(tmp_path, monkeypatch):
     script = """
         import os, tempfile
