@@ -156,6 +156,7 @@ def test_a_beginning_must_be_that_of_one_signature(cache, signature, tmp_path):
     assert gtrace(cache, "cache", "why", signature[:12]).stdout.startswith(f"{signature[:12]} ")
 
 
+@pytest.mark.slow
 def test_export_and_import(cache, signature, tmp_path):
     file = tmp_path / "programs.zip"
     assert "wrote 1 artifact" in gtrace(cache, "cache", "export", file).stdout

@@ -137,6 +137,7 @@ def check(function, *args):
         close(g, e)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:index_reduce")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives_of_all_kinds(name):

@@ -46,6 +46,7 @@ def test_the_default_run_learns(whole):
     assert losses[-1] < losses[0] / 50
 
 
+@pytest.mark.slow
 def test_the_run_agrees_with_plain_torch(whole, tmp_path, large):
     """--large: to the end, where the accuracies are equal too."""
     twin, printed = train(tmp_path, "train_digits_torch.py", *([] if large else ["--epochs", "60"]))

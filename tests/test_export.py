@@ -101,6 +101,7 @@ def test_a_call_in_a_derivative_raises(loaded, derivative):
     assert gt.grad(lambda x: loss(gt.stop_gradient(x)) * x.sum())(rows(6)).shape == rows(6).shape
 
 
+@pytest.mark.slow
 def test_results_share_no_memory_with_inputs_or_each_other(loaded):
     x = rows(6)
     # views of the arrays' own memory
@@ -368,6 +369,7 @@ def test_exported_loops_use_threads(exported_loops):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 def test_sizes_of_one_name_are_equal(exported_loops):
     x, _, divisors = arguments(3)
     with pytest.raises(gt.ShapeError, match=r"float32\[steps\] at args\[1\].*steps=3"):

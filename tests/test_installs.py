@@ -131,6 +131,7 @@ def test_what_cannot_compile_interprets_after_one_warning(machine, tmp_path, exp
     assert words in warning and warning.endswith("Everything is interpreted.")
 
 
+@pytest.mark.slow
 def test_warming_up_without_a_compiler_says_so(tmp_path):
     (tmp_path / "script.py").write_text("import gtrace as gt\nfor _ in range(12): float((gt.ones(9) * 2).sum() + 1)\n")
     code = "import sys; from gtrace.commands.cli import main; sys.exit(main(['warmup', 'script.py']))"

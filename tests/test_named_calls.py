@@ -215,6 +215,7 @@ def test_kernels_of_functions_and_gradients(name):
         assert {*kernels(gt.grad(loss_of(ours, gt.sin), argnums=place), *given)} <= {*found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NORMS, "scale", "without a batch", "shared keys"])
 def test_second_derivatives_are_those_of_torch(name):
     ours, reference, _ = CASES[name]

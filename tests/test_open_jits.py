@@ -135,6 +135,7 @@ NOTED = {"equal", "multiple", "the largest"}
 """Decisions that are conditions on the size. The others fix it, or differ at sizes that stand in."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BRANCHES)
 def test_what_python_decides_by_a_size_is_decided_again(compiler, name):
     decide = BRANCHES[name]
@@ -373,6 +374,7 @@ def test_what_a_function_keeps_of_sizes_is_plain(compiler):
     assert all(type(n) is int for n in kept.values())
 
 
+@pytest.mark.slow
 def test_functions_that_are_jitted_inside_are_seen_too(compiler):
     inner = gt.jit(lambda z: z.sum() * (2.0 if z.shape[0] % 19 == 0 else -1.0))
     for k, outside in enumerate((gt.tanh, gt.cos, gt.exp)):

@@ -138,7 +138,7 @@ def test_derivatives_for_complex_operands():
     assert len(taken) >= 60, sorted({op.name for op in ops} - taken)
 
 
-@each(op for op in OPS if op.arity != 0)
+@each((op for op in OPS if op.arity != 0), core=4)
 def test_vmap_equals_the_stacked_loop(op: Op):
     """Every operation with each choice of batched operands, the batch on different axes; and doubly batched."""
     check_samples(op, testing.check_batching)

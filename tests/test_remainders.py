@@ -26,6 +26,7 @@ def of_all_magnitudes(dtype, n):
     return x, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [5, 200])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("form", ["interpreted", "native", "inductor"])

@@ -314,6 +314,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_parameters_outside_of_their_range_give_nan(name):
     ours, right = getattr(stats, name), getattr(scipy.stats, name)

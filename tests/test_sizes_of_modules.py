@@ -100,6 +100,7 @@ FUNCTIONS = {
 SIZES = 5, 6, 8, 7, 4, 3, 9, 2, 1, 11, 8, 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [1, single_calls.LEAST_CALLS])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_equal_torch_at_each_size(name, least, monkeypatch):
@@ -152,6 +153,7 @@ MODULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("name", MODULES)
 def test_a_bound_trace_records_what_a_fresh_one_does(name, train):

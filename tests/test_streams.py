@@ -448,6 +448,7 @@ SELDOM = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SELDOM)
 def test_steps_that_are_seldom_looked_at_are_the_same_programs(forces, case):
     settings = dict(SELDOM[case])

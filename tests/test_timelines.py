@@ -420,6 +420,7 @@ def test_spans_of_a_lane_never_overlap_in_part():
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_logs_of_one_run_are_one_timeline_and_other_runs_stand_beside(traced, tmp_path):
     (log,) = files(traced, ".log")
     other = tmp_path / "before.log"

@@ -143,6 +143,7 @@ COMPILING = [
 """Names that compiling may need, and that belong to no `Feature`; those are tested all at once further down."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILING)
 def test_a_program_that_cannot_compile_without_a_name_is_interpreted(monkeypatch, name):
     def build(self, *args):
