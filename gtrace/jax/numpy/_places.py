@@ -89,7 +89,7 @@ def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:  
 
 def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     """``gt.numpy.unravel_index``, in the dtype of the indices; that of booleans is a weak integer."""
-    places = ops.asarray(indices)
+    places = lift("unravel_index", indices)
     if places.aval.dtype is torch.bool:
         places = weakened(places, default_dtype(int))
     fitted = weakened if places.aval.weak else cast
