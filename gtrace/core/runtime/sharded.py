@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import attrs
@@ -140,13 +141,17 @@ class Gathers:
         return self._call(route, [tensor])[0]
 
 
+Basis = dict[str, list[str]]
+"""What decides about the collectives of a process besides its program, by name."""
+
+
 @attrs.frozen(eq=False)
 class AgreedCalls:
     """The program of this process, which runs if all processes are about to run the same program.
 
     Attributes:
         text: the program of all processes.
-        basis: what else decides about what is sent, by name.
+        basis: see `Basis`.
         digest: of the text and the basis.
         call: runs the part of this process.
         made: that part.
@@ -154,7 +159,7 @@ class AgreedCalls:
     """
 
     text: str
-    basis: dict[str, str]
+    basis: Basis
     digest: int
     call: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
     made: Partitioned
@@ -180,7 +185,7 @@ class AgreedCalls:
         # the setting may change between two calls of one program
         deterministic = config.current.deterministic
         if self.compared and not processes.compare(self.digest ^ deterministic):
-            basis = self.basis | {"GT_DETERMINISTIC": str(deterministic)}
+            basis = self.basis | {"GT_DETERMINISTIC": [str(deterministic)]}
             raise _divergence(processes.exchange((self.text, basis)))
         if Divided in bus.wanted:
             bus.emit(Divided(self.digest, self.made))
@@ -200,17 +205,17 @@ def results(made: Partitioned, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     return found
 
 
-def _basis(made: Partitioned) -> dict[str, str]:
-    """Return what decides about the collectives of a process besides its program.
+def _basis(made: Partitioned) -> Basis:
+    """Return the basis of a program, without settings that may change between its calls.
 
     The store may have kept the division, and each process reads its own settings and packages.
     """
-    sent = [attrs.evolve(one, location=None) for one in made.transfers]
+    sent = [str(attrs.evolve(one, location=None)) for one in made.transfers]
     known = toolchain()
-    return {"gtrace": known["gtrace"], "torch": known["torch"], "collectives": str(sent)}
+    return {"gtrace": [known["gtrace"]], "torch": [known["torch"]], "collectives": sent}
 
 
-def _divergence(found: Sequence[tuple[str, dict[str, str]]]) -> DivergenceError:
+def _divergence(found: Sequence[tuple[str, Basis]]) -> DivergenceError:
     """Return the error for processes with different programs. It names the first one that differs from process 0."""
     text, basis = found[0]
     other = next(k for k, one in enumerate(found) if one != found[0])
@@ -224,7 +229,9 @@ def _divergence(found: Sequence[tuple[str, dict[str, str]]]) -> DivergenceError:
         )
         return DivergenceError(message("workers", "all workers to run one program", got, fix))
     name = next(name for name in basis if basis[name] != others_basis[name])
-    got = f"{others_basis[name]} at rank {other} and {basis[name]} at rank 0"
+    pairs = itertools.zip_longest(others_basis[name], basis[name], fillvalue="none")
+    theirs, ours = next(pair for pair in pairs if pair[0] != pair[1])
+    got = f"{theirs} at rank {other} and {ours} at rank 0"
     fix = (
         "Start all workers with one environment and the same packages; empty the store (GT_CACHE_DIR) if it was copied."
     )
