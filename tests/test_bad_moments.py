@@ -213,6 +213,7 @@ def test_ctrl_c_in_the_first_deterministic_block_leaves_torch_whole_and_its_sett
         assert run(code.format(seconds), tmp_path).split() == ["interrupted", "torch.float64", "False"]
 
 
+@pytest.mark.slow
 def test_a_compiler_is_ended_whether_it_writes_closes_its_output_or_is_silent():
     for command in ("yes error", "exec >&- 2>&-; sleep 60", "sleep 60"):
         begin = time.monotonic()
@@ -304,6 +305,7 @@ def test_names_that_are_no_text_end_no_program(tmp_path):
         assert done.returncode == 0 and os.path.exists(output), done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_program_that_is_larger_than_the_store_is_run_and_not_kept(tmp_path):
     printed = run(
         """

@@ -224,6 +224,7 @@ def test_reasons_with_brackets_and_control_characters_are_shown_as_text(tmp_path
         assert done.returncode == 0 and "[/usr/bin] \\x1b[31m said no" in done.stdout.replace("\n", ""), done
 
 
+@pytest.mark.slow
 def test_retry_prune_and_clear(cache, signature, tmp_path):
     file = tmp_path / "programs.zip"
     gtrace(cache, "cache", "export", file)
@@ -245,6 +246,7 @@ def test_retry_prune_and_clear(cache, signature, tmp_path):
     assert not other.exists()
 
 
+@pytest.mark.slow
 def test_the_user_s_files_stay(cache, tmp_path):
     """Each command on a folder that holds files of the user's, and on one to which some were added."""
     file = tmp_path / "programs.zip"

@@ -111,6 +111,7 @@ def test_equal_draws_of_a_long_program_are_one_program_for_the_c_compiler():
     assert torch.equal(draw.forms.executable.run(words)[0], draw.reference(words)[0])
 
 
+@pytest.mark.slow
 def test_undecorated_code_has_the_same_programs():
     params, x, key = arguments()
     jitted = gt.jit(step)

@@ -125,6 +125,7 @@ def test_loading_imports_no_compiler(file):
     assert done.stdout.strip() == "[4. 4. 4.]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "error", "words"),
     [
@@ -140,6 +141,7 @@ def test_arguments_that_do_not_fit(loaded, args, error, words):
         loaded(*args)
 
 
+@pytest.mark.slow
 def test_a_saved_function_is_closed_to_others_whatever_the_umask(exported, tmp_path):
     before = os.umask(0)
     try:
@@ -182,6 +184,7 @@ def test_a_damaged_archive_of_any_compression_is_refused(method, tmp_path):
             gt.load(path)
 
 
+@pytest.mark.slow
 def test_files_that_cannot_be_loaded(file, tmp_path):
     with pytest.raises(FileNotFoundError):
         gt.load(tmp_path / "nothing")
@@ -376,6 +379,7 @@ def test_sizes_of_one_name_are_equal(exported_loops):
         exported_loops(x, gt.ones(1), divisors)
 
 
+@pytest.mark.slow
 def test_an_exported_loop_refuses_what_the_interpreter_does(exported_loops):
     x, weights, _ = arguments(4)
     got = exported_loops(x, weights, gt.array([1, 2, 5, 1]))["quotients"]
@@ -384,6 +388,7 @@ def test_an_exported_loop_refuses_what_the_interpreter_does(exported_loops):
         exported_loops(x, weights, gt.array([1, 0, 5, 1]))
 
 
+@pytest.mark.slow
 def test_registered_passes_rewrite_what_is_exported(exported_loops):
     cosine = re.search(r"(%\d+):.* = cos\(", exported_loops.text)[1]
     assert f"add({cosine}, {cosine})" in exported_loops.text

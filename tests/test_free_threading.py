@@ -8,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import torch
 
 from gtrace.core.base import tensor_ownership
@@ -26,6 +27,7 @@ print(json.dumps([total, [[w.category.__name__, str(w.message)] for w in caught 
 """
 
 
+@pytest.mark.slow
 def test_one_warning_says_what_is_not_safe():
     done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -140,6 +140,7 @@ def test_warming_up_without_a_compiler_says_so(tmp_path):
     assert len(warned(done)) == 1
 
 
+@pytest.mark.slow
 def test_a_compiler_that_does_not_work_costs_one_warning_for_all_programs(tmp_path):
     compiler = tmp_path / "c++"
     compiler.write_text("#!/bin/sh\necho \"c++: fatal error: cannot execute 'cc1plus'\" >&2\nexit 1\n")

@@ -70,6 +70,7 @@ def same(got, expected):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_jitted_function_at_new_sizes_has_one_request_in_the_queue(compiler):
     step = step_of(2)
     f = gt.jit(step)
@@ -108,6 +109,7 @@ def test_a_structure_costs_at_most_three_compiles(compiler, native, monkeypatch)
     assert f.programs()[-1].open_sizes
 
 
+@pytest.mark.slow
 def test_undecorated_code_has_one_request_for_a_structure(compiler):
     step = step_of(4)
     with gt.config(hot_threshold=3):

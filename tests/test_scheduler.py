@@ -271,6 +271,7 @@ def test_native_functions_between_libraries_compute_the_same():
     np.testing.assert_allclose(np.asarray(gt.jit(gt.grad(spectrum), wait=True)(x)), want, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_a_gaussian_process_is_compiled_without_inductor(tmp_path):
     step, args = gaussian_process()

@@ -464,6 +464,7 @@ def test_a_trace_leaves_no_tensors_and_no_graph():
     assert alive() - before <= 2
 
 
+@pytest.mark.slow
 def test_many_sizes_stay_within_the_memory_for_programs():
     function = gt.lift(lambda x: x * {3: 1.0}.get(x.shape[0], 2.0))  # traced at each size
     open_one = gt.lift(lambda x: torch.tanh(x) / x.shape[0])

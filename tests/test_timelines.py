@@ -432,6 +432,7 @@ def test_logs_of_one_run_are_one_timeline_and_other_runs_stand_beside(traced, tm
     assert main(["visualize", str(other), str(log), "--output", str(tmp_path / "both.json")]) == 2
 
 
+@pytest.mark.slow
 def test_a_renamed_log_gives_its_name_and_one_given_twice_is_read_once(traced, tmp_path):
     (log,) = files(traced, ".log")
     for name in ("before", "after"):
@@ -526,6 +527,7 @@ def test_labels_of_a_picture_do_not_overlap(traced, tmp_path):
             assert not (box.x0 < other.x1 and other.x0 < box.x1 and box.y0 < other.y1 and other.y0 < box.y1)
 
 
+@pytest.mark.slow
 def test_a_png_is_written(drawn):
     pytest.importorskip("matplotlib")
     assert drawn(".png").read_bytes().startswith(b"\x89PNG")

@@ -145,6 +145,7 @@ def test_gtrace_run_can_be_watched(runtime, tmp_path, capsys):
         assert main(["top"]) == 2
 
 
+@pytest.mark.slow
 def test_a_killed_program_is_recognised_and_its_socket_removed(runtime, capsys):
     with program() as process:
         process.send_signal(signal.SIGKILL)

@@ -342,7 +342,7 @@ def _ones(x: numpy.ndarray, dtype: torch.dtype) -> Array:
     return gt.array(numpy.ones_like(x)).astype(dtype) if is_float(x) else gt.array(x)
 
 
-def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) -> None:
+def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) -> int:
     """Compare compiled with interpreted results, of the first samples of operations and of their gradients.
 
     Everything is one program in float32: compiling many small ones would take much longer.
@@ -350,6 +350,9 @@ def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) 
     Args:
         samples: how many of each operation.
         gradients: also compile gradients, which takes twice as long; what they consist of are operations too.
+
+    Returns:
+        How many samples were compiled.
     """
     chosen, names = [], []
     for op in ops:
@@ -380,6 +383,7 @@ def check_compiled(ops: Iterable[Op], samples: int = 2, gradients: bool = True) 
             for a, b in zip(tree.leaves(compiled[name]), tree.leaves(expected), strict=True):
                 assert a.aval is b.aval, name
             assert_close(compiled[name], expected, name)
+    return len(chosen)
 
 
 def check_refusal(op: Op, bad: BadSample) -> None:
