@@ -170,6 +170,7 @@ def default_settings(request):
     kept = os.environ["GT_CACHE_DIR"] if background else None
     # a worker that gives way to programs would take long on a machine that runs other tests beside
     changed = {"compile_share": 1.0, "compile_after": 0.0, "jit_wait": math.inf, "verify_passes": True}
+    changed["disable"] = gt.config.disable  # GT_DISABLE=fold pytest ... says what a mechanism is needed for
     by_inductor, by_native = (request.node.get_closest_marker(name) is not None for name in ("inductor", "native"))
     changed["native"] = (NATIVE or by_native) and not by_inductor
     settings = attrs.asdict(Config(background=background, cache_dir=kept, **changed))

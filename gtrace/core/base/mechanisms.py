@@ -72,9 +72,23 @@ def _mechanism(name: str, group: str, what: str) -> Mechanism:
 _PROCESS = "Process"
 FROZEN_IMPORTS = _mechanism("frozen_imports", _PROCESS, "what was imported is left out of garbage collections")
 KEPT_MEMORY = _mechanism("kept_memory", _PROCESS, "freed memory is kept for the next call, up to 1 GiB")
+SHARED_CORES = _mechanism("shared_cores", _PROCESS, "the worker has a core, and pauses once that has cost too much")
+
+# what is recorded
+_RECORDING = "Recording"
+PERIODS = _mechanism(
+    "periods", _RECORDING, "a loop that reads no value is cut into programs where its operations repeat"
+)
+ROW_VIEWS = _mechanism("row_views", _RECORDING, "successive rows of a known array are a view, which is not recorded")
+CODE_MOTION = _mechanism(
+    "code_motion", _RECORDING, "what a scan computes for each step alone is computed for all at once"
+)
+OWN_TRACER = _mechanism("own_tracer", _RECORDING, "functions and rules of torch are traced by a tracer of ours")
+OPERATOR_RULES = _mechanism("operator_rules", _RECORDING, "layers and solvers of torch have rules of ours")
 
 # forms of a program
 _FORM = "Forms"
+AS_RECORDED = _mechanism("as_recorded", _FORM, "first calls, and those of new sizes, run as they were recorded")
 TEMPLATES = _mechanism("templates", _FORM, "library functions that were recorded once are recorded again in one go")
 OPEN_RULES = _mechanism(
     "open_rules",
@@ -92,6 +106,9 @@ NATIVE_LOOPS = _mechanism("native_loops", _FORM, "loops with short steps are one
 LOOPS_IN_BLOCKS = _mechanism(
     "loops_in_blocks", _FORM, "a loop that takes long in one call goes on as a program, some steps at a time"
 )
+PARTLY_COMPILED = _mechanism("partly_compiled", _FORM, "compiled parts of a program run while others are compiled")
+OVERTAKEN = _mechanism("overtaken", _FORM, "an interpreted call ends, and is made anew, once faster code is there")
+REVIEWS = _mechanism("reviews", _FORM, "the form that lost a trial is tried again once the other one has become slower")
 INDUCTOR = _mechanism("inductor", _FORM, "longer programs are compiled by Inductor")
 COMPARISONS = _mechanism(
     "comparisons", _FORM, "first calls of a form, and some later ones, are compared with the program as recorded"

@@ -15,6 +15,7 @@ from gtrace.core.base.errors import (
     ShapeError,
     message,
 )
+from gtrace.core.base.mechanisms import ROW_VIEWS
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.op import MAX_TABLE
 from gtrace.core.ops.declare import Aval, aval, bind
@@ -74,7 +75,7 @@ def _part(x: Array, tensor: torch.Tensor, key: tuple[Any, ...], index: Any) -> A
         key: the key of the index.
     """
     trace = thread.trace
-    if not trace.limit or trace.capture is not None or thread.in_rule or x.aval.sharding is not None:
+    if not (ROW_VIEWS.on and trace.limit) or trace.capture is not None or thread.in_rule or x.aval.sharding is not None:
         return None
     found = _rows.get((x.aval, key), _rows)
     if found is _rows:
@@ -82,6 +83,7 @@ def _part(x: Array, tensor: torch.Tensor, key: tuple[Any, ...], index: Any) -> A
         _rows.remember((x.aval, key), found)
     if found is None or not tensor.is_contiguous():
         return None
+    ROW_VIEWS.used()
     start, count, a = found
     return wrap_as(_rows_at(tensor, start, count, a.shape), a)
 

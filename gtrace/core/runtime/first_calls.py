@@ -25,7 +25,7 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Ran, bus
-from gtrace.core.base.mechanisms import OPEN_SIZES
+from gtrace.core.base.mechanisms import AS_RECORDED, OPEN_SIZES
 from gtrace.core.base.torch_internals import profiler_enabled
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import DeferredSubgraph, Graph, RecordedGraph, subgraphs
@@ -295,7 +295,7 @@ class NewSizes:
         Args:
             met: whether its structure was met before.
         """
-        if found.plan is None or not is_plain():
+        if found.plan is None or not (AS_RECORDED.on and is_plain()):
             return True
         if not calls:
             return found.is_due() if met else not (found.is_long and config.current.auto_compile)
@@ -312,6 +312,7 @@ class NewSizes:
         """Run a recording without preparing it; see `Structure.run`."""
         before = sum(calls.calls for calls in found.open)
         results = found.run(instructions, scalars, tensors, decode)
+        AS_RECORDED.used()
         self.calls += 1
         self.by_code += max(sum(calls.calls for calls in found.open) - before, 0)
         return results

@@ -10,6 +10,7 @@ import attrs
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.symbolic import SymbolicProgram
 from gtrace.core.base.errors import GtraceError, message
+from gtrace.core.base.mechanisms import REVIEWS
 from gtrace.core.runtime import policy as policies
 from gtrace.core.runtime.program_ledger import Ledger
 
@@ -300,7 +301,7 @@ class Forms:
     def review_due(self) -> bool:
         """Whether the form that lost the last trial may be the faster one by now."""
         rival, ledger = self.rival, self.ledger
-        if rival is None or ledger.usual <= rival.seconds:
+        if rival is None or not REVIEWS.on or ledger.usual <= rival.seconds:
             return False
         return policies.review_due(ledger.usual, rival.seconds, ledger.seconds - rival.spent, rival.trial)
 

@@ -15,6 +15,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.backends.long_loops import Blocks
+from gtrace.core.base.mechanisms import OVERTAKEN
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.worker.client import worker
 
@@ -44,7 +45,7 @@ def around(program: Program, executable: Executable, blocks: Blocks | None) -> T
     """
     forms = program.forms
     run = executable.run if blocks is None else blocks.around(executable.run)
-    if not program.has_calls or executable is not forms.interpreted:
+    if not (OVERTAKEN.on and program.has_calls) or executable is not forms.interpreted:
         return run
     waiting = program.ledger.waiting if forms.trial is not None else None
     if not (program.awaits_native_loops if waiting is None else program.can_begin_anew):
@@ -63,6 +64,7 @@ def around(program: Program, executable: Executable, blocks: Blocks | None) -> T
 
     def go_on() -> bool:
         if is_overtaken():
+            OVERTAKEN.used()
             raise OvertakenError(program)
         return True
 

@@ -30,6 +30,7 @@ from gtrace.core.base.events import (
     bus,
 )
 from gtrace.core.base.locks import ExclusiveLock, new_lock
+from gtrace.core.base.mechanisms import PARTLY_COMPILED
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.difference import difference
 from gtrace.core.ir.graph import Graph
@@ -387,7 +388,8 @@ class TierController:
         """Run a program by what is compiled of it. Called in the thread that asks, or that serves the worker."""
         forms = way.program.forms
         with self.lock:
-            if forms.awaited is way:
+            if forms.awaited is way and PARTLY_COMPILED.on:
+                PARTLY_COMPILED.used()
                 usual = forms.ledger.usual if forms.partial is None else forms.partial.usual
                 forms.change(Event.ARRIVED_IN_PART, partial=Partial(way.in_part(found), usual))
 

@@ -12,6 +12,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.symbolic import SymbolicProgram
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Judged, bus
+from gtrace.core.base.mechanisms import REVIEWS
 from gtrace.core.ir.aval import place_of
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey
@@ -182,6 +183,7 @@ class Trials:
         """
         with self._lock:
             if program.forms.review_due:
+                REVIEWS.used()
                 program.forms.change(Event.REVIEWED, trial=Trial([program.forms]))
 
     def lose(self, program: Program, symbolic: SymbolicProgram, reason: str) -> None:

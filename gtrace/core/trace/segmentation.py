@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from gtrace.core.base.mechanisms import PERIODS
 from gtrace.core.ir.op import Instr, Leaf
 
 SHORTEST = 16
@@ -273,15 +274,16 @@ class LoopSegmentation:
 
     def searches(self, pending: int) -> bool:
         """Whether a period is searched for once `pending` operations are pending."""
-        return self.loop is None and pending >= self.search
+        return PERIODS.on and self.loop is None and pending >= self.search
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
         """Search for a period at the end of a trace. Return whether to cut there, for a period or a full trace."""
         self.watching = True
         own = [form for _, form in operations(flat)]
         stream = (self.recent + own)[-window:]
-        period = find_period(stream, 4 * SHORTEST)
+        period = find_period(stream, 4 * SHORTEST) if PERIODS.on else None
         if period is not None:
+            PERIODS.used()
             if not self.passed and own[period:] == own[:-period]:
                 end = len(own)  # all of the stretch repeats, so an iteration ended where it began
             elif len(own) >= 2 * period:

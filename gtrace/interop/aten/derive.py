@@ -15,6 +15,7 @@ from gtrace.core.base import torch_internals as internals
 from gtrace.core.base.bounded_tables import PER_OPERATION, SMALL
 from gtrace.core.base.errors import ArgumentError, message, user_location, warn_at
 from gtrace.core.base.locks import new_lock
+from gtrace.core.base.mechanisms import OWN_TRACER
 from gtrace.core.base.torch_modes import without_modes
 from gtrace.core.ir.aval import Aval, aval
 from gtrace.core.ir.edit import renumber
@@ -58,12 +59,22 @@ def trace_rule(function: TensorFunction, avals: Sequence[Aval], opened: Opened |
 
     with torch.enable_grad(), _taken_apart():
         try:
-            traced, _ = trace(rule, avals, detached=False, opened=opened)
+            traced, _ = _traced_here(rule, avals, detached=False, opened=opened)
         except Untraceable:
             if opened is not None:
                 raise
             traced = _traced_by_torch(rule, avals)
     return traced
+
+
+def _traced_here(
+    function: TensorFunction, avals: Sequence[Aval], *options: Any, **more: Any
+) -> tuple[Traced, list[int]]:
+    """Trace a function by the tracer of our own; see `trace`."""
+    if not OWN_TRACER.on:
+        raise Untraceable("GT_DISABLE=own_tracer")
+    OWN_TRACER.used()
+    return trace(function, avals, *options, **more)
 
 
 def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> Traced:
@@ -128,7 +139,7 @@ def trace_function(
     ):
         try:
             if tensors is None:
-                traced, written = trace(function, avals, default, opened=opened)
+                traced, written = _traced_here(function, avals, default, opened=opened)
             else:
                 traced, written = by_torch()
         except Untraceable:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gtrace.core.base.dtypes import FLOATS
+from gtrace.core.base.mechanisms import OPERATOR_RULES
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.trace.array import Array
 from gtrace.interop.aten import (
@@ -27,13 +28,26 @@ Batch = Callable[[str, tuple[Any, ...], Sequence[bool], Sequence[Array]], Any]
 """(overload, constants, flags of operands with a batch on axis 0, operands) -> results, as in batching rules."""
 
 
-def _guarded(rules: Mapping[str, Any], place: int, applies: Callable[[Sequence[Array]], bool]) -> dict[str, Any]:
-    """Return rules that apply if their argument at this place, the operands, fulfils a condition."""
+Applies = Callable[[Sequence[Array]], bool]
 
-    def guarded(rule: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *given: rule(*given) if applies(given[place]) else None
 
-    return {overload: guarded(rule) for overload, rule in rules.items()}
+def _switched(rules: Mapping[str, Any], place: int = 0, applies: Applies | None = None) -> dict[str, Any]:
+    """Return rules that the mechanism `operator_rules` switches; they apply if an argument fulfils a condition.
+
+    Args:
+        place: that of the argument, the operands of the call.
+    """
+
+    def switched(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def applied(*given: Any) -> Any:
+            if applies is not None and not applies(given[place]):
+                return None
+            OPERATOR_RULES.used()
+            return rule(*given)
+
+        return applied
+
+    return {overload: switched(rule) for overload, rule in rules.items()} if OPERATOR_RULES.on else {}
 
 
 def _floats(operands: Sequence[Array]) -> bool:
@@ -51,19 +65,21 @@ def _whole_matrices(operands: Sequence[Array]) -> bool:
 _LAYERS = handwritten_layers, batch_norms
 _MATRICES = linear_systems, factorizations, matrix_functions
 
-TYPES: dict[str, Type] = {**handwritten_layers.TYPES, **batch_norms.TYPES, **fourier.TYPES, **linear_systems.TYPES}
-PULLBACKS: dict[str, Pullback] = {**fourier.PULLBACKS}
+TYPES: dict[str, Type] = {}
+PULLBACKS: dict[str, Pullback] = _switched(fourier.PULLBACKS)
 TANGENTS: dict[str, Tangent] = {
-    **_guarded(batch_norms.TANGENTS, 1, _floats),
-    **_guarded(matrix_functions.TANGENTS, 1, _whole_matrices),
-    **fourier.TANGENTS,
+    **_switched(batch_norms.TANGENTS, 1, _floats),
+    **_switched(matrix_functions.TANGENTS, 1, _whole_matrices),
+    **_switched(fourier.TANGENTS),
 }
-BATCHES: dict[str, Batch] = {**fourier.BATCHES}
+BATCHES: dict[str, Batch] = _switched(fourier.BATCHES)
 
+for _typed in (handwritten_layers, batch_norms, fourier, linear_systems):
+    TYPES |= _switched(_typed.TYPES)
 for _module in _LAYERS:
-    PULLBACKS |= _guarded(_module.PULLBACKS, 2, _floats)
+    PULLBACKS |= _switched(_module.PULLBACKS, 2, _floats)
 for _module in (*_LAYERS, batched_windows):
-    BATCHES |= _guarded(_module.BATCHES, 3, _whole_floats)
+    BATCHES |= _switched(_module.BATCHES, 3, _whole_floats)
 for _module in _MATRICES:
-    PULLBACKS |= _guarded(_module.PULLBACKS, 2, _whole_matrices)
-    BATCHES |= _module.BATCHES
+    PULLBACKS |= _switched(_module.PULLBACKS, 2, _whole_matrices)
+    BATCHES |= _switched(_module.BATCHES)

@@ -14,6 +14,7 @@ import torch
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.base.config import config
+from gtrace.core.base.mechanisms import SHARED_CORES
 from gtrace.core.base.torch_internals import thread_setter
 from gtrace.core.runtime.worker.client import worker
 
@@ -131,6 +132,9 @@ class Sharing:
         Args:
             usual: the seconds that the program takes without the worker; 0: unknown, so the worker pauses.
         """
+        if not SHARED_CORES.on:
+            return program(tensors), True
+        SHARED_CORES.used()
         if _local.unmeasured:
             worker.resume()
         elif not usual and not self._starved():
@@ -154,7 +158,7 @@ class Sharing:
         That is for calls whose usual time nobody knows, such as a comparison: beside two compilers one took three times
         as long.
         """
-        if not worker.pending or config.current.compile_share >= 1 or self._starved():
+        if not (SHARED_CORES.on and worker.pending) or config.current.compile_share >= 1 or self._starved():
             return contextlib.nullcontext()
         return worker.held()
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import attrs
 
 from gtrace.core import ops
+from gtrace.core.base.mechanisms import CODE_MOTION
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Subgraph
 from gtrace.core.ir.simplify import dce
@@ -72,9 +73,10 @@ def divided(loop: Loop) -> tuple[Graph, Graph] | None:
 
 def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
     """Run work that does not depend on the carry before the loop; return the remaining loop and its operands."""
-    parts = divided(loop)
+    parts = divided(loop) if CODE_MOTION.on else None
     if parts is None:
         return loop, operands
+    CODE_MOTION.used()
     first, second = parts
     graph = loop.graph
     carries = graph.inputs[loop.consts : loop.consts + loop.carry]
@@ -111,12 +113,13 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
 
     The remaining loop returns the carry, then one step of each value that the moved work needs.
     """
-    found = loop.body.memo(("sunk", loop.consts, loop.carry), lambda: _sunk(loop))
+    found = loop.body.memo(("sunk", loop.consts, loop.carry), lambda: _sunk(loop)) if CODE_MOTION.on else None
     if found is None:
         return loop, None
     body, sunk, kept_bytes = found
     if not _movable(sunk.late.nodes, loop.length) or kept_bytes * loop.length > MAX_HOISTED:
         return loop, None
+    CODE_MOTION.used()
     return Loop(body, loop.consts, loop.carry, loop.length), sunk
 
 
