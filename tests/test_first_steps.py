@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import gtrace as gt
-from gtrace.core.backends.cut_loops import SHORT_LOOP, loops_cut
 from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.native import library
 from gtrace.core.backends.native.generator import generate
+from gtrace.core.backends.runs import SHORT_LOOP, during
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.runtime import comparisons, first_steps
 from gtrace.core.runtime.comparisons import Comparisons
@@ -185,7 +185,7 @@ def test_native_code_and_the_reference_are_cut_alike(way, most):
     (program,) = [program for program in function.programs() if program.has_calls]
     assert all(request.native for request in for_own_sizes(program).schedule.requests)
     inputs = [torch.linspace(-1, 1, a.size).reshape(a.shape).to(a.dtype) for a in program.graph.avals]
-    with loops_cut(most):
+    with during(most_steps=most):
         expected = reference(program.graph)(inputs)
         got = program.forms.executable.run(inputs)
         one = reference(program.graph)(inputs)
@@ -200,7 +200,7 @@ def test_a_scan_that_is_cut_repeats_its_last_step():
         gt.array(1.0)
     )
     whole = reference(graph)([torch.tensor(1.0)])
-    with loops_cut(3):
+    with during(most_steps=3):
         c, rows = reference(graph)([torch.tensor(1.0)])
         assert c == 4 and rows.tolist() == [1, 1, 2, *[2] * 17]
         c, rows = reference(back)([torch.tensor(1.0)])

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.runs import watched
 from gtrace.core.base.events import Awaiting, bus
 from gtrace.core.passes import repeats
 from gtrace.core.passes import whole_program as simplified

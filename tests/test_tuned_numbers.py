@@ -26,7 +26,7 @@ EXACT = {
     "passes/masks": {"HIDDEN", "LEVEL", "REPLACED"},
     "passes/repeats": {"_AVOIDED"},
     "passes/split": {"NEVER"},
-    "backends/cut_loops": {"SHORT_LOOP", "UNCUT"},
+    "backends/runs": {"SHORT_LOOP", "UNCUT"},
     "backends/guards": {"_MAX_POWER"},
     "backends/inductor/accuracy": {"_ERF", "_LOG_ERFC", "_TANH"},
     "backends/inductor/launcher": {"_NOTES"},

@@ -135,7 +135,7 @@ class Profile:
     # -- measuring
 
     def __enter__(self) -> Profile:
-        if engine.instrument is not None:
+        if engine.observed.instrument is not None:
             got = "another one inside it"
             raise ArgumentError(message("profile", "one profile at a time", got, "End the first one before."))
         if self._begin:

@@ -6,7 +6,6 @@ is called once would be counted when its call has ended.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from time import perf_counter
 
@@ -14,7 +13,8 @@ import attrs
 import torch
 
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
-from gtrace.core.backends.interpreter.yield_points import call_functions
+from gtrace.core.backends.runs import during, look
+from gtrace.core.backends.runs import run as current
 from gtrace.core.backends.tuned import BLOCK_SECONDS, LONG_LOOP_SECONDS
 from gtrace.core.base.mechanisms import LOOPS_IN_BLOCKS
 from gtrace.core.ir.graph import Graph
@@ -38,28 +38,10 @@ class Blocks:
         """Return a function of which the loops may go on in blocks."""
 
         def call(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            before, _local.blocks = _local.blocks, self
-            try:
+            with during(blocks=self):
                 return run(tensors)
-            finally:
-                _local.blocks = before
 
         return call
-
-
-class _Local(threading.local):
-    """What runs in this thread.
-
-    Attributes:
-        blocks: of the call; None: its loops run step by step to their ends.
-        in_block: whether the loop that begins next is a block itself.
-    """
-
-    blocks: Blocks | None = None
-    in_block: bool = False
-
-
-_local = _Local()
 
 
 class LongLoop:
@@ -100,25 +82,20 @@ class LongLoop:
     def block(self, graph: Graph, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run the next block, whose program is always the same."""
         given = [x if x.is_contiguous() else x.contiguous() for x in tensors]
-        outer = _local.blocks, _local.in_block
         if self._run is None:
             LOOPS_IN_BLOCKS.used()
             self._run = self._blocks.prepare(graph, [x.stride() for x in given])
-        call_functions()
+        look()
         start = perf_counter()
-        _local.blocks, _local.in_block = None, True
-        try:
+        with during(blocks=None, in_block=True):
             results = self._run(given)
-        finally:
-            _local.blocks, _local.in_block = outer
         self._blocks.saved = (self._blocks.saved or 0.0) + self._step * self.steps - (perf_counter() - start)
         return results
 
 
 def begin() -> LongLoop | None:
     """Return what a loop asks between its steps that begins now; None: it asks nobody."""
-    if _local.in_block:
-        _local.in_block = False
+    if current.in_block:
+        current.in_block = False
         return None
-    blocks = _local.blocks
-    return None if blocks is None else LongLoop(blocks)
+    return None if current.blocks is None else LongLoop(current.blocks)

@@ -15,9 +15,9 @@ import torch
 from gtrace.core.backends.executable import INTERPRETED, Compiled, Executable
 from gtrace.core.backends.interpreter.interpreter import Owned, TensorFunction, bound_body, interpreter
 from gtrace.core.backends.interpreter.result_strides import in_order, in_rows
-from gtrace.core.backends.interpreter.yield_points import watched
 from gtrace.core.backends.native.library import RefusedError
 from gtrace.core.backends.request import CompileRequest
+from gtrace.core.backends.runs import watched
 from gtrace.core.ir.graph import Graph, Node
 
 Results = Mapping[CompileRequest, Compiled]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import threading
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from time import perf_counter
 
@@ -16,8 +15,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import reference, visit
 from gtrace.core.backends.interpreter.run_errors import REFUSALS
-from gtrace.core.backends.interpreter.yield_points import called_between
-from gtrace.core.backends.native.library import watched
+from gtrace.core.backends.runs import EndedError, during, ended_once, run
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
@@ -95,27 +93,12 @@ class _Outcome:
     steps: int = 0
 
 
-class _Local(threading.local):
-    """What runs in this thread.
-
-    Attributes:
-        ran: the forms that ran of a program whose parts are compared as a whole; None: there is no such program.
-        separate: whether some of it was compared by itself.
-        withdrawn: seconds of calls that were ended, and made again by another form.
-    """
-
-    ran: list[tuple[Program, Executable]] | None = None
-    separate: bool = False
-    withdrawn: float = 0.0
-
-
 class Comparisons:
     """Compares calls with the reference, and has the forms that are wrong replaced."""
 
     def __init__(self, judging: Trials) -> None:
         self.counts = Counts()
         self._judging = judging
-        self._local = _Local()
         # a jitted function that is made anew is recorded anew
         self._long: BoundedTable[Hashable, Whole] = BoundedTable(
             MAX_PROGRAMS, SMALL, lambda whole: any(program.forgotten for program in whole.programs)
@@ -131,9 +114,9 @@ class Comparisons:
         Args:
             share: the fraction of the time of a run that audits may take.
         """
-        forms, ran = program.forms, self._local.ran
+        forms, ran = program.forms, run.forms
         if ran is None:
-            watched.strayed = None  # a call that raised left it
+            run.strayed = None  # a call that raised left it
         if executable in forms.agreed and (ran is not None or not program.ledger.audit_due(share)):
             return None
         if ran is not None:
@@ -221,7 +204,7 @@ class Comparisons:
             form: runs the form again; None: it cannot.
         """
         start = perf_counter()
-        strayed, watched.strayed = watched.strayed, None
+        strayed, run.strayed = run.strayed, None
         got = list(results)
         loops = has_loops(graph)
         patience = max(PATIENCE, (LOOP_TIMES if loops else TIMES) * took)
@@ -234,12 +217,12 @@ class Comparisons:
                 try:
                     if not problem:
                         problem, found = _whole_compared(graph, inputs, got, patience, worse)
-                except TimeoutError:
+                except EndedError:
                     if not loops or form is None:
                         raise
                     first = compare_first_steps(graph, inputs, form, PATIENCE, worse)
                     problem, found = first.problem, first.found
-        except TimeoutError:  # an `OSError` too
+        except EndedError:
             of = "the reference of the first steps of its loops" if loops else "its reference"
             return _Outcome(got, math.inf, self.skip(name, f"{of} takes too long"))
         except (*REFUSALS, ExecutionError, OSError) as error:  # there may be no room for the file of its values
@@ -269,25 +252,22 @@ class Comparisons:
             bus.emit(Compared(name, 0.0, "", reason))
         return f"not compared: {reason}"
 
-    def separately(self, run: TensorFunction, tensors: Tensors) -> list[torch.Tensor]:
+    def separately(self, call: TensorFunction, tensors: Tensors) -> list[torch.Tensor]:
         """Make a call of which each program is compared by itself, within another call, which is not compared."""
-        outer, self._local.ran = self._local.ran, None
-        try:
-            return run(tensors)
-        finally:
-            self._local.ran, self._local.separate = outer, True
+        run.apart = True
+        with during(forms=None):
+            return call(tensors)
 
     def withdraw(self, program: Program, executable: Executable, seconds: float) -> None:
         """Count a call of this form that was ended after some seconds, and is made again by another one."""
         self._judging.count(program, Call(seconds, False, True, False, False, True, 0.0))
-        ran = self._local.ran
-        if ran is not None:
-            self._local.ran = [pair for pair in ran if pair != (program, executable)]
-        self._local.withdrawn += seconds
+        if run.forms is not None:
+            run.forms[:] = [pair for pair in run.forms if pair != (program, executable)]
+        run.withdrawn += seconds
 
     def skip_long(self, name: str) -> None:
         """Note that a call was not compared, because steps of its loops were."""
-        watched.strayed = None
+        run.strayed = None
         self.skip(name, "its loops took long, and their steps are compared by themselves")
 
     def compare_code(
@@ -320,16 +300,16 @@ class Comparisons:
     # -- programs that were rewritten or divided
 
     def whole(
-        self, graph: Graph, strides: Strides, donated: Collection[int], run: TensorFunction, route: Route | Parts
+        self, graph: Graph, strides: Strides, donated: Collection[int], call: TensorFunction, route: Route | Parts
     ) -> Whole | None:
         """Return what compares the calls of programs with what these were made from; None if that cannot be.
 
         Args:
             graph: what was recorded.
-            run: calls the programs.
+            call: calls the programs.
             route: to the programs.
         """
-        made = Whole(run, route, renumber(graph), strides, frozenset(donated), self.compare_whole)
+        made = Whole(call, route, renumber(graph), strides, frozenset(donated), self.compare_whole)
         reason = obstacle(graph)
         if not reason:
             made.wrong = bool(findings.wrong(made.as_text))
@@ -357,15 +337,13 @@ class Comparisons:
             return self._compare_whole(whole, tensors, inputs)
 
     def _compare_whole(self, whole: Whole, tensors: Tensors, inputs: Taken) -> list[torch.Tensor]:
-        outer, self._local.ran, self._local.separate = self._local.ran, [], False
-        before = whole.seconds - self._local.withdrawn
-        try:
+        ran: list[tuple[Program, Executable]] = []
+        run.apart = False
+        before = whole.seconds - run.withdrawn
+        with during(forms=ran):
             results = whole.form(tensors)
-            took = whole.seconds - self._local.withdrawn - before
-            ran = self._local.ran or []
-        finally:
-            self._local.ran = outer
-        if self._local.separate:
+        took = whole.seconds - run.withdrawn - before
+        if run.apart:
             self.skip_long(whole.name)
             return results
         again = functools.partial(_again, whole, dict(ran), inputs)
@@ -411,10 +389,10 @@ def _whole_compared(graph: Graph, inputs: Taken, got: Tensors, seconds: float, w
         seconds: that the reference may take.
 
     Raises:
-        TimeoutError: it takes longer, or is sure to.
+        EndedError: it takes longer, or is sure to.
     """
     if least_seconds(graph) > seconds:
-        raise TimeoutError
+        raise EndedError("a comparison")
     made = Comparison(graph, got, inputs.spill, worse)
     with time_limit(seconds):
         visit(graph, inputs.copies, made.look, inputs.spill)
@@ -437,18 +415,13 @@ def tried(graph: Graph, form: TensorFunction, inputs: Tensors) -> str:
     """Return in what a form's results differ from those of a program; empty if they agree, or cannot be compared."""
     end = perf_counter() + EXPORT_PATIENCE
 
-    def go_on() -> bool:
-        if perf_counter() > end:
-            raise TimeoutError
-        return True
-
     if obstacle(graph):
         return ""
     try:
-        with called_between(go_on):
+        with ended_once(lambda: perf_counter() > end, "a comparison"):
             expected = reference(graph)(inputs)
             return disagreement(graph, inputs, expected, form(inputs))
-    except (*REFUSALS, ExecutionError, TimeoutError):
+    except (*REFUSALS, ExecutionError, EndedError):
         return ""
 
 

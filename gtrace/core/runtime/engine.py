@@ -23,11 +23,11 @@ from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.backends.symbolic import Sizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
-from gtrace.core.base.config import Config, config
+from gtrace.core.base.config import config
 from gtrace.core.base.events import Canonicalized, Ran, bus
 from gtrace.core.base.mechanisms import LIFTED_SCALARS, REPEATED_PARTS
 from gtrace.core.base.torch_internals import profiler_enabled
-from gtrace.core.base.torch_modes import deterministic_algorithms, no_modes, quiet, without_modes
+from gtrace.core.base.torch_modes import no_modes, quiet, without_modes
 from gtrace.core.ir.aliasing import given_away
 from gtrace.core.ir.graph import Graph, skeleton
 from gtrace.core.ir.signature import CompileKey, Signature, sign
@@ -37,26 +37,21 @@ from gtrace.core.passes.repeats import cut_repeats
 from gtrace.core.passes.split import components, grouped_components, split_regions
 from gtrace.core.passes.user_passes import Passes, registered, rewritten
 from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided, spelled_out
-from gtrace.core.runtime.clock import clock
 from gtrace.core.runtime.comparisons import Comparisons, obstacle
-from gtrace.core.runtime.decisions import NOTHING, Action
 from gtrace.core.runtime.first_calls import NewSizes
-from gtrace.core.runtime.forms import State
-from gtrace.core.runtime.instruments import Instrument, instrumented, measure_library_share
+from gtrace.core.runtime.instruments import Instrument
 from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.loop_blocks import LoopBlocks
 from gtrace.core.runtime.measurements import save_ledger
+from gtrace.core.runtime.observed_calls import ObservedCalls
 from gtrace.core.runtime.open_parts import Cuts
-from gtrace.core.runtime.overtaken import OvertakenError, around
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS, PER_ENTRY, CanonicalForms, ProgramTable, new_program
 from gtrace.core.runtime.routes import DEFAULT, New, Parts, RecordedTrace, Recording, Route, Strides, Target, sequence
 from gtrace.core.runtime.sharded import AgreedCalls, Gathers, localize, placed
 from gtrace.core.runtime.tier_controller import TierController
-from gtrace.core.runtime.trials import Call
 from gtrace.core.runtime.worker.client import worker
-from gtrace.core.runtime.worker.sharing import sharing
 
 LEAST_PART = 8
 """Operations, at least, of an independent part of a recording that becomes a program of its own."""
@@ -72,8 +67,7 @@ class Engine:
         tiering, comparisons: move programs between tiers, and compare their calls with what was recorded.
         cuts: where programs are cut whose sizes vary.
         gathers: makes whole arrays of parts.
-        blocks: has long loops go on in blocks of steps.
-        instrument: runs every program in another way, which measures something; None: nobody measures. See `install`.
+        observed: makes calls about which there is something to decide, or which somebody measures or watches.
     """
 
     def __init__(self) -> None:
@@ -83,10 +77,10 @@ class Engine:
         self.programs = ProgramTable()
         self.tiering = TierController(self.programs)
         self.comparisons = Comparisons(self.tiering.judging)
-        self.blocks = LoopBlocks(self.cut, self._call, self.comparisons)
+        blocks = LoopBlocks(self.cut, self._call, self.comparisons)
+        self.observed = ObservedCalls(self.tiering, self.comparisons, blocks)
         self.sizes = NewSizes(self)
         self.lazy = LazyOutputFinder()
-        self.instrument: Instrument | None = None
         self.forms = CanonicalForms(MAX_PROGRAMS)
         self.cuts = Cuts(MAX_PROGRAMS)
         self.gathers = Gathers(self.cut, self._call)
@@ -412,14 +406,14 @@ class Engine:
         forms, ledger = program.forms, program.ledger
         if (
             not (forms.at_rest or ledger.settled is settings)
-            or self.instrument is not None
+            or self.observed.instrument is not None
             or worker.pending
             or settings.deterministic
             or settings.audit == 1.0
             or profiler_enabled()
             or Ran in bus.wanted
         ):
-            return self._run_observed(program, tensors, settings)
+            return self.observed.make(program, tensors, settings)
         # nothing is decided, measured or watched; numbers need no lock
         executable = forms.executable
         start = 0.0 if ledger.untimed else perf_counter()
@@ -438,54 +432,9 @@ class Engine:
             self.tiering.judging.review(program)
         return results
 
-    def _run_observed(self, program: Program, tensors: Sequence[torch.Tensor], settings: Config) -> list[torch.Tensor]:
-        """Run a program about which there is something to decide, or which somebody measures or watches."""
-        forms, deterministic = program.forms, settings.deterministic
-        cold = forms.state is State.INTERPRETED and not deterministic
-        decision = self.tiering.consider(program) if cold else NOTHING
-        executable = program.as_recorded if deterministic else forms.next_form()
-        compiled = executable is forms.compiled
-        trial = None if deterministic else forms.trial
-        instrument = self.instrument or (measure_library_share if decision.action is Action.MEASURE else None)
-        measured = instrument is not None or profiler_enabled()
-        executable = instrumented(program, executable, instrument) if measured else executable
-        plain = not (measured or deterministic)
-        taken = self.comparisons.begin(program, executable, tensors, settings.audit) if plain else None
-        blocks = self.blocks.of(program, executable, settings) if plain else None
-        run = around(program, executable, blocks) if plain else executable.run
-        sampled = trial is not None and forms.sampled
-        stop = clock(executable, wait=sampled)
-        try:
-            if deterministic:
-                with deterministic_algorithms():
-                    results, disturbed = run(tensors), bool(worker.pending)
-            elif worker.pending:  # since `consider`, perhaps
-                results, disturbed = sharing.run(run, tensors, program.ledger.usual)
-            else:
-                results, disturbed = run(tensors), False
-        except REFUSALS as error:
-            refuse(f"program {program.signature}", error)
-        except OvertakenError as error:
-            if error.program is not program:
-                raise
-            self.comparisons.withdraw(program, executable, stop())
-            return self._run_observed(program, tensors, settings)
-        seconds = stop()
-        disturbed |= trial is not None
-        saved = None if blocks is None else blocks.saved
-        call = Call(seconds, compiled, executable.interprets, sampled, decision.waits, disturbed, saved)
-        self.tiering.judging.count(program, call)
-        if taken is not None and saved is not None:
-            self.comparisons.skip_long(program.signature.exact)
-        elif taken is not None:
-            results = self.comparisons.end(program, executable, taken, results, seconds)
-        if Ran in bus.wanted:
-            bus.emit(Ran(program.signature.exact, "compiled" if compiled else "interpreted", seconds))
-        return results
-
     def install(self, instrument: Instrument | None) -> None:
         """Have each call of a program run through an instrument from now on; None: through none."""
-        self.instrument = instrument
+        self.observed.instrument = instrument
 
     def save_ledger(self) -> None:
         """Add what this process has measured to the ledger of the store."""

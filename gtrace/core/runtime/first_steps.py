@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import thread_time
 
 import attrs
 import torch
 
-from gtrace.core.backends.cut_loops import loops_cut
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import visit
-from gtrace.core.backends.interpreter.yield_points import called_between
+from gtrace.core.backends.runs import EndedError, during, ended_once
 from gtrace.core.backends.schedule import CallSequence
 from gtrace.core.ir.graph import Graph, subgraphs
 from gtrace.core.runtime.agreement import Comparison
@@ -31,22 +30,14 @@ OPERATION_SECONDS = 1e-6
 """What an operation of the reference takes, at least."""
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Within the block, interpreted programs of this thread take so many seconds of processor time, at most.
+def time_limit(seconds: float) -> contextlib.AbstractContextManager[None]:
+    """Return a block in which interpreted programs of this thread take so many seconds of processor time, at most.
 
-    Raises:
-        TimeoutError: they take longer. It is an `OSError` too.
+    Raises (within the block):
+        EndedError: they take longer.
     """
     end = thread_time() + seconds
-
-    def go_on() -> bool:
-        if thread_time() > end:  # a busy machine is no reason not to compare
-            raise TimeoutError
-        return True
-
-    with called_between(go_on):
-        yield
+    return ended_once(lambda: thread_time() > end, "a comparison")  # a busy machine is no reason not to compare
 
 
 def least_seconds(graph: Graph) -> float:
@@ -99,19 +90,19 @@ def compare_first_steps(
         numbers: of steps, in ascending order.
 
     Raises:
-        TimeoutError: the fewest steps take too long.
+        EndedError: the fewest steps take too long.
     """
     end = thread_time() + seconds
     found: FirstSteps | None = None
     for most in numbers:
         start = thread_time()
         try:
-            with loops_cut(most):
+            with during(most_steps=most):
                 with time_limit(end - start):
                     made = Comparison(graph, form(), inputs.spill, worse)
                     visit(graph, inputs.copies, made.look, inputs.spill)
                 problem = inputs.overwritten() or made.problem(inputs.copies)
-        except TimeoutError:
+        except EndedError:
             if found is None:
                 raise
             return found

@@ -21,7 +21,7 @@ from gtrace.core.runtime.forms import State
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Parts, Route, Strides, Target
-from gtrace.core.runtime.worker.sharing import threads, unmeasured
+from gtrace.core.runtime.worker.sharing import threads, untimed
 
 
 class LoopBlocks:
@@ -69,7 +69,7 @@ class LoopBlocks:
         call = functools.partial(self._comparisons.separately, functools.partial(self._call, route))
 
         def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-            with threads(key.threads), unmeasured():
+            with threads(key.threads), untimed():
                 return call(tensors)
 
         return run

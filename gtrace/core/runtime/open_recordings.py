@@ -17,7 +17,7 @@ import torch
 from gtrace.core.backends.interpreter.interpreter import refuse_at
 from gtrace.core.backends.interpreter.reference import instruction_call
 from gtrace.core.backends.interpreter.result_strides import carried_strides, in_order
-from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.runs import watched
 from gtrace.core.base.bounded_tables import BoundedTable
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.ir.aval import Aval, layout

@@ -13,8 +13,8 @@ import torch
 
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
-from gtrace.core.backends.interpreter.yield_points import called_between
 from gtrace.core.backends.long_loops import Blocks
+from gtrace.core.backends.runs import ended_once
 from gtrace.core.base.mechanisms import OVERTAKEN
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.worker.client import worker
@@ -26,14 +26,6 @@ LEAST_SECONDS = 0.01
 """Shorter calls are not ended: that would save little, and a disturbance takes as long."""
 
 
-class OvertakenError(Exception):
-    """A call of `program` was ended for its compiled form."""
-
-    def __init__(self, program: Program) -> None:
-        super().__init__(f"a call of program {program.signature} was ended for its compiled form")
-        self.program = program
-
-
 def around(program: Program, executable: Executable, blocks: Blocks | None) -> TensorFunction:
     """Return what makes the next call of a program by this form, and may end it.
 
@@ -41,7 +33,7 @@ def around(program: Program, executable: Executable, blocks: Blocks | None) -> T
         blocks: how its long loops go on; None: step by step.
 
     Raises (when run):
-        OvertakenError: the compiled form is to make the call. The inputs are as they were.
+        EndedError: the compiled form is to make the call. The inputs are as they were.
     """
     forms = program.forms
     run = executable.run if blocks is None else blocks.around(executable.run)
@@ -62,16 +54,10 @@ def around(program: Program, executable: Executable, blocks: Blocks | None) -> T
         def is_overtaken() -> bool:
             return perf_counter() > until
 
-    def go_on() -> bool:
-        if is_overtaken():
-            OVERTAKEN.used()
-            raise OvertakenError(program)
-        return True
-
     def call(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if waiting is None:
             worker.resume()  # it stands still beside calls of unknown time, and this one needs its code
-        with called_between(go_on):
+        with ended_once(is_overtaken, program):
             # neither given away nor written over: the next form takes them too
             return run([x.clone() if k in donated else x for k, x in enumerate(tensors)])
 

@@ -8,7 +8,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.interpreter.reference import working_bytes
-from gtrace.core.backends.native.library import watched
+from gtrace.core.backends.runs import run
 from gtrace.core.base.allocator import free_memory
 from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.aval import place_of
@@ -72,7 +72,7 @@ def taken(graph: Graph, tensors: Sequence[torch.Tensor], donated: Collection[int
         donated: the places of those that it may write over.
     """
     given = tuple(None if k in donated else x for k, x in enumerate(tensors))
-    watched.strayed = False
+    run.strayed = False
     needed = working_bytes(graph)[0]
     limit = max(LEAST_MEMORY, MEMORY_SHARE * needed)
     if needed > LARGE:

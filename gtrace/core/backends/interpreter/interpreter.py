@@ -11,7 +11,7 @@ import torch
 
 from gtrace.core.backends.interpreter.call_plan import in_call_order, overwriting, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
-from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.runs import watched
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.errors import ExecutionError, refused
 from gtrace.core.base.mechanisms import DIRECT_CALLS

@@ -19,7 +19,7 @@ from gtrace.core.backends.interpreter.interpreter import Around, Owned, TensorFu
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory
 from gtrace.core.backends.interpreter.short_sums import SHORT
 from gtrace.core.backends.interpreter.tuned import MOVED_AT_ONCE, SIGNS
-from gtrace.core.backends.interpreter.yield_points import watched
+from gtrace.core.backends.runs import watched
 from gtrace.core.base.devices import CPU, number_tensor
 from gtrace.core.base.dtypes import FLOAT8, FLOATS
 from gtrace.core.base.rounding import is_inexact, rounded

@@ -10,16 +10,16 @@ import math
 import os
 import platform
 import subprocess
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from gtrace.core.backends.cut_loops import UNCUT, most_steps
 from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.native.generator import DESCRIPTION, ENTRY, generate
+from gtrace.core.backends.runs import UNCUT
+from gtrace.core.backends.runs import run as current
 from gtrace.core.backends.toolchain import compiler_path, require_compiler
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import CPU
@@ -125,18 +125,6 @@ def build(graph: Graph, folder: Path) -> Path:
     return path
 
 
-class _Watched(threading.local):
-    """What comparisons ask native code of this thread.
-
-    Attributes:
-        strayed: whether code wrote beyond the memory that it was given; None: nobody asks.
-    """
-
-    strayed: bool | None = None
-
-
-watched = _Watched()
-
 FENCE, POST = 4096, 0xA5
 """Bytes before and after the memory of a result while somebody asks, and what they hold."""
 
@@ -202,19 +190,19 @@ def load(path: Path, origin: str) -> Executable:
         operands = tensors[:-1] if loop else tensors
         length = int(tensors[-1]) if loop else 0
         given = [t if t.is_contiguous() else t.contiguous() for t in operands]
-        empty = torch.empty_strided if watched.strayed is None else fenced  # `torch.empty` takes longer
+        empty = torch.empty_strided if current.strayed is None else fenced  # `torch.empty` takes longer
         results = [
             empty((length, *shape) if stacked else shape, strides, dtype=dtype)
             for dtype, shape, strides, stacked in outputs
         ]
         memory = empty((scratch,), (1,), dtype=torch.uint8)
         pointers = array.array("Q", [t.data_ptr() for t in (*given, *results, memory)])
-        most = most_steps()
+        most = current.most_steps
         called = services if most == UNCUT else _services(most)
         if function(pointers.buffer_info()[0], length, called, torch.get_num_threads()) == REFUSED:
             raise RefusedError("a native loop met values that torch refuses")
         if empty is fenced:
-            watched.strayed = watched.strayed or any(map(is_broken, (*results, memory)))
+            current.strayed = current.strayed or any(map(is_broken, (*results, memory)))
             return [torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x) for x in results]
         return results
 

@@ -60,7 +60,7 @@ template <class T> inline void exchange(T& a, T& b) {
   b = c;
 }
 
-// How many steps a loop of this call has, at most; see `cut_loops.py`.
+// How many steps a loop of this call has, at most; see `runs.py`.
 inline int64_t most_steps(void** python) { return reinterpret_cast<int64_t>(python[6]); }
 
 inline int64_t scan_steps(int64_t length, int64_t uncut, int64_t most) {

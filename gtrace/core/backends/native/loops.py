@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from gtrace.core.backends.cut_loops import SHORT_LOOP
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.elementwise import ELEMENTWISE
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import Writer
+from gtrace.core.backends.runs import SHORT_LOOP
 from gtrace.core.ir.aval import Aval
 from gtrace.core.ir.graph import Graph, Node, Subgraph
 

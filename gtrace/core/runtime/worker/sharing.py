@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 
 import torch
 
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
-from gtrace.core.backends.interpreter.yield_points import called_between
+from gtrace.core.backends.runs import called_between, during, run
 from gtrace.core.base.config import config
 from gtrace.core.base.mechanisms import SHARED_CORES
 from gtrace.core.base.torch_internals import thread_setter
@@ -55,33 +54,13 @@ PRIOR_ALONE = 0.15
 compiler, steps of 2 to 5 ms took up to 0.15 longer."""
 
 
-class _Local(threading.local):
-    """What runs in this thread.
-
-    Attributes:
-        unmeasured: whether nobody knows what calls take without the worker.
-        ever: how many calls were not measured so far.
-    """
-
-    unmeasured: bool = False
-    ever: int = 0
-
-
-_local = _Local()
-
-
-@contextlib.contextmanager
-def unmeasured() -> Iterator[None]:
-    """Within the block, the worker does not pause for calls of this thread.
+def untimed() -> contextlib.AbstractContextManager[None]:
+    """Return a block in which the worker does not pause for calls of this thread.
 
     Steps of a loop take more or less time for reasons of their own, and a loop that takes long needs its code.
     """
-    before, _local.unmeasured = _local.unmeasured, True
-    _local.ever += 1
-    try:
-        yield
-    finally:
-        _local.unmeasured = before
+    run.untimed_blocks += 1
+    return during(untimed=True)
 
 
 class Sharing:
@@ -135,7 +114,7 @@ class Sharing:
         if not SHARED_CORES.on:
             return program(tensors), True
         SHARED_CORES.used()
-        if _local.unmeasured:
+        if run.untimed:
             worker.resume()
         elif not usual and not self._starved():
             worker.pause()
@@ -143,7 +122,7 @@ class Sharing:
         if not threads:
             return self._timed(program, tensors, usual)
         bound = None
-        if usual >= LONG_CALL and worker.long and not _local.unmeasured and config.current.compile_share < 1:
+        if usual >= LONG_CALL and worker.long and not run.untimed and config.current.compile_share < 1:
             # one thread fewer costs about as much of its speed
             bound = _Bound(MOST_LONGER * usual * self.others / max(self.slowdown(), 1 / threads), threads)
         _set_threads(threads - 1)
@@ -165,12 +144,12 @@ class Sharing:
     def _timed(
         self, program: TensorFunction, tensors: Sequence[torch.Tensor], usual: float, bound: _Bound | None = None
     ) -> tuple[list[torch.Tensor], bool]:
-        alone, ever = worker.paused, _local.ever
+        alone, ever = worker.paused, run.untimed_blocks
         start = time.perf_counter()
         with worker.beside(), contextlib.nullcontext() if bound is None else called_between(bound):
             results = program(tensors)
         end = time.perf_counter()
-        if _local.unmeasured or _local.ever > ever:
+        if run.untimed or run.untimed_blocks > ever:
             return results, True
         seconds = end - start
         lost = 0.0 if alone else seconds - usual * self.others

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gtrace.core.backends import long_loops
-from gtrace.core.backends.cut_loops import UNCUT, most_steps, scan_steps
+from gtrace.core.backends.runs import UNCUT, run, scan_steps
 from gtrace.core.base.errors import NonFiniteError
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.transform.control.blocks import scan_block, while_block
@@ -158,7 +158,7 @@ def run_while(
         programs: holds its condition and its body.
         bodies: holds their graphs, if these are interpreted.
     """
-    (test, step), limit = programs, most_steps()
+    (test, step), limit = programs, run.most_steps
     long = long_loops.begin() if bodies else None
     if limit < UNCUT:
         long = None
