@@ -10,6 +10,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
+from gtrace.special.gamma_functions import log_beta_density, log_density
 
 __all__ = [
     "norm", "uniform", "expon", "laplace", "logistic", "cauchy", "gumbel_r", "gumbel_l", "gamma", "chi2", "beta",
@@ -101,19 +102,18 @@ gumbel_l = Distribution(
     ppf=lambda q: ops.log(neg(ops.log1p(neg(q)))), isf=lambda q: ops.log(neg(ops.log(q))),
 )  # fmt: skip
 gamma = Distribution(
-    "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
+    "gamma", lambda z, a: log_density(ops, special.gammaln, a, z), cdf=lambda z, a: special.gammainc(a, z),
     sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes="a", wide=True,
 )  # fmt: skip
 chi2 = Distribution(
     "chi2",
-    lambda z, df: special.xlogy(df / 2 - 1, z / 2) - z / 2 - special.gammaln(df / 2) - math.log(2.0),
+    lambda z, df: log_density(ops, special.gammaln, df / 2, z / 2) - math.log(2.0),
     cdf=lambda z, df: special.gammainc(df / 2, z / 2), sf=lambda z, df: special.gammaincc(df / 2, z / 2),
     support=lambda df: _POSITIVE, shapes="df", wide=True,
 )  # fmt: skip
 beta = Distribution(
-    "beta",
-    lambda z, a, b: special.xlogy(a - 1, z) + special.xlog1py(b - 1, neg(z)) - special.betaln(a, b),
-    cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betainc(b, a, 1 - z),
+    "beta", lambda z, a, b: log_beta_density(a, b, z),
+    cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betaincc(a, b, z),
     support=lambda a, b: (0.0, 1.0), shapes="a b", wide=True,
 )  # fmt: skip
 
