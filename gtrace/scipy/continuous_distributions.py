@@ -64,11 +64,12 @@ logistic = Distribution(
 )  # fmt: skip
 
 
-def _log1p_square(z: Array) -> Array:
-    """Return log(1 + z²), for z whose squares overflow too."""
+def _log1p_square(z: Array, scale: Array | float = 1.0) -> Array:
+    """Return log(1 + (z / scale)²), for z whose squares overflow too."""
     size = ops.absolute(z)
-    large = size > 1e9
-    return ops.where(large, 2 * ops.log(ops.where(large, size, 1.0)), ops.log1p(ops.square(ops.where(large, 0.0, z))))
+    large = size > 1e9 * scale
+    far = 2 * (ops.log(ops.where(large, size, 1.0)) - ops.log(scale))
+    return ops.where(large, far, ops.log1p(ops.square(ops.where(large, 0.0, z) / scale)))
 
 
 def _cauchy_quantile(q: Array) -> Array:
@@ -140,7 +141,8 @@ def _t_tail(z: Array, df: Array) -> Array:
     close = ops.square(ops.where(inner, size, 1.0))
     half = ops.where(inner, special.betaincc(0.5, df / 2, close / (1 + close)),
                      special.betainc(df / 2, 0.5, 1 / (1 + middle)))  # fmt: skip
-    power = neg(df) * ops.log(ops.where(far, size, _FAR)) - ops.log(df / 2) - special.betaln(df / 2, 0.5)
+    logarithm = ops.log(ops.where(far, ops.absolute(z), 1.0)) - ops.log(df) / 2  # the size itself may overflow
+    power = neg(df) * logarithm - ops.log(df / 2) - special.betaln(df / 2, 0.5)
     return ops.where(far, ops.exp(power), half) / 2
 
 
@@ -151,7 +153,7 @@ def _t_below(z: Array, df: Array) -> Array:
 
 t = Distribution(
     "t",
-    lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z / ops.sqrt(df)),
+    lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z, ops.sqrt(df)),
     cdf=_t_below, sf=lambda z, df: _t_below(neg(z), df), shapes="df", wide=True,
 )  # fmt: skip
 pareto = Distribution(
