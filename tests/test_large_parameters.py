@@ -126,3 +126,14 @@ def test_slopes_of_the_incomplete_gamma_function_for_large_parameters(a):
         wide = gt.array(np.array([a, x]))
         found = gt.grad(lambda z: gammainc(wide[0], z))(wide[1])  # noqa: B023
         np.testing.assert_allclose(float(found), float(expected), rtol=1e-13)
+
+
+def test_densities_at_the_ends_of_ranges_with_large_parameters():
+    for name, args, expected in (
+        ("beta", (0.0, 20.0, 30.0), -np.inf), ("beta", (1.0, 20.0, 30.0), -np.inf), ("gamma", (0.0, 20.0), -np.inf),
+        ("poisson", (20.0, 0.0), -np.inf), ("binom", (20.0, 40.0, 1.0), -np.inf), ("binom", (40.0, 40.0, 1.0), 0.0),
+        ("nbinom", (0.0, 30.0, 1.0), 0.0), ("nbinom", (20.0, 30.0, 1.0), -np.inf),
+    ):  # fmt: skip
+        distribution = getattr(stats, name)
+        function = distribution.logpmf if distribution.discrete else distribution.logpdf
+        assert float(function(*(gt.array(np.float64(x)) for x in args))) == expected

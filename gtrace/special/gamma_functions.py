@@ -423,14 +423,15 @@ def betaln(a: Any, b: Any) -> Array:
 
 
 def log_beta_density(a: Array, b: Array, x: Array) -> Array:
-    """Return the logarithm of the density at x of the beta distribution, of float64 arguments."""
-    large = ops.logical_and(ops.minimum(a, b) > _EVEN, ops.maximum(a, b) < math.inf)
+    """Return the logarithm of the density at x of the beta distribution, of float64 arguments; as in `log_density`."""
+    large = ops.logical_and(ops.minimum(a, b) - 1.0 >= _EVEN, ops.maximum(a, b) < math.inf)
     one, two, y = ops.where(large, 1.0, a), ops.where(large, 1.0, b), ops.where(large, 0.5, x)
     plain = xlogy(one - 1.0, y) + xlog1py(two - 1.0, neg(y)) - betaln(one, two)
-    one, two, y = ops.where(large, a, _EVEN), ops.where(large, b, _EVEN), ops.where(large, x, 0.5)
-    total = one + two
-    apart = log_density(ops, gammaln, one, total * y) + log_density(ops, gammaln, two, total * (1.0 - y))
-    return ops.where(large, apart - log_density(ops, gammaln, total, total) + ops.log(total), plain)
+    k, others = ops.where(large, a - 1.0, _EVEN), ops.where(large, b - 1.0, _EVEN)
+    n, y = k + others, ops.where(large, x, 0.5)
+    rest = stirling_rest(n) - stirling_rest(k) - stirling_rest(others) + ops.log1p(n)
+    rest = rest + 0.5 * ops.log(n / k / others / (2.0 * math.pi))
+    return ops.where(large, rest - _deviance(ops, k, n * y) - _deviance(ops, others, n * (1.0 - y)), plain)
 
 
 def beta(a: Any, b: Any) -> Array:
