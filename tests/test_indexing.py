@@ -722,3 +722,13 @@ def test_slices_whose_bounds_are_arrays_follow_the_values_of_each_call(calls):
         updated[expected] = -1.0
         assert np.array_equal(y.at[index].set(-1.0), updated)
         assert np.array_equal(gt.grad(lambda y, index=index: y[index].sum())(y), np.where(updated == -1.0, 1.0, 0.0))
+
+
+@pytest.mark.parametrize("index", [-2, [-2, 1], (slice(None), -1)])
+def test_negative_places_that_do_not_count_break_a_promise(index):
+    x = gt.ones((2, 3)) if isinstance(index, tuple) else gt.arange(5.0)
+    promise = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
+    kept = x.at[index].set(9.0, mode="drop", wrap_negative_indices=False).tolist()
+    assert x.at[index].set(9.0, **promise).tolist() == kept
+    assert x.at[index].apply(lambda y: y * 0 + 9, **promise).tolist() == kept
+    assert gt.jit(lambda y: y.at[index].set(9.0, **promise))(x).tolist() == kept

@@ -756,3 +756,10 @@ def test_relu_stops_every_cotangent_where_it_is_0(dtype):
     for pulled in (lambda x, ct: gt.vjp(gt.nn.relu, x)[1](ct)[0], lambda x, ct: gt.jvp(gt.nn.relu, (x,), (ct,))[1]):
         assert pulled(x, ct).astype(gt.float32).tolist() == right
         assert gt.jit(pulled)(x, ct).astype(gt.float32).tolist() == right
+
+
+def test_slopes_of_limited_functions_at_nan_are_those_of_jax():
+    nan = gt.array(math.nan)
+    for function in (gt.nn.relu6, gt.nn.hard_sigmoid):
+        assert math.isnan(function(nan)) and float(gt.grad(function)(nan)) == 0.0
+    assert float(gt.grad(gt.nn.hard_tanh)(nan)) == 1.0 and math.isnan(gt.grad(gt.nn.hard_swish)(nan))

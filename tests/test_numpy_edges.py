@@ -7,6 +7,7 @@ import pytest
 
 import gtrace as gt
 import gtrace.numpy as gnp
+from gtrace.errors import DtypeError
 
 KINDS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 BINARY = {
@@ -263,3 +264,18 @@ def test_rounding_to_any_digits_has_the_derivative_zero(places, kind):
 @pytest.mark.parametrize("excluded", [{np.int64(1)}, {1}, [np.uint8(1)]])
 def test_positions_that_vectorize_leaves_out_are_integers_of_any_type(excluded):
     assert gnp.vectorize(lambda x, y: x + y[0], excluded=excluded)(gt.ones(3), [2.0]).tolist() == [3, 3, 3]
+
+
+def test_means_without_nan_are_cast_to_integers_as_means_are():
+    for x, expected in (([1.5, np.nan, 4.0], 2), ([1, 2, 4], 2), ([np.nan, 1.9, 0.9], 0)):
+        found = gnp.nanmean(gt.array(x), dtype=gt.int32)
+        assert found.dtype == gt.int32 and int(found) == expected  # those of JAX 0.10.2
+    assert float(gnp.nanvar(gt.array([1.0, np.nan, 4.0]), dtype=gt.float64)) == 2.25
+    found, plain = (f(gt.array(x), dtype=gt.int32) for f, x in ((gnp.nanvar, [1.5, np.nan, 4]), (gnp.var, [1.5, 4])))
+    assert found.dtype == plain.dtype and float(found) == float(plain)
+
+
+@pytest.mark.parametrize("name", ["histogram", "histogram_bin_edges", "histogramdd"])
+def test_complex_numbers_have_no_histogram(name):
+    with pytest.raises(DtypeError, match=r"\[histogram\] expected real numbers"):
+        getattr(gnp, name)(gt.array([1 + 1j, 2.0, 3.0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -345,6 +346,19 @@ def test_the_beta_function_of_large_arguments_keeps_its_digits():
         (a == 1e3) & (b == 1e8) | (a == 1e8) & (b == 1e3), -12515.465315726544, scipy.special.betaln(a, b)
     )
     np.testing.assert_allclose(np.asarray(gt.special.betaln(a, b)), expected, rtol=1e-12)  # SciPy has 11 digits there
+
+
+def test_quantiles_beyond_the_range_of_numbers():
+    def of(name, method, x, *shapes):
+        return float(getattr(getattr(stats, name), method)(*(gt.array(np.float64(y)) for y in (x, *shapes))))
+
+    assert [of("t", "isf", 0.01, 1e-3), of("t", "ppf", 1e-300, 0.7)] == [math.inf, -math.inf]
+    # by mpmath, as are the two below
+    np.testing.assert_allclose(of("t", "isf", 0.3, 1e-3), 1.1166011909601347e220, rtol=1e-12)
+    np.testing.assert_allclose(of("t", "logpdf", 1e307, 1e-3), -715.2055662461500, rtol=1e-14)
+    np.testing.assert_allclose(of("t", "sf", 1e307, 1e-3), 0.2455665183359849, rtol=1e-12)
+    for name, shapes in (("gamma", (1e-3,)), ("chi2", (1e-3,)), ("beta", (1e-3, 1e-3))):
+        assert of(name, "ppf", 1e-5, *shapes) == of(name, "isf", 1 - 1e-5, *shapes) == 0.0
 
 
 @pytest.mark.parametrize(("name", "shapes"), [("gamma", (2.5,)), ("beta", (2.0, 3.0)), ("poisson", (4.0,))])

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
-
-import numpy
 
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
 from gtrace.core import ops
 from gtrace.core.base.config import config
+from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.operands import deferring, promote_arrays
 from gtrace.core.ops.shape import normalize_axis
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.record import thread
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
+from gtrace.jax.operand_checks import check_mask
 from gtrace.lax.windows import stand_in
 
 _DOC = "``gt.numpy.{}``; complex numbers are ordered by their real, then their imaginary parts, as in NumPy."
@@ -81,35 +82,43 @@ maximum, minimum = _chosen("maximum", greater, False), _chosen("minimum", less, 
 fmax, fmin = _chosen("fmax", greater_equal, True), _chosen("fmin", less_equal, True)
 
 
-def _reduced(name: str, far: float) -> Callable[..., Array]:
+def _reduced(name: str, far: float, plain: Callable[..., Array] | None = None) -> Callable[..., Array]:
     """Return the greatest or the least element along axes.
 
     Args:
         far: what never wins.
+        plain: the reduction in which NaN wins; None: it is this one.
     """
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
+    function = getattr(ours, name)
 
     def call(
         a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Array:  # fmt: skip
+        check_mask(name, where, out)
         x = lift(name, a)
-        if not is_complex(x, initial) or out is not None:
-            real: Array = function(x, axis, out=out, keepdims=keepdims, initial=initial, where=where)
+        if not x.aval.complex:
+            real: Array = function(x, axis, keepdims=keepdims, initial=initial, where=where)
             return real
-        if where is not None:
-            x = ops.where(where, x, complex(far, far))
-        start = {} if initial is None else {"initial": far}
+        if where is not None and initial is None:
+            fix = "Pass initial=, which the result is at least or at most."
+            raise ArgumentError(message(name, "`initial` beside a mask", "none", fix))
+        never, start = complex(far, far), {} if initial is None else {"initial": far}
+        if plain is not None:
+            bad = ops.isnan(x)
+            found = plain(ops.where(bad, never, x), axis, None, keepdims, initial, where)
+            return found if initial is not None else ops.where(ops.all(bad, axis, keepdims), math.nan, found)
+        x = x if where is None else ops.where(where, x, never)
         best = function(ops.real(x), axis, keepdims=True, **start)
-        second = ops.where(ops.equal(ops.real(x), best), ops.imag(x), far)
-        other = function(second, axis, keepdims=True, **start)
+        other = function(ops.where(ops.equal(ops.real(x), best), ops.imag(x), far), axis, keepdims=True, **start)
         found = ops.complex(best, ops.where(ops.isnan(best), best, other))
         found = found if keepdims else ours.squeeze(found, axis)
         return found if initial is None else (maximum if far < 0 else minimum)(found, initial)
 
-    return _documented(call, name)
+    return documented(call, name, f"``gt.numpy.{name}``, of complex numbers too. `where` has to be of booleans.")
 
 
-max, min = _reduced("max", -numpy.inf), _reduced("min", numpy.inf)  # noqa: A001 - NumPy's names
+max, min = _reduced("max", -math.inf), _reduced("min", math.inf)  # noqa: A001 - NumPy's names
+nanmax, nanmin = _reduced("nanmax", -math.inf, max), _reduced("nanmin", math.inf, min)
 
 
 def _ordered(name: str, given: Callable[..., Array]) -> Callable[..., Array]:
@@ -132,13 +141,9 @@ argsort = _ordered("argsort", lambda x, axis, descending: order_of(x, axis, desc
 
 
 def _placed(name: str) -> Callable[..., Array]:
-    function = adapted(f"jax.numpy.{name}", getattr(ours, name), JAX_NAMES["jax.numpy"][name])
-
     def call(a: Any, axis: int | None = None, out: None = None, keepdims: bool | None = None) -> Array:
+        check_mask(name, None, out)
         x = lift(name, a)
-        if not x.aval.complex:
-            real: Array = function(x, axis, out=out, keepdims=bool(keepdims))
-            return real
         found = place_of(name, ops.reshape(x, (-1,)) if axis is None else x, 0 if axis is None else axis)
         return ops.expand_dims(found, tuple(range(x.ndim)) if axis is None else axis) if keepdims else found
 
@@ -181,10 +186,10 @@ def place_of(name: str, x: Array, axis: int) -> Array:
     if not x.aval.complex:
         out: Array = function(x, axis)
         return out
-    real = ops.where(ops.isnan(x), numpy.nan, ops.real(x))
+    real = ops.where(ops.isnan(x), math.nan, ops.real(x))
     best = getattr(ops, "max" if name == "argmax" else "min")(real, axis, keepdims=True)
     first = ops.logical_or(ops.equal(real, best), ops.isnan(real))
-    far = -numpy.inf if name == "argmax" else numpy.inf
+    far = -math.inf if name == "argmax" else math.inf
     found: Array = function(ops.where(first, ops.where(ops.isnan(real), 0, ops.imag(x)), far), axis)
     return found
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace.core.base.dtypes import LONG, DType
-from gtrace.core.base.errors import DtypeError, ShapeError, message
+from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import default_dtype
@@ -57,6 +57,15 @@ _ALIKE = {
 """Other functions, with the places of the arguments that have one dtype."""
 
 _KIND_OF = {f"jax.lax.{name}": kind for kind, names in _TAKEN.items() for name in names.split()}
+
+
+def check_mask(name: str, where: Any, out: Any = None) -> None:
+    """Raise if a mask is not of booleans, or there is an `out`."""
+    if out is not None:
+        raise ArgumentError(message(name, "out left to its default", "another", "Arrays never change: use the result."))
+    if where is not None and lift(name, where).dtype != "bool":
+        got = repr(lift(name, where).aval)
+        raise DtypeError(message(name, "None or a boolean array as `where`", got, "Compare it: where != 0."))
 
 
 def checked(name: str, function: Any) -> Any:

@@ -28,8 +28,8 @@ _SELU_SCALE = 1.0507009873554805
 
 
 def _limited(x: Array, low: float, high: float) -> Array:
-    """Return x limited to [low, high], with derivative 0 at a bound, unlike clip."""
-    return ops.where(x <= low, low, ops.where(x >= high, high, x))
+    """Return x limited to [low, high], with derivative 0 at a bound, unlike clip, and at NaN, as in JAX."""
+    return ops.where((x > low) & (x < high), x, ops.clip(ops.stop_gradient(x), low, high))
 
 
 def _negative_part(x: Array) -> Array:

@@ -104,6 +104,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
 
     Raises:
         ArgumentError: the name of a rule for the number of bins, which depends on the values.
+        DtypeError: complex numbers.
 
     >>> gnp.histogram_bin_edges(gnp.array([0., 4.]), 2)
     Array([0., 2., 4.], dtype=float32)
@@ -111,6 +112,8 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
     if isinstance(bins, str):
         raise ArgumentError(message("histogram", "a number of bins, or edges", repr(bins), "Choose a number."))
     x = lift("histogram", x)
+    if x.aval.complex:
+        raise DtypeError(message("histogram", "real numbers", repr(x.aval), "Use x.real, x.imag or gt.abs(x)."))
     if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) > 0:
         return ops.array(bins)
     count = as_int("histogram", "number of bins", bins)

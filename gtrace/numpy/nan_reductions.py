@@ -7,10 +7,9 @@ from typing import Any
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.operands import cast, counting, promote
+from gtrace.core.ops.operands import counting
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
 
 __all__ = [
     "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
@@ -119,10 +118,9 @@ def nanargmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Arr
     return _place("nanargmin", ops.argmin, math.inf, x, axis, keepdims)
 
 
-def _moments(op: str, x: Any, dtype: Any, kept: Any) -> tuple[Array, Array]:
-    """Return x in a floating dtype, and the mask of the elements that count."""
+def _counted(op: str, x: Any, kept: Any) -> tuple[Array, Array]:
+    """Return x as an array, and the mask of the elements that count."""
     x = lift(op, x)
-    (x,) = promote(op, x if dtype is None else cast(x, as_dtype(dtype)), floating=True)
     mask = ops.logical_not(ops.isnan(x))
     return x, mask if kept is None else ops.logical_and(mask, ops.not_equal(lift(op, kept), 0))
 
@@ -131,13 +129,14 @@ def nanmean(x: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = Fal
     """Return the mean over `axis` of the elements that are not NaN; NaN if all are.
 
     Args:
+        dtype: as in `mean`: x is cast to it first, and the mean is cast to an integer one as well.
         where: a mask that broadcasts to x; only elements where it holds count.
 
     >>> gnp.nanmean(gnp.array([1., gnp.nan, 3.]))
     Array(2., dtype=float32)
     """
-    x, mask = _moments("nanmean", x, dtype, where)
-    return ops.mean(x, axis, keepdims, where=mask)
+    x, mask = _counted("nanmean", x, where)
+    return ops.mean(x, axis, keepdims, dtype=dtype, where=mask)
 
 
 def nanvar(
@@ -158,8 +157,8 @@ def nanvar(
         if ddof:
             raise ArgumentError(message("nanvar", "correction or ddof", "both", "They are one number: pass one."))
         ddof = correction
-    x, mask = _moments("nanvar", x, dtype, where)
-    out = ops.var(x, axis, ddof, keepdims, where=mask, mean=mean)
+    x, mask = _counted("nanvar", x, where)
+    out = ops.var(x, axis, ddof, keepdims, dtype=dtype, where=mask, mean=mean)
     return ops.where(ops.greater(ops.sum(mask, axis, keepdims=keepdims), ddof), out, math.nan)
 
 

@@ -10,6 +10,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
+from gtrace.special.gamma_functions import log_beta_density, log_density
 
 __all__ = [
     "norm", "uniform", "expon", "laplace", "logistic", "cauchy", "gumbel_r", "gumbel_l", "gamma", "chi2", "beta",
@@ -63,11 +64,12 @@ logistic = Distribution(
 )  # fmt: skip
 
 
-def _log1p_square(z: Array) -> Array:
-    """Return log(1 + z²), for z whose squares overflow too."""
+def _log1p_square(z: Array, scale: Array | float = 1.0) -> Array:
+    """Return log(1 + (z / scale)²), for z whose squares overflow too."""
     size = ops.absolute(z)
-    large = size > 1e9
-    return ops.where(large, 2 * ops.log(ops.where(large, size, 1.0)), ops.log1p(ops.square(ops.where(large, 0.0, z))))
+    large = size > 1e9 * scale
+    far = 2 * (ops.log(ops.where(large, size, 1.0)) - ops.log(scale))
+    return ops.where(large, far, ops.log1p(ops.square(ops.where(large, 0.0, z) / scale)))
 
 
 def _cauchy_quantile(q: Array) -> Array:
@@ -101,19 +103,18 @@ gumbel_l = Distribution(
     ppf=lambda q: ops.log(neg(ops.log1p(neg(q)))), isf=lambda q: ops.log(neg(ops.log(q))),
 )  # fmt: skip
 gamma = Distribution(
-    "gamma", lambda z, a: special.xlogy(a - 1, z) - z - special.gammaln(a), cdf=lambda z, a: special.gammainc(a, z),
+    "gamma", lambda z, a: log_density(ops, special.gammaln, a, z), cdf=lambda z, a: special.gammainc(a, z),
     sf=lambda z, a: special.gammaincc(a, z), support=lambda a: _POSITIVE, shapes="a", wide=True,
 )  # fmt: skip
 chi2 = Distribution(
     "chi2",
-    lambda z, df: special.xlogy(df / 2 - 1, z / 2) - z / 2 - special.gammaln(df / 2) - math.log(2.0),
+    lambda z, df: log_density(ops, special.gammaln, df / 2, z / 2) - math.log(2.0),
     cdf=lambda z, df: special.gammainc(df / 2, z / 2), sf=lambda z, df: special.gammaincc(df / 2, z / 2),
     support=lambda df: _POSITIVE, shapes="df", wide=True,
 )  # fmt: skip
 beta = Distribution(
-    "beta",
-    lambda z, a, b: special.xlogy(a - 1, z) + special.xlog1py(b - 1, neg(z)) - special.betaln(a, b),
-    cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betainc(b, a, 1 - z),
+    "beta", lambda z, a, b: log_beta_density(a, b, z),
+    cdf=lambda z, a, b: special.betainc(a, b, z), sf=lambda z, a, b: special.betaincc(a, b, z),
     support=lambda a, b: (0.0, 1.0), shapes="a b", wide=True,
 )  # fmt: skip
 
@@ -140,7 +141,8 @@ def _t_tail(z: Array, df: Array) -> Array:
     close = ops.square(ops.where(inner, size, 1.0))
     half = ops.where(inner, special.betaincc(0.5, df / 2, close / (1 + close)),
                      special.betainc(df / 2, 0.5, 1 / (1 + middle)))  # fmt: skip
-    power = neg(df) * ops.log(ops.where(far, size, _FAR)) - ops.log(df / 2) - special.betaln(df / 2, 0.5)
+    logarithm = ops.log(ops.where(far, ops.absolute(z), 1.0)) - ops.log(df) / 2  # the size itself may overflow
+    power = neg(df) * logarithm - ops.log(df / 2) - special.betaln(df / 2, 0.5)
     return ops.where(far, ops.exp(power), half) / 2
 
 
@@ -151,7 +153,7 @@ def _t_below(z: Array, df: Array) -> Array:
 
 t = Distribution(
     "t",
-    lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z / ops.sqrt(df)),
+    lambda z, df: _half_step(df / 2) - ops.log(df * math.pi) / 2 - (df + 1) / 2 * _log1p_square(z, ops.sqrt(df)),
     cdf=_t_below, sf=lambda z, df: _t_below(neg(z), df), shapes="df", wide=True,
 )  # fmt: skip
 pareto = Distribution(

@@ -11,6 +11,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays
 from gtrace.core.trace.array import Array
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
+from gtrace.special.gamma_functions import log_density
 
 __all__ = ["bernoulli", "poisson", "geom", "binom", "nbinom", "betabinom"]
 
@@ -26,6 +27,19 @@ bernoulli = Distribution(
     cdf=lambda k, p: ops.where(k < 1, 1 - p, 1.0), sf=lambda k, p: ops.where(k < 1, p, 0.0),
     support=lambda p: (0.0, 1.0), shapes="p", valid=_probability, discrete=True,
 )  # fmt: skip
+
+
+def _log_poisson(k: Array, mean: Array) -> Array:
+    """Return k * log(mean) - mean - log(k!)."""
+    return log_density(ops, special.gammaln, k + 1, mean)
+
+
+def _log_binom(k: Array, others: Array, p: Array) -> Array:
+    """Return the logarithm of the probability of k of k + `others`, whose mean is a part p."""
+    n = k + others
+    return _log_poisson(k, n * p) + _log_poisson(others, n * (1 - p)) - _log_poisson(n, n)
+
+
 _NEAR = 60.0
 """Up to this mean, the terms of the entropy are added."""
 
@@ -54,7 +68,7 @@ class _Poisson(Distribution):
 
 
 poisson = _Poisson(
-    "poisson", lambda k, mu: special.xlogy(k, mu) - mu - special.gammaln(k + 1),
+    "poisson", _log_poisson,
     cdf=lambda k, mu: special.gammaincc(k + 1, mu), sf=lambda k, mu: special.gammainc(k + 1, mu),
     support=lambda mu: _POSITIVE, shapes="mu", valid=lambda mu: mu >= 0, wide=True, discrete=True,
 )  # fmt: skip
@@ -67,14 +81,9 @@ geom = Distribution(
 )  # fmt: skip
 
 
-def _log_choose(n: Array, k: Array) -> Array:
-    """Return the logarithm of the number of ways to choose k of n."""
-    return neg(ops.log1p(n)) - special.betaln(n - k + 1, k + 1)
-
-
 def _binom_below(k: Array, n: Array, p: Array) -> Array:
     inner = k < n
-    return ops.where(inner, special.betainc(ops.where(inner, n - k, 1.0), k + 1, 1 - p), 1.0)
+    return ops.where(inner, special.betaincc(k + 1, ops.where(inner, n - k, 1.0), p), 1.0)
 
 
 def _binom_above(k: Array, n: Array, p: Array) -> Array:
@@ -83,20 +92,28 @@ def _binom_above(k: Array, n: Array, p: Array) -> Array:
 
 
 binom = Distribution(
-    "binom", lambda k, n, p: _log_choose(n, k) + special.xlogy(k, p) + special.xlog1py(n - k, neg(p)),
+    "binom", lambda k, n, p: _log_binom(k, n - k, p),
     cdf=_binom_below, sf=_binom_above, support=lambda n, p: (0.0, n), shapes="n p",
     valid=lambda n, p: ops.logical_and(n >= 0, _probability(p)), wide=True, discrete=True,
 )  # fmt: skip
 nbinom = Distribution(
-    "nbinom",
-    lambda k, n, p: special.xlogy(n, p) + special.xlog1py(k, neg(p)) - special.betaln(k + 1, n) - ops.log(k + n),
-    cdf=lambda k, n, p: special.betainc(n, k + 1, p), sf=lambda k, n, p: special.betainc(k + 1, n, 1 - p),
+    "nbinom", lambda k, n, p: _log_binom(n, k, p) + ops.log(n / (n + k)),
+    cdf=lambda k, n, p: special.betainc(n, k + 1, p), sf=lambda k, n, p: special.betaincc(n, k + 1, p),
     support=lambda n, p: _POSITIVE, shapes="n p",
     valid=lambda n, p: ops.logical_and(n > 0, ops.logical_and(p > 0, p <= 1)), wide=True, discrete=True,
 )  # fmt: skip
+
+
+def _log_betabinom(k: Array, n: Array, a: Array, b: Array) -> Array:
+    """Return the logarithm of the probability, by three binomial ones of any p. With this p none is far out."""
+    first, second = k + a, n - k + b
+    p = ops.stop_gradient(first / (first + second))
+    three = _log_binom(k, n - k, p) + _log_binom(a, b, p) - _log_binom(first, second, p)
+    return three + ops.log(a / first) + ops.log(b / second) - ops.log((a + b) / (first + second))
+
+
 betabinom = Distribution(
-    "betabinom",
-    lambda k, n, a, b: _log_choose(n, k) + special.betaln(k + a, n - k + b) - special.betaln(a, b),
+    "betabinom", _log_betabinom,
     support=lambda n, a, b: (0.0, n), shapes="n a b",
     valid=lambda n, a, b: ops.logical_and(n >= 0, ops.logical_and(a > 0, b > 0)), wide=True, discrete=True,
 )  # fmt: skip

@@ -22,6 +22,10 @@ __all__ = ["at_ends", "inverse"]
 _INFINITY = 0x7FF0000000000000
 """The bits of infinity, which is the last number in the order of float64."""
 
+_MOST = torch.finfo(torch.float64).max
+_LEAST = 2.0**-1073
+"""The second number above 0: half of it, as in chi2, is no 0."""
+
 
 def _number(place: Array) -> Array:
     """Return the float64 at a place in their order, where 0 is at place 0."""
@@ -59,9 +63,11 @@ def inverse(
 
         place = constant(_INFINITY, cast(ops.zeros_like(p), torch.int64).aval)
         found = ops.clip(_number(fori_loop(0, 64, halve, (-place, place))[1]), start, end)
-        # near 0 are many numbers of one probability: 0 itself, for one that is symmetric
+        found = ops.where(found <= -_MOST, start, found)  # it lies below all numbers
+        # near 0 are many numbers of one probability: 0 itself, for one that is symmetric, and for one that underflows
         zero = ops.clip(ops.zeros_like(p), start, end)
-        return ops.where(reached(zero, exactly=True), zero, found)
+        least = ops.logical_and(ops.equal(zero, 0.0), ops.absolute(found) <= _LEAST)
+        return ops.where(ops.logical_or(least, reached(zero, exactly=True)), zero, found)
 
     if logpdf is None:
         return lambda *given: ops.stop_gradient(search(*map(ops.stop_gradient, given)))

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from gtrace import special
 from gtrace.core import ops
 from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import as_arrays
+from gtrace.core.ops.operands import as_arrays, cast
 from gtrace.core.trace.array import Array
 from gtrace.numpy import linalg
 from gtrace.scipy.distribution import HALF_LOG_2PI
+from gtrace.special.gamma_functions import log_density
 
 __all__ = ["multivariate_normal", "dirichlet", "multinomial"]
 
@@ -61,10 +64,15 @@ class dirichlet:  # noqa: N801 - as above
         x, alpha = as_arrays("dirichlet.logpdf", x, alpha)
         if x.shape[0] + 1 == alpha.shape[0]:
             x = ops.concat([x, 1 - ops.sum(x, 0, keepdims=True)])
+        kind = x.aval.dtype
+        x, alpha = cast(x, torch.float64), cast(alpha, torch.float64)
         weights = alpha[(..., *(None,) * (x.ndim - 1))] if x.ndim > 1 else alpha
-        norm_ = ops.sum(special.gammaln(alpha)) - special.gammaln(ops.sum(alpha))
-        inside = ops.logical_and(ops.absolute(ops.sum(x, 0) - 1) < 1e-5, (x >= 0).all(0))
-        return ops.where(inside, ops.sum(special.xlogy(weights - 1, x), 0) - norm_, -math.inf)
+        total, left = ops.sum(alpha), ops.sum(x, 0) - 1
+        # as densities of gamma at the means: the terms of the formula itself are far larger than their sum
+        apart = ops.sum(log_density(ops, special.gammaln, weights, total * x), 0)
+        whole = log_density(ops, special.gammaln, total, total) - (alpha.shape[0] - 1) * ops.log(total)
+        inside = ops.logical_and(ops.absolute(left) < 1e-5, (x >= 0).all(0))
+        return cast(ops.where(inside, apart + total * left - whole, -math.inf), kind)
 
     @staticmethod
     def pdf(x: Any, alpha: Any) -> Array:
@@ -84,8 +92,12 @@ class multinomial:  # noqa: N801 - as above
     def logpmf(x: Any, n: Any, p: Any) -> Array:
         """Return the logarithm of the probability of counts x, along the last axis, in n trials."""
         x, n, p = as_arrays("multinomial.logpmf", x, n, p)
-        terms = special.gammaln(n + 1) + ops.sum(special.xlogy(x, p) - special.gammaln(x + 1), -1)
-        return ops.where(ops.equal(ops.sum(x, -1), n), terms, -math.inf)
+        kind = x.aval.dtype
+        x, n, p = (cast(z, torch.float64) for z in (x, n, p))
+        # as probabilities of Poisson's distributions, as above
+        apart = ops.sum(log_density(ops, special.gammaln, x + 1, n[..., None] * p), -1)
+        terms = apart + n * (ops.sum(p, -1) - 1) - log_density(ops, special.gammaln, n + 1, n)
+        return cast(ops.where(ops.equal(ops.sum(x, -1), n), terms, -math.inf), kind)
 
     @staticmethod
     def pmf(x: Any, n: Any, p: Any) -> Array:

@@ -27,6 +27,7 @@ from gtrace.core.ops.operands import (
 )
 from gtrace.core.ops.samples import binary_floats, both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int, constant
+from gtrace.special.entropies import xlog1py, xlogy
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = [
@@ -93,6 +94,46 @@ def polygamma(n: Any, x: Any) -> Array:
         raise ArgumentError(message("polygamma", "an order >= 0", str(order), "Pass a non-negative integer."))
     (value,) = promote_arrays("polygamma", x, floating=True)
     return bind(_polygamma_op, (value,), (order,)) if order else digamma(value)
+
+
+# -- logarithms for large arguments
+
+_EVEN = 10.0
+
+
+def stirling_rest(x: Any) -> Any:
+    """Return the logarithm of the gamma function minus Stirling's formula, for x of at least 10."""
+    u = 1.0 / (x * x)
+    return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * (691 / 360360)))))) / x
+
+
+def _deviance(m: Any, k: Any, x: Any) -> Any:
+    """Return k * log(k / x) + x - k; beside x = k by the series of the logarithm, without large terms."""
+    gap, near = x - k, (x - k) / (x + k)
+    square = near * near
+    series = square * 0.0
+    for n in range(17, 1, -2):
+        series = square * (1.0 / n + series)
+    return m.where(abs(near) < 0.1, near * (gap - 2.0 * k * series), gap - k * m.log(x / k))
+
+
+def log_density(m: Any, logarithm: Callable[[Any], Any], a: Any, x: Any) -> Any:
+    """Return (a - 1) * log(x) - x - log(gamma(a)), of which the densities of counts and of gamma are made.
+
+    For large a these terms are far larger than their sum. Then it is computed from the distance of x to a - 1, as in
+    Loader, Fast and Accurate Computation of Binomial Probabilities (2000).
+
+    Args:
+        m: the module of the functions, `ops` or `torch`.
+        logarithm: that of the gamma function.
+        a, x: of float64.
+    """
+    large = m.logical_and(a - 1.0 >= _EVEN, a < math.inf)
+    first, k = m.where(large, 1.0, a), m.where(large, a - 1.0, _EVEN)
+    none = m.logical_or(large, m.logical_and(x == 0.0, first == 1.0))
+    plain = (first - 1.0) * m.log(m.where(none, 1.0, x)) - x - logarithm(first)
+    distance = _deviance(m, k, m.where(large, x, _EVEN))
+    return m.where(large, -distance - stirling_rest(k) - 0.5 * m.log(2.0 * math.pi * k), plain)
 
 
 # -- incomplete integrals
@@ -165,24 +206,9 @@ def log_sample_slope(a: Any, log_x: Any, x: Any) -> Array:
     return ops.where(ops.less(x, ops.maximum(a, 1.0)), rest, neg(rest))
 
 
-_LARGE = 20.0
-
-
 def _front(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return x ** a * exp(-x) / gamma(a), for large a without large terms, by the expansion of Stirling."""
-    plain = torch.exp(a * torch.log(x) - x - torch.special.gammaln(a))
-    a = a.clamp(min=_LARGE)
-    distance = (x - a) / a
-    square = 1.0 / (a * a)
-    tail = (1.0 / 12.0 + square * (-1.0 / 360.0 + square * (1.0 / 1260.0 - square / 1680.0))) / a
-    quotient = torch.where(distance.abs() < 0.5, torch.log1p(distance), torch.log(x / a))  # close to 1, and elsewhere
-    near = distance.clamp(-0.05, 0.05)
-    rest = torch.zeros_like(near)
-    for k in range(14, 1, -1):
-        rest = 1.0 / k - near * rest
-    rest = torch.where(distance.abs() < 0.05, near * near * rest, distance - quotient)
-    large = torch.exp(-a * rest - tail) * torch.sqrt(a / (2.0 * math.pi))
-    return torch.where(a > _LARGE, large, plain)
+    """Return x ** a * exp(-x) / gamma(a)."""
+    return x * torch.exp(log_density(torch, torch.special.gammaln, a, x))
 
 
 _ZETA = torch.special.zeta(torch.arange(2, 32, dtype=torch.float64), torch.tensor(2.0, dtype=torch.float64)).tolist()
@@ -230,19 +256,20 @@ def _density(a: Any, x: Any, power: float) -> Array:
     """Return x ** (a - power) * exp(-x) / gamma(a)."""
     a, x = as_arrays("gammainc", a, x)
     kind = a.aval.dtype
-    a, x = cast(a, torch.float64), cast(x, torch.float64)  # the terms are much larger than their sum
+    a, x = cast(a, torch.float64), cast(x, torch.float64)
     zero = ops.equal(x, 0.0)
-    logarithm = ops.log(ops.where(zero, 1.0, x))
-    inside = ops.exp(ops.subtract(ops.subtract(ops.multiply(ops.subtract(a, power), logarithm), x), gammaln(a)))
+    inside = ops.exp(log_density(ops, gammaln, a, ops.where(zero, 1.0, x)))
+    inside = inside if power else ops.multiply(inside, x)
     at_zero = ops.where(ops.less(a, power), math.inf, cast(ops.equal(a, power), torch.float64))
     return cast(ops.where(zero, at_zero, inside), kind)
 
 
 def _by_a(a: Any, x: Any) -> Array:
     a, x = as_arrays("gammainc", a, x)
-    inside = ops.where(ops.equal(x, 0.0), 1.0, x)
+    kind = a.aval.dtype
+    a, inside = cast(a, torch.float64), cast(ops.where(ops.equal(x, 0.0), 1.0, x), torch.float64)
     slope = ops.multiply(log_sample_slope(a, ops.log(inside), inside), _density(a, inside, 0.0))
-    return ops.where(ops.equal(x, 0.0), 0.0, neg(slope))
+    return cast(ops.where(ops.equal(x, 0.0), 0.0, neg(slope)), kind)
 
 
 _LOWER, _UPPER = _incomplete(False), _incomplete(True)
@@ -319,15 +346,6 @@ def _sign(x: Array) -> Array:
     return ops.where(odd, constant(-1.0, x.aval), 1.0)
 
 
-_EVEN = 10.0
-
-
-def stirling_rest(x: Any) -> Any:
-    """Return the logarithm of the gamma function minus Stirling's formula, for x of at least 10."""
-    u = 1.0 / (x * x)
-    return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * (691 / 360360)))))) / x
-
-
 def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
     """Return the logarithm of the beta function, for large arguments without large terms (as R computes it).
 
@@ -402,6 +420,18 @@ def betaln(a: Any, b: Any) -> Array:
     a, b = as_arrays("betaln", a, b)
     # in float64, because the terms are much larger than their sum
     return cast(_with_sign(cast(a, torch.float64), cast(b, torch.float64))[0], a.aval.dtype)
+
+
+def log_beta_density(a: Array, b: Array, x: Array) -> Array:
+    """Return the logarithm of the density at x of the beta distribution, of float64 arguments; as in `log_density`."""
+    large = ops.logical_and(ops.minimum(a, b) - 1.0 >= _EVEN, ops.maximum(a, b) < math.inf)
+    one, two, y = ops.where(large, 1.0, a), ops.where(large, 1.0, b), ops.where(large, 0.5, x)
+    plain = xlogy(one - 1.0, y) + xlog1py(two - 1.0, neg(y)) - betaln(one, two)
+    k, others = ops.where(large, a - 1.0, _EVEN), ops.where(large, b - 1.0, _EVEN)
+    n, y = k + others, ops.where(large, x, 0.5)
+    rest = stirling_rest(n) - stirling_rest(k) - stirling_rest(others) + ops.log1p(n)
+    rest = rest + 0.5 * ops.log(n / k / others / (2.0 * math.pi))
+    return ops.where(large, rest - _deviance(ops, k, n * y) - _deviance(ops, others, n * (1.0 - y)), plain)
 
 
 def beta(a: Any, b: Any) -> Array:

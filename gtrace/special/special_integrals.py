@@ -15,7 +15,7 @@ from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, cast, doubled, floating_like, promote, unary, widened
 from gtrace.core.ops.samples import both, integral, scipy_special, unary_floats, uniform
 from gtrace.core.ops.shape import as_int
-from gtrace.special.gamma_functions import betaln, digamma, log_beta, stirling_rest
+from gtrace.special.gamma_functions import digamma, log_beta, log_beta_density, stirling_rest
 from gtrace.special.quadrature import EULER, half_line, in_blocks
 
 __all__ = ["betainc", "betaincc", "exp1", "expi", "expn"]
@@ -96,15 +96,8 @@ def _past_exp(x: torch.Tensor) -> torch.Tensor:
 def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
     a, b, x = as_arrays("betainc", a, b, x)
     kind = x.aval.dtype
-    a, b, x = (cast(z, torch.float64) for z in (a, b, x))  # the terms are much larger than their sum
-    density = ops.exp(
-        ops.subtract(
-            ops.add(
-                ops.multiply(ops.subtract(a, 1.0), ops.log(x)), ops.multiply(ops.subtract(b, 1.0), ops.log1p(neg(x)))
-            ),
-            betaln(a, b),
-        )
-    )
+    a, b, x = (cast(z, torch.float64) for z in (a, b, x))
+    density = ops.exp(log_beta_density(a, b, x))
     for count, factor in ((i, ops.log(x)), (j, ops.log1p(neg(x)))):
         if count:
             density = ops.multiply(density, ops.power(factor, count))

@@ -48,6 +48,12 @@ class At:
         return AtIndex(self._x, index)
 
 
+def _kept_promise(mode: Any, wraps: bool) -> str | None:
+    """Return the name of a mode of updates. Where negative indices do not count from the end, they break a promise."""
+    known = mode_name("at", mode)
+    return "drop" if known == "promise_in_bounds" and not wraps else known
+
+
 def _updating(name: str, doc: str) -> Callable[..., Array]:
     """Return an update as a method of `AtIndex`."""
 
@@ -55,7 +61,7 @@ def _updating(name: str, doc: str) -> Callable[..., Array]:
         self: AtIndex, values: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
-        mode = mode_name("at", mode)
+        mode = _kept_promise(mode, wrap_negative_indices)
         return self._counting(wrap_negative_indices, mode == "clip")._update(values, name, mode)
 
     update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", doc
@@ -142,7 +148,7 @@ class AtIndex:
         >>> gt.array([1., 2.]).at[[0, 0]].apply(lambda x: x * 10)
         Array([100.,   2.], dtype=float32)
         """
-        mode = mode_name("at", mode)
+        mode = _kept_promise(mode, wrap_negative_indices)
         if not wrap_negative_indices:
             return self._counting(False, mode == "clip").apply(func, unique_indices=unique_indices, mode=mode)
         inside = "promise_in_bounds" if mode == "promise_in_bounds" else None

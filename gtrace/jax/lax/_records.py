@@ -14,6 +14,7 @@ from gtrace import lax as ours
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
 from gtrace.jax.extend.core import primitives
+from gtrace.special.gamma_functions import log_sample_slope
 
 
 def with_primitives(find: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -116,8 +117,7 @@ def random_gamma_grad(a: Any, x: Any, *, dtype: Any = None) -> Array:
     0.7508
     """
     first, second = gt.numpy.broadcast_arrays(lift("random_gamma_grad", a), lift("random_gamma_grad", x))
-    log_density = (first - 1) * gt.log(second) - second - gt.special.gammaln(first)
-    return -igamma_grad_a(first, second) / gt.exp(log_density)
+    return second * log_sample_slope(first, gt.log(second), second)
 
 
 def shape_as_value(shape: Sequence[int]) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,21 +15,13 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
+from gtrace.jax.operand_checks import check_mask
 
 __all__ = [
     "all", "amax", "amin", "any", "corrcoef", "cov", "cumprod", "cumsum", "cumulative_prod", "max", "mean", "min",
     "minmax", "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
     "prod", "ptp", "std", "sum", "var",
 ]  # fmt: skip
-
-
-def check(name: str, where: Any, out: Any = None) -> None:
-    """Raise if a mask is not of booleans, or there is an `out`."""
-    if out is not None:
-        raise ArgumentError(message(name, "out left to its default", "another", "Arrays never change: use the result."))
-    if where is not None and lift(name, where).dtype != "bool":
-        got = repr(lift(name, where).aval)
-        raise DtypeError(message(name, "None or a boolean array as `where`", got, "Compare it: where != 0."))
 
 
 def _check_inexact(name: str, dtype: Any) -> None:
@@ -47,40 +38,16 @@ def _masked(name: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        check(name, args[place] if len(args) > place else options.get("where"))
+        check_mask(name, args[place] if len(args) > place else options.get("where"))
         return function(*args, **options)
 
     call.__doc__ = f"``gt.numpy.{name}``, which takes only booleans as `where`."
     return call
 
 
-def _least_or_greatest(name: str, over: Callable[..., Array], worst: float) -> Callable[..., Array]:
-    """Return a reduction; `over` reduces complex numbers, and `worst` takes the place of NaN if the name says so."""
-    function = getattr(ours, name)
-
-    def call(
-        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
-    ) -> Array:  # fmt: skip
-        check(name, where, out)
-        x = lift(name, a)
-        if not x.aval.complex:
-            return function(x, axis, keepdims=keepdims, initial=initial, where=where)
-        if where is not None and initial is None:
-            fix = "Pass initial=, which the result is at least or at most."
-            raise ArgumentError(message(name, "`initial` beside a mask", "none", fix))
-        if not name.startswith("nan"):
-            return over(x, axis, keepdims=keepdims, initial=initial, where=where)
-        bad = ops.isnan(x)
-        found = over(ops.where(bad, worst, x), axis, keepdims=keepdims, initial=initial, where=where)
-        return found if initial is not None else ops.where(ops.all(bad, axis, keepdims), math.nan, found)
-
-    return documented(call, name, f"``gt.numpy.{name}``, of complex numbers too. `where` has to be of booleans.")
-
-
-amax = max = _least_or_greatest("max", complex_order.max, -math.inf)  # noqa: A001 - JAX's name
-amin = min = _least_or_greatest("min", complex_order.min, math.inf)  # noqa: A001 - JAX's name
-nanmax = _least_or_greatest("nanmax", complex_order.max, -math.inf)
-nanmin = _least_or_greatest("nanmin", complex_order.min, math.inf)
+amax = max = complex_order.max  # noqa: A001 - JAX's name
+amin = min = complex_order.min  # noqa: A001 - JAX's name
+nanmax, nanmin = complex_order.nanmax, complex_order.nanmin
 
 
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Array:
@@ -112,7 +79,7 @@ def _total(name: str) -> Callable[..., Array]:
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
         where: Any = None, promote_integers: bool = True,
     ) -> Array:  # fmt: skip
-        check(name, where, out)
+        check_mask(name, where, out)
         x = lift(name, a)
         if dtype is None and not promote_integers:
             dtype = int if x.dtype == "bool" else x.dtype
@@ -130,7 +97,7 @@ def _running(name: str) -> Callable[..., Array]:
     function = getattr(ours, name)
 
     def call(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Array:
-        check(name, None, out)
+        check_mask(name, None, out)
         x = lift(name, a)
         kind = dtype or (int if x.dtype == "bool" else x.dtype)
         return function(ops.reshape(x, (-1,)), 0, dtype=kind) if axis is None else function(x, axis, dtype=kind)
@@ -155,7 +122,7 @@ def _deviation(name: str) -> Callable[..., Array]:
         a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False,
         where: Any = None, mean: Any = None, correction: Any = None,
     ) -> Array:  # fmt: skip
-        check(name, where, out)
+        check_mask(name, where, out)
         x = lift(name, a)
         if correction is not None:
             if ddof:

@@ -21,7 +21,7 @@ from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, eval_shape
 from gtrace.jax import complex_order
 from gtrace.jax.numpy import _reductions
-from gtrace.jax.numpy._reductions import check
+from gtrace.jax.operand_checks import check_mask
 from gtrace.jax.weakness import with_weakness
 from gtrace.numpy.functional import vectorize
 
@@ -87,7 +87,7 @@ class ufunc:  # noqa: N801 - JAX's name
         if (self.nin, self.nout) != (2, 1):
             got = f"{self!r} of {self.nin} and {self.nout}"
             raise ArgumentError(message(method, "a function of two arrays to one", got, "Use another function."))
-        check(method, None, out)
+        check_mask(method, None, out)
 
     def _in_dtype(self, method: str, a: Any, dtype: Any) -> Array:
         """Return an array in a dtype; None: in that of the results."""
@@ -112,7 +112,7 @@ class ufunc:  # noqa: N801 - JAX's name
         Array([8, 6], dtype=int64)
         """
         self._of_two("reduce", out)
-        check("reduce", where)
+        check_mask("reduce", where)
         if where is not None and initial is None and self.identity is None:
             raise ArgumentError(message("reduce", "`initial` beside a mask", "none", "Pass initial=."))
         if self._reduce is not None:
@@ -122,7 +122,7 @@ class ufunc:  # noqa: N801 - JAX's name
         if initial is None and (where is not None or not len(rows)):
             initial = self.identity
         if initial is not None:
-            start = ops.broadcast_to(_as(initial, x), rows.shape[1:])
+            start = ops.broadcast_to(cast(lift("reduce", initial), x.aval.dtype), rows.shape[1:])
         elif len(rows):
             start, rows = rows[0], rows[1:]
         else:
@@ -137,7 +137,7 @@ class ufunc:  # noqa: N801 - JAX's name
             return (new if holds is None else ops.where(holds, new, so_far)), None
 
         found = lax.scan(step, start, (rows, kept))[0]
-        return _shaped("reduce", found, x, axis, keepdims)
+        return ops.expand_dims(found, normalize_axes("reduce", axis, x.ndim)) if keepdims else found
 
     def accumulate(self, a: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Array:
         """Return what `reduce` returns of the elements along `axis` up to each of them.
@@ -247,11 +247,6 @@ def frompyfunc(func: Callable[..., Any], /, nin: int, nout: int, *, identity: An
     return ufunc(func, nin, nout, identity=identity)
 
 
-def _as(number: Any, x: Array) -> Array:
-    """Return a number in the dtype of an array. An integer beyond the dtype wraps around, as -1 for all bits does."""
-    return cast(lift("reduce", number), x.aval.dtype)
-
-
 # -- those of JAX
 
 _REDUCE: dict[str, Callable[..., Array]] = {
@@ -276,19 +271,8 @@ def _rows_of(name: str, x: Array, axis: Any) -> Array:
     return ops.reshape(ops.permute_dims(x, (*axes, *kept)), (size, *[x.shape[k] for k in kept]))
 
 
-def _shaped(name: str, out: Array, x: Array, axis: Any, keepdims: bool) -> Array:
-    """Return what the rows of x were reduced to, with the reduced axes of size 1 if they are kept."""
-    return ops.expand_dims(out, normalize_axes(name, axis, x.ndim)) if keepdims else out
-
-
-def _fold(combine: Callable[[Any, Any], Any], rows: Array, initial: Any = None) -> Array:
-    """Return all rows combined, by halves: an associative function is called a logarithmic number of times.
-
-    Args:
-        initial: what is combined with them; None: nothing.
-    """
-    if initial is not None:
-        rows = ops.concat([ops.broadcast_to(_as(initial, rows), (1, *rows.shape[1:])), rows], 0)
+def _fold(combine: Callable[[Any, Any], Any], rows: Array) -> Array:
+    """Return all rows combined, by halves: an associative function is called a logarithmic number of times."""
     while len(rows) > 1:
         even = len(rows) - len(rows) % 2
         joined = combine(rows[0:even:2], rows[1:even:2])
@@ -310,10 +294,12 @@ def _of_numpy(name: str) -> ufunc:
             found = reduced(x, axis, keepdims=keepdims, initial=initial, where=where)
             return found if dtype is None else cast(found, as_dtype(dtype))
         x = made._in_dtype(name, x, dtype)
-        none = _as(known.identity, x)
+        none = cast(lift(name, known.identity), x.aval.dtype)  # -1, all bits, wraps around
         rows = _rows_of(name, x if where is None else ops.where(where, x, none), axis)
-        first = initial if initial is not None or len(rows) else none
-        return _shaped(name, _fold(call, rows, first), x, axis, keepdims)
+        found = _fold(call, rows) if len(rows) else ops.broadcast_to(none, rows.shape[1:])
+        if initial is not None:
+            found = call(cast(lift(name, initial), x.aval.dtype), found)
+        return ops.expand_dims(found, normalize_axes(name, axis, x.ndim)) if keepdims else found
 
     def accumulate(x: Any, axis: int, dtype: Any) -> Array:
         if name in _ACCUMULATE:
