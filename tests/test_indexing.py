@@ -722,3 +722,14 @@ def test_slices_whose_bounds_are_arrays_follow_the_values_of_each_call(calls):
         updated[expected] = -1.0
         assert np.array_equal(y.at[index].set(-1.0), updated)
         assert np.array_equal(gt.grad(lambda y, index=index: y[index].sum())(y), np.where(updated == -1.0, 1.0, 0.0))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, gt.jit])
+def test_tuples_within_an_index_are_arrays(wrap):
+    x = np.arange(24).reshape(2, 3, 4)
+    index = ((0, 1), (2, -1))
+    np.testing.assert_array_equal(wrap(lambda x, i: x[i])(x, index), x[index])
+    want = x.copy()
+    want[index] = 0
+    np.testing.assert_array_equal(wrap(lambda x, i: gt.array(x).at[i].set(0))(x, index), want)
+    np.testing.assert_array_equal(gt.array(x)[((0, 1), (1, 0)), 1:], x[((0, 1), (1, 0)), 1:])

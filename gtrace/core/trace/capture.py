@@ -36,6 +36,7 @@ class Captured:
         result: what the function returns beside its outputs.
         memo: values derived from the program, kept for the next capture of an equal one; None for the first capture.
         token: the only output is a token for the effects of the function, which has no outputs of its own.
+        effects: the function has effects, on which its outputs depend.
     """
 
     graph: Graph
@@ -43,6 +44,7 @@ class Captured:
     result: Any
     memo: BoundedTable[Any, Any] | None = None
     token: bool = False
+    effects: bool = False
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return `make()`, which follows from the program and `key`, and keep it for equal captures."""
@@ -123,7 +125,7 @@ def capture(
     leaves.clear()  # break the cycle: placeholders refer to their trace
     memo = stretch.memo if stretch.captured else None
     stretch.captured = True
-    return Captured(stretch.graph, constants, result, memo, token)
+    return Captured(stretch.graph, constants, result, memo, token, bool(trace.effects))
 
 
 def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:

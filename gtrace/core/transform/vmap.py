@@ -22,6 +22,7 @@ from gtrace.core.ops.batching import spread
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, note_token, replay
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import materialize
 from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, name_of, named, only_arrays, repeat_empty
 from gtrace.core.transform.batch import batch
@@ -111,6 +112,9 @@ def vmap(
         if captured.token:
             note_token(*[x for x, _ in outputs])
             return captured.result.unflatten([])
+        if captured.effects and thread.trace.capture is None:  # such a function runs when it is called
+            for x, _ in outputs:
+                materialize(x, "vmap")
         if outs == 0 and outs.__class__ is int:
             return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
         result = captured.result.unflatten([x for x, _ in outputs])
