@@ -336,6 +336,7 @@ class _Thread(threading.local):
         in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
         walking: a tape is being walked backwards.
         linear: a linear function of tangents is being transposed, see `gtrace.core.transform.custom`.
+        stand_ins: what a rule uses in place of placeholders of a trace that is over, by their identity.
         deferred: names of calls whose tangents are put off, see `gtrace.core.transform.jvp.linearize`; None: none may.
     """
 
@@ -352,6 +353,7 @@ class _Thread(threading.local):
         self.in_rule = False
         self.walking = False
         self.linear = False
+        self.stand_ins: dict[int, ArrayBase] = {}
         self.deferred: list[str] | None = None
 
     def begin(self) -> Trace:
