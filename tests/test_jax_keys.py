@@ -148,6 +148,12 @@ def test_keys_where_libraries_cast_and_compare(jax):
         np_.astype(keys, "float32")
 
 
+def test_descriptions_of_keys_are_compared(jax):
+    one, two = (jax.ShapeDtypeStruct.like(jax.random.split(jax.random.key(0), n)) for n in (1, 2))
+    assert jax.eval_shape(lambda key: key, one) == one and one != two
+    assert jax.eval_shape(lambda key: jax.random.split(key[0], 2), one) == two
+
+
 def test_a_key_is_used_once_with_debug_key_reuse(jax):
     key = jax.random.key(0)
     with gt.config(debug_key_reuse=True):

@@ -34,7 +34,7 @@ _OWN: dict[str, Any] = {
     "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
-    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True, "jax_default_prng_impl": "threefry2x32",
+    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": False, "jax_default_prng_impl": "threefry2x32",
     "jax_enable_custom_prng": False,
 }  # fmt: skip
 """JAX's other settings with their values: those of JAX until a program sets others. Most have no effect here."""

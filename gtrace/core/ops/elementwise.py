@@ -427,6 +427,9 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     out = lift("clip", x)
+    if out.aval.complex:
+        fix = "Complex numbers have no order: clip x.real, x.imag or gt.abs(x)."
+        raise DtypeError(message("clip", "real numbers", repr(out.aval), fix))
     if min is None and max is None:
         return distinct(out)
     if min is not None:
