@@ -21,7 +21,7 @@ from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.keys import as_key, draw_bits, fill, fresh_key, two_keys
-from gtrace.random.reuse import consume
+from gtrace.core.trace.key_uses import consume
 
 __all__ = ["uniform", "normal", "truncated_normal", "gumbel"]
 

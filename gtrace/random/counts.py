@@ -25,7 +25,7 @@ from gtrace.core.transform.control.loops import while_loop
 from gtrace.core.transform.control.scan import scan
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, fresh_key, single_keys, subkeys, two_keys
-from gtrace.random.reuse import consume
+from gtrace.core.trace.key_uses import consume
 from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]

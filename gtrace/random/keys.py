@@ -25,7 +25,7 @@ from gtrace.core.trace.convert import lift, new_tensor, python_scalar
 from gtrace.core.trace.promotion import wide
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.replayable import replayable
-from gtrace.random.reuse import consume
+from gtrace.core.trace.key_uses import consume
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 

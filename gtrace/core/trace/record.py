@@ -59,6 +59,7 @@ class Trace:
         knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
         given: what the placeholders of a captured function stand for, where it may look at them; None: it may not.
         locations: the user's line of each operation, by its number; None where it is not needed.
+        used_keys: the random keys that are used up, with the setting `debug_key_reuse`.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
         held: bytes of the input tensors.
@@ -86,6 +87,7 @@ class Trace:
         "place",
         "knows",
         "given",
+        "used_keys",
         "closed",
         "held",
         "allowed",
@@ -110,6 +112,7 @@ class Trace:
         self.place: Any = None
         self.knows = False
         self.given: Sequence[ArrayBase] | None = None
+        self.used_keys: tuple[ArrayBase, ...] = ()
         self.closed = False
         self.held = 0
         self.full = False
