@@ -286,7 +286,7 @@ def positive(x):
 @pytest.mark.parametrize("wrap", [jax.vmap, jax.jit, lambda f: jax.jit(jax.vmap(f))])
 def test_checks_outside_of_checkify_raise_when_they_run(wrap):
     assert (wrap(positive)(jnp.ones(2)) == 1).all()
-    with pytest.raises(checkify.JaxRuntimeError, match="-1.0 is not positive|-1. -1."):
+    with pytest.raises(checkify.JaxRuntimeError, match=r"-1\.0 is not positive|-1\. -1\."):
         jax.block_until_ready(wrap(positive)(-jnp.ones(2)))
     assert jax.eval_shape(lambda: checkify.check(False, "no")) is None
 

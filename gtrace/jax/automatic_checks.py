@@ -196,7 +196,7 @@ class Checker:
             if clamp is not None:
                 asked, (low, high) = clamp.ins[0], clamp.params
             place = env[asked] if isinstance(asked, int) else gt.array(asked.value)
-            if clamp is not None and place.shape != env[x].shape:  # the start of a slice
+            if isinstance(x, int) and clamp is not None and place.shape != env[x].shape:  # the start of a slice
                 self._outside(node, shape, [(place, low, high, d)])
             else:
                 together.append((place, low, high, d))

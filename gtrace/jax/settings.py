@@ -13,6 +13,7 @@ from typing import Any
 from gtrace import config as ours
 from gtrace.core.base.errors import ArgumentError, ConfigError, UnknownSettingError, message
 from gtrace.core.ops.key_arrays import KINDS
+from gtrace.jax import legacy_keys
 from gtrace.jax.device_functions import device_name, devices
 from gtrace.jax.promotion_checks import checks
 
@@ -82,6 +83,8 @@ class Settings:
         elif name in _OWN:
             if name in _PROMOTION:
                 checks.follow(*[(_OWN | {name: value})[key] for key in _PROMOTION])
+            if name == "jax_legacy_prng_key":
+                legacy_keys.follow(value)
             _OWN[name] = value
         else:
             raise UnknownSettingError(f"[jax.config] expected one of {', '.join(_NAMES)}, got {name!r}.")

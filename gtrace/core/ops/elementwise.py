@@ -428,8 +428,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
     """
     out = lift("clip", x)
     if out.aval.complex:
-        fix = "Complex numbers have no order: clip x.real, x.imag or gt.abs(x)."
-        raise DtypeError(message("clip", "real numbers", repr(out.aval), fix))
+        raise DtypeError(message("clip", "real numbers", repr(out.aval), "Clip x.real, x.imag or gt.abs(x)."))
     if min is None and max is None:
         return distinct(out)
     if min is not None:

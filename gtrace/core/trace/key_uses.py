@@ -21,8 +21,9 @@ _used: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Trace] | None, s
 def consume(name: str, key: Array) -> None:
     """Note that `name` uses up `key`, if the setting is on.
 
-    A key is identified by its Array and by its buffer. A use inside of a branch or the body of a loop counts only there:
-    two branches may use the same key, because only one of them runs. One of a jitted function, or under `vmap`, counts at each call.
+    A key is identified by its Array and by its buffer. A use inside of a branch or the body of a loop counts only
+    there: two branches may use the same key, because only one of them runs. One of a jitted function, or under `vmap`,
+    counts at each call.
 
     Raises:
         KeyReuseError: it was used before.

@@ -57,9 +57,7 @@ custom_call = define(
 )  # fmt: skip
 
 
-def with_rules(
-    vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None, count: int | None = None
-) -> Op:
+def with_rules(vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None, count: int | None = None) -> Op:
     """Return the operation that calls a body and differentiates it by these rules, also for a batch of examples.
 
     Args:

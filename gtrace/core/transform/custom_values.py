@@ -13,6 +13,7 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ClosureError, message
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import is_over
 from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import lift_outputs, like
 
@@ -83,7 +84,7 @@ class CustomCall:
 
         A rule closes over them too, and it runs after `vmap` has put a batch in their place.
         """
-        found = {id(x): operands[k] for k, x in self.closed.items() if x._trace is not None and x._trace.closed}
+        found = {id(x): operands[k] for k, x in self.closed.items() if is_over(x)}
         return thread_has(stand_ins={**thread.stand_ins, **found}) if found else contextlib.nullcontext()
 
     def refuse_constants(self, name: str, active: Sequence[bool]) -> None:

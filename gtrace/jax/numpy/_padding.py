@@ -20,10 +20,10 @@ from gtrace.jax.weakness import with_weakness
 
 __all__ = ["pad"]
 
-_OPTIONS: dict[str, set[str]] = {
-    "constant": {"constant_values"}, "linear_ramp": {"end_values"}, "edge": set(), "wrap": set(), "empty": set(),
-    **dict.fromkeys(("maximum", "minimum", "mean", "median"), {"stat_length"}),
-    **dict.fromkeys(("reflect", "symmetric"), {"reflect_type"}),
+_OPTIONS = {
+    "constant": ("constant_values",), "linear_ramp": ("end_values",), "edge": (), "wrap": (), "empty": (),
+    **dict.fromkeys(("maximum", "minimum", "mean", "median"), ("stat_length",)),
+    **dict.fromkeys(("reflect", "symmetric"), ("reflect_type",)),
 }  # fmt: skip
 """By mode: its options."""
 
@@ -47,7 +47,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     """
     if callable(mode):
         return _by_function(array, pad_width, mode, kwargs)
-    unknown = sorted(kwargs.keys() - _OPTIONS.get(mode, kwargs.keys()))
+    unknown = sorted(kwargs.keys() - {*_OPTIONS.get(mode, kwargs)})
     if unknown:
         got = f"unsupported keyword arguments for mode {mode!r}: {', '.join(unknown)}"
         known = ", ".join(_OPTIONS[mode]) or "none"
@@ -57,7 +57,7 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     return ours.pad(array, pad_width, mode, **kwargs)
 
 
-def _by_function(array: Any, pad_width: Any, function: Callable[..., Any], options: dict[str, Any]) -> Array:
+def _by_function(array: Any, pad_width: Any, function: Callable[..., Any], options: Any) -> Array:
     x = lift("pad", array)
     widths = by_axis("pad_width", pad_width, x.ndim).tolist()
     x = ours.pad(x, widths)
