@@ -118,7 +118,7 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
             start = as_int(name, "start", value)
             start = start + whole if start < 0 else start
             if 0 <= start <= whole - size or size == whole:
-                out.append(min(start, whole - size))
+                out.append(0 if size == whole else start)
                 continue
         index = lift(name, value)
         if index.shape or index.aval.floating or index.aval.dtype is torch.bool:
