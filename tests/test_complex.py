@@ -193,6 +193,7 @@ def test_parts_and_updates():
     x = gt.ones(2)
     assert x.real.tolist() == x.conj().tolist() == [1, 1] and x.imag.tolist() == [0, 0]
     assert gt.iscomplexobj(z) and gt.isrealobj(x) and gt.iscomplexobj(1j) and gt.isrealobj([1, 2])
+    assert gt.jit(lambda z, x: z if gt.iscomplexobj([(x,), z]) and gt.isrealobj([x]) else x)(z, x).aval.complex
     for update in (lambda x: x.at[0].set(2j), lambda x: x.at[0].multiply(x[1]), lambda x: x.at[[0, 0]].add(1j)):
         assert update(z).dtype == gt.complex128
     close(z.at[[0, 0]].add(1j), Z + np.array([[2j], [0], [0]]))
@@ -203,7 +204,7 @@ def test_parts_and_updates():
 REFUSED = [
     operator.lt, operator.ge, lambda z, _: gt.max(z), lambda z, _: gt.argmin(z), lambda z, _: gt.sort(z, axis=0),
     lambda z, _: gt.argsort(z), gt.maximum, gt.minimum, gt.floor_divide, gt.remainder, gt.arctan2,
-    lambda z, _: gt.floor(z), lambda z, _: gt.clip(z, 0, 1), lambda z, _: gt.relu(z),
+    lambda z, _: gt.floor(z), lambda z, _: gt.clip(z, 0, 1), lambda z, _: gt.clip(z), lambda z, _: gt.relu(z),
     lambda z, _: gt.softmax(z), lambda z, _: gt.signbit(z), lambda z, w: gt.searchsorted(w, z),
     lambda z, _: gt.gelu(z), lambda z, _: z.astype(gt.float32),
     lambda z, _: z.astype(int), lambda z, _: gt.complex(z, 1.0), lambda z, _: z & z, lambda z, _: z.at[0].max(1.0),

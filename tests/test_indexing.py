@@ -732,3 +732,14 @@ def test_negative_places_that_do_not_count_break_a_promise(index):
     assert x.at[index].set(9.0, **promise).tolist() == kept
     assert x.at[index].apply(lambda y: y * 0 + 9, **promise).tolist() == kept
     assert gt.jit(lambda y: y.at[index].set(9.0, **promise))(x).tolist() == kept
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, gt.jit])
+def test_tuples_within_an_index_are_arrays(wrap):
+    x = np.arange(24).reshape(2, 3, 4)
+    index = ((0, 1), (2, -1))
+    np.testing.assert_array_equal(wrap(lambda x, i: x[i])(x, index), x[index])
+    want = x.copy()
+    want[index] = 0
+    np.testing.assert_array_equal(wrap(lambda x, i: gt.array(x).at[i].set(0))(x, index), want)
+    np.testing.assert_array_equal(gt.array(x)[((0, 1), (1, 0)), 1:], x[((0, 1), (1, 0)), 1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -703,3 +704,36 @@ def test_stages_say_what_a_function_costs(jax):
         assert stage.out_info["a"].shape == (4, 4) and stage.out_tree.num_leaves == 1
     assert [e.primitive.name for e in traced.jaxpr.eqns] == ["sin", "dot_general"]
     assert isinstance(compiled.as_text(), str)
+
+
+def test_nodes_that_are_flattened_into_something_else(jax):
+    for found in ("hello", (2, 3, 4), (7, 7)):
+
+        class Node:
+            pass
+
+        jax.tree_util.register_pytree_node(Node, lambda _, found=found: found, lambda aux, children: Node())
+        with pytest.raises(ValueError, match=r"flatten of Node.*children.*got"):
+            jax.tree.leaves(Node())
+
+
+def test_static_nodes_are_compared_by_their_own_rule(jax):
+    @jax.tree_util.register_static
+    @dataclasses.dataclass
+    class Box:
+        value: int
+
+        def __hash__(self):
+            return 0
+
+        def __eq__(self, other):
+            return isinstance(other, Box)
+
+    f = jax.jit(lambda x, box: x + box.value)
+    assert f(1, Box(2)) == 3 and f(3, Box(1)) == 5
+    assert jax.tree.structure(Box(1)) == jax.tree.structure(Box(2))
+
+
+def test_copy_by_position_is_deprecated(jax):
+    with pytest.warns(DeprecationWarning, match="by name"):
+        assert jax.numpy.array([1], None, True, "K", 2).shape == (1, 1)

@@ -156,6 +156,11 @@ def test_rank_promotion_is_refused_or_warned_about():
         assert (y + 1).shape == (1, 2) and (x @ jnp.ones((2, 2))).shape == (2,)
     with jax.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match=r"for add on shapes \(2,\) \(1, 2\)"):
         jnp.add(x, y)
+    looped = jnp.vectorize(lambda x, y: x.sum() + y, signature="(n),()->()")
+    with jax.numpy_rank_promotion("raise"):
+        assert looped(jnp.ones((1, 2)), x).shape == (2,) and looped(jnp.ones((3, 2)), 1.0).shape == (3,)
+        with pytest.raises(ShapeError, match="vectorize"):
+            looped(jnp.ones((1, 1, 2)), x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (x + y).shape == (1, 2)

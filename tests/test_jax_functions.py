@@ -786,3 +786,20 @@ def test_histograms_with_complex_weights(jax):
     assert_close(jnp.histogram(x, 2, weights=weights, density=True)[0], expected, check_dtype=False)
     cells = jnp.histogramdd(jnp.array([[1.0], [2.0], [3.0]]), 2, weights=weights, density=True)[0]
     assert_close(cells, expected, check_dtype=False)
+
+
+def test_pmap_returns_the_first_of_results_without_an_axis(jax):
+    x = jax.numpy.arange(6.0).reshape(2, 3)
+    assert jax.pmap(lambda x: x, out_axes=None)(x).tolist() == [0, 1, 2]
+    both, one = jax.pmap(lambda x: (x, {"sum": x.sum()}), out_axes=(1, None))(x)
+    assert both.tolist() == x.T.tolist() and one["sum"] == 3
+
+
+def test_an_array_of_one_part_has_a_value_and_a_dtype(jax):
+    x = jax.numpy.arange(4)
+    made = lambda x, dtype=None: jax.make_array_from_single_device_arrays((4,), x.sharding, [x], dtype=dtype)  # noqa: E731
+    assert made(x).tolist() == made(x, "int32").tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="a part of dtype float32, got int32"):
+        made(x, "float32")
+    with pytest.raises(ValueError, match="a part that has a value"):
+        jax.jit(made)(x)

@@ -223,3 +223,29 @@ def test_places_that_are_booleans_or_outside():
         assert delete(x, jnp.array([-1, 1])).tolist() == [0.0, 2.0]
     assert jnp.isscalar("a")
     assert not jnp.isscalar(None)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_padding_by_functions_and_complex_extremes(wrap):
+    def around(vector, width, axis, options, put):
+        before, after = width
+        vector = put(vector, slice(0, before), options.get("value", 10) + axis)
+        return put(vector, slice(vector.size - after, None), vector[before])
+
+    def into(vector, where, value):
+        vector[where] = value
+        return vector
+
+    x = np.arange(6).reshape(2, 3)
+    ours = lambda *args: around(*args, lambda v, k, y: v.at[k].set(y))  # noqa: E731
+    theirs = lambda vector, *args: into(vector, slice(None), around(vector, *args, into))  # noqa: E731
+    for width, options in ((1, {}), (((1, 2), (0, 1)), {"value": 5})):
+        got = wrap(lambda x, w=width, o=options: jnp.pad(x, w, ours, **o))(x)
+        np.testing.assert_array_equal(got, np.pad(x, width, theirs, **options))
+    z = np.array([[1 + 2j, 1 - 3j, 5j], [2, 1, 7 - 1j]], "complex64")
+    for mode in ("maximum", "minimum"):
+        for length in (None, 1, ((1, 2), (2, 1))):
+            got = wrap(lambda z, m=mode, n=length: jnp.pad(z, ((2, 1), (0, 3)), m, stat_length=n))(z)
+            np.testing.assert_array_equal(got, np.pad(z, ((2, 1), (0, 3)), mode, stat_length=length))
+    with pytest.raises(ValueError, match="unsupported keyword arguments for mode 'edge': stat_length"):
+        jnp.pad(x, 1, "edge", stat_length=1)

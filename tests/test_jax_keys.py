@@ -8,6 +8,7 @@ import functools
 import json
 import pathlib
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -146,6 +147,28 @@ def test_keys_where_libraries_cast_and_compare(jax):
     assert isinstance(jax.typeof(keys), jax.core.AbstractValue) and not isinstance(keys, jax.core.AbstractValue)
     with pytest.raises(DtypeError, match="key_data"):
         np_.astype(keys, "float32")
+
+
+def test_words_as_keys_are_warned_of_or_refused(jax):
+    words, key = jax.random.PRNGKey(0), jax.random.key(0)
+    for draw in (lambda k: jax.random.normal(k), lambda k: jax.random.split(key=k)):
+        with jax.legacy_prng_key("error"):
+            draw(key)
+            with pytest.raises(ValueError, match="expected a typed key, got words"):
+                draw(words)
+        with jax.legacy_prng_key("warn"), pytest.warns(UserWarning, match="expected a typed key, got words"):
+            draw(words)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            draw(words)
+    with pytest.raises(ValueError, match="allow, warn, error"):
+        jax.config.update("jax_legacy_prng_key", "never")
+
+
+def test_descriptions_of_keys_are_compared(jax):
+    one, two = (jax.ShapeDtypeStruct.like(jax.random.split(jax.random.key(0), n)) for n in (1, 2))
+    assert jax.eval_shape(lambda key: key, one) == one and one != two
+    assert jax.eval_shape(lambda key: jax.random.split(key[0], 2), one) == two
 
 
 def test_a_key_is_used_once_with_debug_key_reuse(jax):

@@ -6,6 +6,7 @@ import pytest
 import gtrace as gt
 import gtrace.jax as jax
 import gtrace.jax.numpy as jnp
+from gtrace.errors import ShapeError
 from gtrace.jax import lax
 from gtrace.jax.scipy import special
 
@@ -275,3 +276,11 @@ def test_extremes_of_no_complex_numbers():
     same(lax.reduce_min(none, (0,)), np.array([np.inf, np.inf], "complex64"))
     low = complex(-np.inf, -5)
     same(lax.reduce_max(jnp.array([low]), (0,)), np.complex64(low))
+
+
+def test_gather_without_indices_reads_nothing():
+    rows = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    for wrap in (lambda f: f, jax.jit):
+        assert wrap(lambda x, i: lax.gather(x, i, rows, (1,)))(jnp.ones(0), jnp.ones((0, 1), "int32")).shape == (0,)
+    with pytest.raises(ShapeError, match="within the operand"):
+        lax.gather(jnp.ones(0), jnp.ones((1, 1), "int32"), rows, (1,))

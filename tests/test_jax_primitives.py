@@ -329,6 +329,28 @@ def test_custom_vmap_calls_its_rule(jax):
         jax.vmap(one)(x)
 
 
+def test_custom_vmap_of_values_or_tangents_alone(jax):
+    """In forward mode, a rule of arguments of which only the tangents are batched gets them unbatched, as in JAX."""
+    f, seen = jax.custom_batching.custom_vmap(lambda x, n: (x * x * n, n)), []
+
+    @f.def_vmap
+    def rule(size, batched, x, n):
+        seen.append(batched)
+        return (x * x * n, n), (batched[0] or batched[1], batched[1])
+
+    x, t = jax.numpy.array([1.0, 2.0, 3.0]), jax.numpy.arange(2.0)
+    push = lambda x, t: jax.jvp(lambda x: f(x, 2.0), (x,), (t,))  # noqa: E731
+    for wrap in (lambda g: g, jax.jit):
+        (outs, n), (moved, _) = wrap(jax.vmap(push, (None, 0), ((None, None), (0, None))))(3.0, t)
+        assert outs == 18 and n == 2 and moved.tolist() == [0, 12]
+        assert seen.pop() == [False, False] and not seen
+        assert wrap(jax.jacfwd(lambda x: f(x, 2.0)[0]))(x).tolist() == [[4, 0, 0], [0, 8, 0], [0, 0, 12]]
+        assert seen.pop() == [False, False] and not seen
+        (outs, _), (moved, _) = wrap(jax.vmap(push, (0, None), ((0, None), (0, None))))(x, 1.0)
+        assert outs.tolist() == [2, 8, 18] and moved.tolist() == [4, 8, 12]
+        seen.clear()
+
+
 def test_sequential_vmap_computes_one_example_after_the_other(jax, capfd):
     @jax.custom_batching.sequential_vmap
     def f(x, more):

@@ -259,6 +259,57 @@ def test_checks_within_loops_of_a_jitted_function():
         checkify.check(jnp.ones(2) > 0, "all")
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit])
+def test_checks_of_the_starts_of_slices(wrap):
+    x = jnp.arange(12.0).reshape(3, 4)
+    read = lambda i: lax.dynamic_slice(x, (1, i), (1, 2))  # noqa: E731
+    write = lambda i: lax.dynamic_update_slice(x, jnp.zeros((1, 2)), (i, 1))  # noqa: E731
+    for f, inside, outside, text in [
+        (read, 2, 3, "index 3 is out of bounds for axis 1"), (read, -2, -5, "index -1"),
+        (write, 2, 3, "index 3 is out of bounds for axis 0"), (write, -3, -4, "index -1"),
+    ]:  # fmt: skip
+        checked = wrap(checkify.checkify(f, errors=checkify.index_checks))
+        assert checked(inside)[0].get() is None
+        assert text in checked(outside)[0].get()
+        batched = wrap(checkify.checkify(jax.vmap(f), errors=checkify.index_checks))
+        assert batched(jnp.array([inside, inside]))[0].get() is None
+        assert text.split(" is")[0] in batched(jnp.array([inside, outside]))[0].get()
+        known = wrap(checkify.checkify(lambda f=f, i=outside: f(i), errors=checkify.index_checks))
+        assert text in known()[0].get()
+
+
+def positive(x):
+    checkify.check(jnp.sum(x) > 0, "{} is not positive", x)
+    return x
+
+
+@pytest.mark.parametrize("wrap", [jax.vmap, jax.jit, lambda f: jax.jit(jax.vmap(f))])
+def test_checks_outside_of_checkify_raise_when_they_run(wrap):
+    assert (wrap(positive)(jnp.ones(2)) == 1).all()
+    with pytest.raises(checkify.JaxRuntimeError, match=r"-1\.0 is not positive|-1\. -1\."):
+        jax.block_until_ready(wrap(positive)(-jnp.ones(2)))
+    assert jax.eval_shape(lambda: checkify.check(False, "no")) is None
+
+
+def test_batches_with_effects_run_at_once():
+    seen = []
+    out = jax.vmap(lambda x: (jax.debug.callback(lambda v: seen.append(float(v)), x), 2 * x)[1])(jnp.arange(2.0))
+    assert sorted(seen) == [0, 1] and out.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("errors", [checkify.user_checks, checkify.div_checks])
+def test_checks_of_examples_that_have_stopped_are_refused(errors):
+    def body(x):
+        checkify.check(x < 5, "never")
+        return x + 1 + 0 / (5 - x)
+
+    loop = lambda x: lax.while_loop(lambda x: x < 5, body, x)  # noqa: E731
+    with pytest.raises(ValueError, match=r"vmap\((jax.)?checkify"):
+        checkify.checkify(jax.vmap(loop), errors=errors)(jnp.arange(5.0))
+    err, out = jax.vmap(checkify.checkify(loop, errors=errors))(jnp.arange(5.0))
+    assert err.get() is None and (out == 5).all()
+
+
 @pytest.mark.slow
 def test_odeint_has_second_derivatives_and_complex_states():
     times = jnp.array([0.0, 0.5])

@@ -140,3 +140,16 @@ def test_saved_bfloat16_comes_back():
 
 def test_numbers_of_float8():
     assert jnp.arange(4, dtype=jnp.float8_e4m3fn).astype("float32").tolist() == [0, 1, 2, 3]
+
+
+def test_indices_of_axes_and_vectors_of_nothing():
+    index = jax.vmap(lambda x: (jax.lax.axis_index("i"), jax.lax.axis_index("i") * x), axis_name="i")
+    assert [x.dtype for x in index(jnp.ones(2, "int16"))] == ["int32", "int32"]
+    assert jax.flatten_util.ravel_pytree(())[0].dtype == "float32"
+
+
+def test_places_beyond_int32():
+    for n, want in ((2**31 - 1, "int32"), (2**31, "int64")):
+        many = jax.ShapeDtypeStruct((n,), "float32")
+        assert jax.eval_shape(lambda a: jnp.searchsorted(a, 0.0), many).dtype == want
+        assert jax.eval_shape(lambda a: jnp.digitize(0.0, a), many).dtype == want

@@ -94,7 +94,7 @@ APART = {
 """Families that are a namespace of their own, or that gt itself publishes."""
 
 INNER = {
-    "gtrace.numpy.filling", "gtrace.numpy.linalg.arguments", "gtrace.nn.common", "gtrace.random.reuse",
+    "gtrace.numpy.filling", "gtrace.numpy.linalg.arguments", "gtrace.nn.common",
     "gtrace.special.quadrature", "gtrace.nn.torch_losses",
 }  # fmt: skip
 """Modules in those folders that publish nothing."""

@@ -423,8 +423,31 @@ def test_reuse_inside_a_traced_function():
         with pytest.raises(gt.KeyReuseError):
             gt.jit(lambda k: R.normal(k) + R.normal(k))(R.key(0))
         once = gt.jit(lambda k, x: R.normal(k) + x)
-        key = R.key(1)
-        assert once(key, 1.0).shape == once(key, gt.ones(2)).shape[1:], "traced twice, used once in each"
+        keys = R.split(R.key(1))
+        assert once(keys[0], 1.0).shape == once(keys[1], gt.ones(2)).shape[1:], "traced twice, used once in each"
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, lambda f: gt.jit(lambda key: f(key))])
+def test_calls_of_a_jitted_function_use_up_keys(wrap):
+    draw, kept = gt.jit(R.normal), R.key(2)
+    closed, keeps = gt.jit(lambda: R.normal(kept)), gt.jit(lambda key: R.fold_in(key, 1))
+    with gt.config(debug_key_reuse=True):
+        key = R.key(0)
+        assert keeps(key).shape == keeps(key).shape
+        wrap(draw)(key)
+        for again in (draw, wrap(draw), R.uniform):
+            with pytest.raises(gt.KeyReuseError, match="used before"):
+                again(key)
+        closed()
+        with pytest.raises(gt.KeyReuseError, match="used before"):
+            closed()
+        with pytest.raises(gt.KeyReuseError, match="used before"):
+            gt.jit(lambda key: draw(key) + draw(key))(R.key(1))
+        key = R.key(3)
+        gt.vmap(lambda x: R.normal(key) + x)(gt.ones(2))
+        with pytest.raises(gt.KeyReuseError, match="used by vmap"):
+            R.normal(key)
+    assert draw(key) == draw(key) and closed() == closed()
 
 
 def test_new_keys_in_the_place_of_old_ones_are_new():

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gtrace as gt
-from gtrace.testing import arguments, as_function, graphs
+from gtrace.testing import arguments, as_function, assert_close, graphs
 
 
 def array(*shape, seed=0):
@@ -228,6 +228,38 @@ def test_a_closed_over_value_cannot_be_differentiated():
 
 
 # -- custom_jvp
+
+
+def _scaled(kind, x):
+    """A function of y that closes over x, as its rule does, which states three times the derivative."""
+    if kind == "jvp":
+        g = gt.custom_jvp(lambda y: x * y)
+        g.defjvp(lambda primals, tangents: (x * primals[0], 3 * x * tangents[0]))
+    else:
+        g = gt.custom_vjp(lambda y: x * y)
+        g.defvjp(lambda y: (x * y, y), lambda y, ct: (3 * x * ct,))
+    return g
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_rules_may_close_over_examples_of_a_batch(kind):
+    xs = gt.arange(3.0)
+    f = lambda z: gt.vmap(lambda x: _scaled(kind, gt.sin(x))(z))(xs)  # noqa: E731
+    want = 3 * np.sin(np.arange(3, dtype="float32"))
+    for g in (f, gt.jit(f)):
+        assert_close(gt.jacrev(g)(2.0), want)
+        assert_close(gt.jacfwd(g)(2.0), want)
+        assert_close(gt.vmap(gt.grad(lambda z, g=g: g(z).sum()))(gt.ones(2)), [want.sum()] * 2)
+    nested = lambda z: gt.vmap(lambda x: gt.vmap(lambda w: _scaled(kind, x * w)(z))(xs))(xs)  # noqa: E731
+    assert_close(gt.jacrev(nested)(2.0), 3 * np.outer(np.arange(3, dtype="float32"), np.arange(3)).astype("float32"))
+
+
+def test_a_rule_differs_between_examples_of_a_constant():
+    f = gt.custom_jvp(lambda x: np.zeros((), "float32"))
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * primals[0]))
+    xs = gt.arange(3.0)
+    assert_close(gt.grad(lambda x: gt.vmap(f)(x).sum())(xs), [0, 1, 2])
+    assert_close(gt.jvp(gt.vmap(f), (xs,), (gt.ones(3),))[1], [0, 1, 2])
 
 
 def test_custom_jvp_in_every_composition():

@@ -15,7 +15,8 @@ import numpy
 import gtrace as gt
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.force import value_of, with_values
+from gtrace.core.trace.force import is_placeholder, value_of, with_values
+from gtrace.core.trace.promotion import as_dtype
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
 from gtrace.jax import dtypes, paths
@@ -160,6 +161,9 @@ def pmap(
 ) -> Callable[..., Any]:
     """``vmap``, jitted: on one device, the examples of a `pmap` are a batch. `gt.sharding` divides arrays over devices.
 
+    Args:
+        out_axes: those of `vmap`; None: of this result it is the first example that is returned.
+
     >>> import gtrace.jax as jax
     >>> mean = jax.pmap(lambda x: jax.lax.pmean(x, "i"), axis_name="i")
     >>> mean(jax.numpy.array([1., 3.]))
@@ -173,7 +177,17 @@ def pmap(
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         for k in numbers:
             axes[k] = None
-        return gt.vmap(fun, tuple(axes), out_axes, axis_name=axis_name)(*args, **kwargs)
+        several = isinstance(out_axes, tuple)
+        places = out_axes if several else (out_axes,)
+        ends = tuple([0 if place is None else place for place in places])
+        out = gt.vmap(fun, tuple(axes), ends if several else ends[0], axis_name=axis_name)(*args, **kwargs)
+        if None not in places:
+            return out
+        firsts = [
+            gt.tree.map(lambda x: x[0], y) if place is None else y
+            for y, place in zip(out if several else [out], places, strict=True)
+        ]
+        return tuple(firsts) if several else firsts[0]
 
     return gt.jit(mapped, static_argnums=numbers)
 
@@ -212,14 +226,19 @@ def make_array_from_single_device_arrays(
     """Return an array whose parts processes hold; this process has one.
 
     Raises:
-        ArgumentError: several parts.
+        ArgumentError: several parts, a part that has no value, or one of another dtype than `dtype`.
     """
+    name = "make_array_from_single_device_arrays"
     if len(arrays) != 1:
-        fix = "Use jax.make_array_from_process_local_data."
-        raise ArgumentError(message("make_array_from_single_device_arrays", "one part", f"{len(arrays)}", fix))
+        raise ArgumentError(message(name, "one part", f"{len(arrays)}", "Use jax.make_array_from_process_local_data."))
+    if isinstance(arrays[0], gt.Array) and is_placeholder(arrays[0]):
+        raise ArgumentError(message(name, "a part that has a value", "a placeholder", "Call it outside of jit."))
     if isinstance(arrays[0], PRNGKeyArray):
         return arrays[0]._like(make_array_from_single_device_arrays(shape, sharding, [arrays[0]._data]))
-    part = gt.array(arrays[0], dtype)
+    part = gt.array(arrays[0])
+    if dtype is not None and part.aval.dtype != as_dtype(dtype):
+        fix = "Cast the part, or leave out dtype."
+        raise ArgumentError(message(name, f"a part of dtype {dtype}", f"{part.dtype}", fix))
     if not isinstance(sharding, NamedSharding):
         return part.reshape(tuple(shape))
     return from_process_local(sharding, part, tuple(shape))

@@ -14,9 +14,10 @@ import attrs
 
 import gtrace as gt
 from gtrace.core.base import tree
+from gtrace.core.base.errors import ArgumentError, CheckError, message
 from gtrace.core.ir.aval import Aval, Bundle
 from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph
-from gtrace.core.ops.host_calls import function_of
+from gtrace.core.ops.host_calls import TOKEN, function_of
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.bind import bind, emit_all
 from gtrace.core.trace.capture import capture, located
@@ -56,7 +57,7 @@ class _Sites:
 
 @attrs.frozen(eq=False)
 class StatedCheck:
-    """A check that a function within the one under `checkify` states: an operation, which `Checker` replaces.
+    """A check that a traced function states: an operation, which `Checker` replaces, and which raises elsewhere.
 
     Attributes:
         structure: of the boolean and the values for the text, which are the operands.
@@ -66,8 +67,13 @@ class StatedCheck:
     structure: tree.TreeDef
     text: str
 
-    def __call__(self, arrays: list[Any]) -> Any:
-        raise AssertionError("a check within a function under checkify is replaced")
+    def __call__(self, arrays: list[Any]) -> list[Any]:
+        """Raise a CheckError if the check failed; return a token."""
+        pair: Any = self.structure.unflatten(arrays[: self.structure.num_leaves])
+        failed, (args, named) = pair
+        if failed:
+            raise CheckError(self.text.format(*args, **named))
+        return [TOKEN]
 
     def found(self, operands: Sequence[Array], levels: Sequence[Any]) -> Found:
         """Return the check; under `vmap`, whose axes `levels` has, the first example that failed."""
@@ -82,6 +88,35 @@ class StatedCheck:
 def first_failed(failed: Array) -> Any:
     """Return the place on axis 0 of the first example in which something failed."""
     return gt.argmax(gt.any(failed, tuple(range(1, failed.ndim))))
+
+
+def _clamp_of(index: Any, made: dict[int, Node]) -> Node | None:
+    """Return what moves an index inside; None: nothing does.
+
+    A slice adds its offsets to a start that was moved, and an index adds the size to what was negative.
+    """
+    node = _unshaped(index, made)
+    if node is not None and node.op.name == "add":
+        parts = [_unshaped(x, made) for x in node.ins]
+        node = next((n for n in parts if n is not None and n.op.name == "clamp_index"), None)
+    return node if node is not None and node.op.name == "clamp_index" else None
+
+
+def _keeps_stopped(cond: Graph, body: Graph) -> bool:
+    """Whether a loop runs while any example does, and the others keep their state, as `vmap` makes it."""
+    made = {node.out: node for node in body.nodes}
+    last = [made.get(out) for out in body.outputs]
+    olds = body.inputs[len(body.inputs) - len(last) :]
+    kept = [n is not None and n.op.name == "where" and n.ins[2] == old for n, old in zip(last, olds, strict=True)]
+    return all(kept) and bool(cond.nodes) and cond.nodes[-1].op.name == "any"
+
+
+def _unshaped(value: Any, made: dict[int, Node]) -> Node | None:
+    """Return the operation whose result a value is in another shape."""
+    node = made.get(value) if isinstance(value, int) else None
+    while node is not None and node.op.name in ("reshape", "broadcast_to"):
+        node = made.get(node.ins[0]) if isinstance(node.ins[0], int) else None
+    return node
 
 
 def _leaves(found: Sequence[Found]) -> list[Array]:
@@ -154,26 +189,32 @@ class Checker:
         else:
             dims = node.attributes["dims"]
             given = node.ins[-len(dims) :]
-        lows, asked = [], []
+        together = []
         for x, d in zip(given, dims, strict=True):
-            low = -shape[d]
-            maker = made.get(x) if isinstance(x, int) else None
-            if maker is not None and maker.op.name == "add":  # of what negative indices are shifted by
-                maker = made.get(maker.ins[0]) if isinstance(maker.ins[0], int) else None
-            if maker is not None and maker.op.name == "clamp_index":
-                x, low = maker.ins[0], maker.attributes["low"]
-            asked.append(env[x] if isinstance(x, int) else gt.array(x.value))
-            lows.append(low)
-        if not asked or 0 in (math.prod(x.shape) for x in asked):
+            clamp, low, high = _clamp_of(x, made), -shape[d], shape[d] - 1
+            asked = x
+            if clamp is not None:
+                asked, (low, high) = clamp.ins[0], clamp.params
+            place = env[asked] if isinstance(asked, int) else gt.array(asked.value)
+            if isinstance(x, int) and clamp is not None and place.shape != env[x].shape:  # the start of a slice
+                self._outside(node, shape, [(place, low, high, d)])
+            else:
+                together.append((place, low, high, d))
+        self._outside(node, shape, together)
+
+    def _outside(self, node: Node, shape: tuple[int, ...], asked: list[tuple[Array, int, int, int]]) -> None:
+        """Check indices: each has its least and its greatest value, and its axis."""
+        if not asked or 0 in (math.prod(x.shape) for x, *_ in asked):
             return
-        sizes = gt.array([shape[d] for d in dims])
-        places = gt.stack(gt.broadcast_arrays(*asked), -1)
-        wrong = (places < gt.array(lows)) | (places >= sizes)
+        indices, *rest = zip(*asked, strict=True)
+        lows, highs, dims = (gt.array(list(numbers)) for numbers in rest)
+        places = gt.stack(gt.broadcast_arrays(*indices), -1)
+        wrong = (places < lows) | (places > highs)
         first = gt.argmax(gt.ravel(wrong))
-        which = first % len(dims)
-        place, size = gt.ravel(places)[first], sizes[which]
-        counted = place + gt.where(place < 0, -gt.array(lows)[which], 0)  # from the end
-        values = {"index": counted, "axis": gt.array(list(dims))[which], "size": size}
+        which = first % len(asked)
+        place, size = gt.ravel(places)[first], gt.array([shape[d] for *_, d in asked])[which]
+        counted = place + gt.where(place < 0, -lows[which], 0)  # from the end
+        values = {"index": counted, "axis": dims[which], "size": size}
         text = f"out-of-bounds indexing for array of shape {shape}: index {{index}} is out of bounds for axis {{axis}}"
         self._note(node, gt.any(wrong), values, text + " with size {size}.")
 
@@ -248,6 +289,10 @@ class Checker:
         before, inside = self._sites(cond), self._sites(body)
         if not (before.texts or inside.texts):
             return None
+        if inside.texts and _keeps_stopped(cond, body):
+            got = "vmap under checkify, of a loop whose examples stop at different times"
+            fix = "Use jax.vmap(checkify.checkify(f)): a stopped example is computed again, so checks of it would fail."
+            raise ArgumentError(message("checkify", "checkify under vmap", got, fix))
 
         def unfinished(state: Any) -> Any:
             return Checker(frozenset()).run(cond, [*asked, *state[0]])[0]

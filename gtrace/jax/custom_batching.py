@@ -13,9 +13,13 @@ from gtrace.core.base import tree
 from gtrace.core.base.dtypes import FLOAT0
 from gtrace.core.base.errors import ArgumentError, message
 from gtrace.core.ops.batching import spread
+from gtrace.core.trace.array import Array
+from gtrace.core.trace.capture import capture
 from gtrace.core.trace.convert import lift
 from gtrace.core.transform.arguments import is_empty, name_of
+from gtrace.core.transform.batch import batch
 from gtrace.core.transform.jvp import jvp
+from gtrace.core.transform.vmap import without_batch
 from gtrace.jax.avals import instantiate_zeros
 from gtrace.jax.custom_derivatives import Stating
 from gtrace.jax.lax import map as lax_map
@@ -103,6 +107,52 @@ def _batched(axis: AxisData, args: Sequence[Any], axes: Sequence[int | None], *,
     return results, [0 if flag else None for flag in flags]
 
 
+def _differentiated(
+    rule: Any, size: int, values: Sequence[Any], batched: Sequence[bool] | None = None
+) -> tuple[list[Any], list[bool]]:
+    """Return the results of a rule and their tangents, and which of them are batched.
+
+    Args:
+        values: the arguments and their tangents.
+        batched: which arguments are batched; None: none.
+    """
+    count = len(values) // 2
+    given = [
+        numpy.zeros(x.shape, FLOAT0) if is_empty(t) else t for x, t in zip(values[:count], values[count:], strict=True)
+    ]
+    flags: list[bool] = []
+
+    def run(*primals: Any) -> Any:
+        outs, flags[:] = rule(size, batched or [False] * count, *primals)
+        return outs
+
+    outs, moved = jvp(run, values[:count], given)
+    return [*outs, *moved], [*flags, *flags]
+
+
+def _of_examples(
+    function: Any, size: int, batched: Sequence[bool], args: Sequence[Any]
+) -> tuple[list[Any], list[bool]]:
+    """Return what a function of one example returns for a batch of some arguments, and which results are batched."""
+    places = [k for k, x in enumerate(args) if type(x) is Array]
+    arrays, flags = [args[k] for k in places], [batched[k] for k in places]
+    found: list[Any] = []
+
+    def run(inputs: Sequence[Array]) -> Any:
+        values = list(args)
+        for k, x in zip(places, inputs, strict=True):
+            values[k] = x
+        found[:] = function(values)[0]
+        return [lift("custom_vmap", x) for x in found if not is_empty(x)], None
+
+    avals = [without_batch(x.aval) if flag else x.aval for x, flag in zip(arrays, flags, strict=True)]
+    captured = capture(run, avals, "the rule of custom_vmap")
+    every = (*flags, *[False] * len(captured.constants))
+    rest = iter(batch(captured.graph, size, (*arrays, *captured.constants), every))
+    pairs = [(x, False) if is_empty(x) else next(rest) for x in found]
+    return [x for x, _ in pairs], [flag for _, flag in pairs]
+
+
 def _moved(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any, rule: Any) -> tuple[list[Any], list[Any]]:
     """Return results and their tangents, by a call whose rule for batches differentiates the rule."""
     count = len(primals)
@@ -112,23 +162,15 @@ def _moved(primals: Sequence[Any], tangents: Sequence[Any], *, call: Any, rule: 
         return [*outs, *moved]
 
     def both_rule(size: int, batched: Sequence[bool], *args: Any) -> tuple[list[Any], list[bool]]:
-        joint = [p or t for p, t in zip(batched[:count], batched[count:], strict=True)]
+        pairs = list(zip(batched[:count], batched[count:], strict=True))
+        if not any(p and t for p, t in pairs):  # as in JAX, the rule gets an example of such arguments
+            return _of_examples(functools.partial(_differentiated, rule, size), size, batched, args)
+        joint = [p or t for p, t in pairs]
         values = [
             spread(lift("custom_vmap", x), size) if joint[k % count] and not batched[k] and not is_empty(x) else x
             for k, x in enumerate(args)
         ]
-        given = [
-            numpy.zeros(x.shape, FLOAT0) if is_empty(t) else t
-            for x, t in zip(values[:count], values[count:], strict=True)
-        ]
-        flags: list[bool] = []
-
-        def run(*primals: Any) -> Any:
-            outs, flags[:] = rule(size, joint, *primals)
-            return outs
-
-        outs, moved = jvp(run, values[:count], given)
-        return [*outs, *moved], [*flags, *flags]
+        return _differentiated(rule, size, values, joint)
 
     found = _call_p.bind(*primals, *map(instantiate_zeros, tangents), call=both, rule=both_rule)
     return found[: len(found) // 2], found[len(found) // 2 :]

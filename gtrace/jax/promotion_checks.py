@@ -122,16 +122,21 @@ class _Checks:
     def _check(self, name: str, operands: Sequence[Any], ranks: str) -> None:
         if not all(isinstance(x, (Array, numpy.ndarray, numpy.generic, int, float, complex)) for x in operands):
             return  # the function itself says what it takes
-        if len({numpy.ndim(x) for x in operands} - {0}) > 1 and ranks != "allow":
-            shapes = " ".join(str(numpy.shape(x)) for x in operands)
-            if ranks == "raise":
-                fix = "Use jnp.expand_dims, or set jax_numpy_rank_promotion to allow."
-                raise ShapeError(message(name, "operands of as many dimensions", shapes, fix))
-            warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {shapes}", stacklevel=3)
+        self.check_ranks(name, [numpy.shape(x) for x in operands], ranks)
         if self.dtypes == "strict":
             avals, numbers = avals_and_numbers(operands)
             if not fits_strictly(avals, numbers):
                 raise mixed(name, [LONG[a.dtype] for a in avals] + [type(x).__name__ for x in numbers])
+
+    def check_ranks(self, name: str, shapes: Sequence[tuple[int, ...]], ranks: str) -> None:
+        """Do what the setting says, "warn" or "raise", if arrays have several numbers of dimensions."""
+        if ranks == "allow" or len({len(shape) for shape in shapes} - {0}) <= 1:
+            return
+        text = " ".join(map(str, shapes))
+        if ranks == "raise":
+            fix = "Use jnp.expand_dims, or set jax_numpy_rank_promotion to allow."
+            raise ShapeError(message(name, "operands of as many dimensions", text, fix))
+        warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {text}", stacklevel=4)
 
 
 checks = _Checks()

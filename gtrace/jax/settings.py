@@ -13,6 +13,7 @@ from typing import Any
 from gtrace import config as ours
 from gtrace.core.base.errors import ArgumentError, ConfigError, UnknownSettingError, message
 from gtrace.core.ops.key_arrays import KINDS
+from gtrace.jax import legacy_keys
 from gtrace.jax.device_functions import device_name, devices
 from gtrace.jax.promotion_checks import checks
 
@@ -34,7 +35,7 @@ _OWN: dict[str, Any] = {
     "jax_platforms": None, "jax_traceback_filtering": "auto",
     "jax_explain_cache_misses": False, "jax_persistent_cache_min_compile_time_secs": 1.0, "jax_enable_checks": False,
     "jax_transfer_guard": "allow", "jax_legacy_prng_key": "allow",
-    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": True, "jax_default_prng_impl": "threefry2x32",
+    "jax_num_cpu_devices": 1, "jax_softmax_custom_jvp": False, "jax_default_prng_impl": "threefry2x32",
     "jax_enable_custom_prng": False,
 }  # fmt: skip
 """JAX's other settings with their values: those of JAX until a program sets others. Most have no effect here."""
@@ -82,6 +83,8 @@ class Settings:
         elif name in _OWN:
             if name in _PROMOTION:
                 checks.follow(*[(_OWN | {name: value})[key] for key in _PROMOTION])
+            if name == "jax_legacy_prng_key":
+                legacy_keys.follow(value)
             _OWN[name] = value
         else:
             raise UnknownSettingError(f"[jax.config] expected one of {', '.join(_NAMES)}, got {name!r}.")

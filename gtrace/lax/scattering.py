@@ -95,7 +95,7 @@ def _places(
     if not indices.ndim or indices.shape[-1] != len(numbers.start_index_map) or len(sizes) != x.ndim:
         got = f"indices {indices.aval!r} with {numbers.start_index_map} and slices {sizes} for {x.aval!r}"
         raise ShapeError(message(name, "indices of as many components as are mapped to axes", got, "Check both."))
-    if any(not 0 <= n <= whole for n, whole in zip(sizes, x.shape, strict=True)):
+    if 0 not in indices.shape[:-1] and any(not 0 <= n <= whole for n, whole in zip(sizes, x.shape, strict=True)):
         got = f"{sizes} for {x.aval!r}"
         raise ShapeError(message(name, "slices within the operand", got, "Check the sizes."))
     _check_axes(name, x, indices, sizes, numbers)

@@ -12,6 +12,7 @@ from gtrace.core import ops
 from gtrace.core.base.errors import BoundsError, DtypeError, ShapeError, message
 from gtrace.core.ops.gather import index_axis
 from gtrace.core.ops.index import getitem
+from gtrace.core.ops.index_bounds import clamped
 from gtrace.core.ops.join_split import slice_bounds, slice_update
 from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
@@ -115,14 +116,16 @@ def _starts(name: str, x: Array, start_indices: Any, sizes: tuple[int, ...]) -> 
         number = None if type(value) is Array else python_scalar(value)
         if number is not None:
             start = as_int(name, "start", value)
-            out.append(min(max(start + whole if start < 0 else start, 0), whole - size))
-            continue
+            start = start + whole if start < 0 else start
+            if 0 <= start <= whole - size or size == whole:
+                out.append(0 if size == whole else start)
+                continue
         index = lift(name, value)
         if index.shape or index.aval.floating or index.aval.dtype is torch.bool:
             raise DtypeError(message(name, "integer scalars as starts", repr(index.aval), "Use x.astype(gt.int64)."))
         index = cast(index, torch.int64)
         index = ops.where(index < 0, index + whole, index)
-        out.append(0 if size == whole else ops.minimum(ops.maximum(index, 0), whole - size))
+        out.append(0 if size == whole else clamped(index, whole - size + 1, 0))
     return out
 
 

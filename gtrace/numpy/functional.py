@@ -28,7 +28,7 @@ _SIGNATURE = re.compile(rf"{_TERM}(?:,{_TERM})*->{_TERM}(?:,{_TERM})*")
 _Terms = list[tuple[str, ...]]
 
 
-def _core_names(signature: str) -> tuple[_Terms, _Terms]:
+def core_names(signature: str) -> tuple[_Terms, _Terms]:
     """Return the names of the core dimensions of each argument, and of each result."""
     text = signature.replace(" ", "")
     if not _SIGNATURE.fullmatch(text):
@@ -67,7 +67,7 @@ def vectorize(
         raise ArgumentError(message("vectorize", "positions from 0 and names as `excluded`", got, "Count from 0."))
     if pyfunc is None:
         return functools.partial(vectorize, excluded=excluded, signature=signature)
-    terms = None if signature is None else _core_names(signature)
+    terms = None if signature is None else core_names(signature)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         given = [k for k in range(len(args)) if k not in excluded]

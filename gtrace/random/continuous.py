@@ -18,10 +18,10 @@ from gtrace.core.ops.operands import cast
 from gtrace.core.ops.shape import as_sizes, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, python_scalar
+from gtrace.core.trace.key_uses import consume
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.random.keys import as_key, draw_bits, fill, fresh_key, two_keys
-from gtrace.random.reuse import consume
 
 __all__ = ["uniform", "normal", "truncated_normal", "gumbel"]
 

@@ -19,13 +19,13 @@ from gtrace.core.ops.operands import cast, counting
 from gtrace.core.ops.shape import as_sizes, full_like_scalar
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift, real_scalar
+from gtrace.core.trace.key_uses import consume
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 from gtrace.core.trace.replayable import replayable
 from gtrace.core.transform.control.loops import while_loop
 from gtrace.core.transform.control.scan import scan
 from gtrace.random.continuous import bound, common_shape, draw_unit, parameters
 from gtrace.random.keys import as_key, fresh_key, single_keys, subkeys, two_keys
-from gtrace.random.reuse import consume
 from gtrace.special.gamma_functions import gammaln
 
 __all__ = ["binomial", "geometric", "multinomial", "poisson", "rademacher"]

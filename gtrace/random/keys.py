@@ -22,10 +22,10 @@ from gtrace.core.ops.shape import as_int, as_sizes
 from gtrace.core.ops.threefry import PAIR, XOR, threefry2x32
 from gtrace.core.trace.array import Array, wrap
 from gtrace.core.trace.convert import lift, new_tensor, python_scalar
+from gtrace.core.trace.key_uses import consume
 from gtrace.core.trace.promotion import wide
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.replayable import replayable
-from gtrace.random.reuse import consume
 
 __all__ = ["key", "PRNGKey", "key_data", "wrap_key_data", "key_impl", "split", "fold_in", "bits"]
 

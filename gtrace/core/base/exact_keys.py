@@ -93,7 +93,10 @@ def exact_key(value: Any) -> Any:
 
 
 def _compared_fields(kind: type) -> list[str] | None:
-    """Return the fields that a dataclass or attrs class compares; None for other classes."""
+    """Return the fields that a dataclass or attrs class compares; None for others, and for those that define ==."""
+    code = getattr(kind.__dict__.get("__eq__"), "__code__", None)
+    if code is None or not code.co_filename.startswith(("<string>", "<attrs generated")):
+        return None
     # a subclass without the decorator may have more state
     if "__dataclass_params__" in kind.__dict__ and kind.__dict__["__dataclass_params__"].eq:
         return [field.name for field in dataclasses.fields(kind) if field.compare]

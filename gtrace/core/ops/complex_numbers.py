@@ -122,6 +122,8 @@ def iscomplexobj(x: Any) -> bool:
     """
     if python_scalar(x) is not None:
         return numpy.iscomplexobj(x)
+    if isinstance(x, (list, tuple)):
+        return any(map(iscomplexobj, x))
     if not hasattr(x, "dtype"):
         return numpy.iscomplexobj(x)
     return getattr(x.dtype, "kind", "") != "V" and as_dtype(x.dtype) in COMPLEX  # keys and `float0` have kind V

@@ -427,6 +427,8 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the
     Array([-1. ,  0.5,  1. ], dtype=float32)
     """
     out = lift("clip", x)
+    if out.aval.complex:
+        raise DtypeError(message("clip", "real numbers", repr(out.aval), "Clip x.real, x.imag or gt.abs(x)."))
     if min is None and max is None:
         return distinct(out)
     if min is not None:

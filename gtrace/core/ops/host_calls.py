@@ -20,6 +20,7 @@ import torch
 from gtrace.core.base.dtypes import DTYPES, INEXACT, SHORT
 from gtrace.core.base.errors import ArgumentError, ShapeError, message
 from gtrace.core.ir.aval import Aval, Bundle, aval, bundle
+from gtrace.core.ir.graph import Graph, subgraphs
 from gtrace.core.ops.batching import spread
 from gtrace.core.ops.declare import Sample, define, lift
 from gtrace.core.trace.array import Array, wrap
@@ -141,6 +142,12 @@ def _batch(
 
 def _name(call: str) -> str:
     return _calls[call.partition(":")[0]].name
+
+
+def names_called(graph: Graph) -> set[str]:
+    """Return the names of the functions that a program calls, also in programs within it."""
+    own = {_name(node.attributes["call"]) for node in graph.nodes if node.op is host_call_op}
+    return own.union(*[names_called(sub.graph) for node in graph.nodes for sub in subgraphs(node.params)])
 
 
 def _refuse(name: str) -> NoReturn:

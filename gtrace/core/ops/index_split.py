@@ -5,6 +5,7 @@ So reading and updating share one implementation: see `gtrace.core.ops.index` an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -145,7 +146,7 @@ def split_index(x: Array, index: Any, checked: bool = True) -> Split:
         fix = "Use x[gt.array(indices)], or x[tuple(indices)]."
         raise ArgumentError(message("index", "an array, or a tuple of indices", "a list", fix))
     items: list[Any] = []
-    raw = [_of_list(item) if isinstance(item, list) else item for item in _items(index)]
+    raw = [of_sequence(item) if isinstance(item, (list, tuple)) else item for item in _items(index)]
     given = [_as_item(item) for item in raw]
     spans = {id(item): host_span(value) for item, value in zip(given, raw, strict=True) if isinstance(item, Array)}
     axis = 0
@@ -233,7 +234,7 @@ def negatives_outside(index: Any, nearest: bool) -> Any:
         return index
     found: list[Any] = []
     for item in _items(index):
-        item = _as_item(_of_list(item) if isinstance(item, list) else item)
+        item = _as_item(of_sequence(item) if isinstance(item, (list, tuple)) else item)
         if (isinstance(item, _INTEGERS) and item < 0) or (isinstance(item, Array) and not _is_mask(item)):
             place = as_index(item)
             item = where(less(place, 0), 0 if nearest else FARTHEST, place)
@@ -275,15 +276,15 @@ def _has_places(items: list[Any]) -> bool:
     return any(item is not None and not isinstance(item, slice) for item in items)
 
 
-def _of_list(items: list[Any]) -> Any:
-    """Return a list of integers, Arrays and such lists as an array."""
+def of_sequence(items: Sequence[Any]) -> Any:
+    """Return a list or tuple of integers, Arrays and such sequences as an array."""
     if not _holds_arrays(items):
         return numpy.asarray(items) if items else numpy.zeros(0, numpy.int64)
-    return stack([as_index(_of_list(item) if isinstance(item, list) else item) for item in items])
+    return stack([as_index(of_sequence(item) if isinstance(item, (list, tuple)) else item) for item in items])
 
 
-def _holds_arrays(items: list[Any]) -> bool:
-    return any(_holds_arrays(item) if isinstance(item, list) else isinstance(item, Array) for item in items)
+def _holds_arrays(items: Sequence[Any]) -> bool:
+    return any(_holds_arrays(item) if isinstance(item, (list, tuple)) else isinstance(item, Array) for item in items)
 
 
 def _as_item(item: Any) -> Any:

@@ -18,7 +18,7 @@ from gtrace.core.ops.elementwise import add, divide, maximum, minimum, multiply,
 from gtrace.core.ops.gather import index_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import read
 from gtrace.core.ops.index_bounds import mode_name
-from gtrace.core.ops.index_split import Split, negatives_outside, split_index
+from gtrace.core.ops.index_split import Split, negatives_outside, of_sequence, split_index
 from gtrace.core.ops.join_split import concat, slice_bounds
 from gtrace.core.ops.logic import where
 from gtrace.core.ops.operands import beside, cast
@@ -283,8 +283,10 @@ def _most_occurrences(x: Array, index: Any) -> int | None:
 
 def _host_value(item: Any) -> numpy.ndarray | None:
     """Return the values of an index array if they are on the host."""
-    if isinstance(item, (list, numpy.ndarray)):
-        return numpy.asarray(item)
+    if isinstance(item, (list, tuple)):
+        item = of_sequence(item)
+    if isinstance(item, numpy.ndarray):
+        return item
     value = unfollowed_value(item) if isinstance(item, Array) else None
     return value.numpy() if value is not None and value.device.type == "cpu" else None
 

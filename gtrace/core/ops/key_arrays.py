@@ -182,10 +182,12 @@ class PRNGKeyArray(Array, of_keys=True):
         return map(self._like, self._data)
 
     def __eq__(self, other: Any) -> Any:
+        if type(self._data) is not Array:  # a description, without values
+            return type(other) is PRNGKeyArray and self._kind == other._kind and self._data == other._data
         return compared("equal", self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return compared("not_equal", self, other)
+        return not self == other if type(self._data) is not Array else compared("not_equal", self, other)
 
     __hash__ = None
 

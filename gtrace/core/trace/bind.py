@@ -12,7 +12,7 @@ import torch
 
 from gtrace.core.base.config import config
 from gtrace.core.base.dtypes import FLOAT8, SHORT
-from gtrace.core.base.errors import DtypeError, LeakError, user_location, users_line
+from gtrace.core.base.errors import ClosureError, DtypeError, LeakError, message, user_location, users_line
 from gtrace.core.base.events import Recorded, bus
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
@@ -22,7 +22,7 @@ from gtrace.core.ir.subgraph import plain_instr
 from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.force import flush, layout, materialize
 from gtrace.core.trace.no_value import leaked
-from gtrace.core.trace.record import RegionLayout, Trace, followers, thread
+from gtrace.core.trace.record import RegionLayout, Trace, followed, followers, thread
 from gtrace.core.trace.segmentation import BEGINNING, SHORTEST
 
 _ref = weakref.ref
@@ -49,6 +49,8 @@ def placeholder(trace: Trace, a: Aval) -> Array:
 def as_input(trace: Trace, x: Array) -> int:
     """Return the number of `x`, computed elsewhere, as an input of `trace`; raise if its trace is over."""
     tensor = x._buf
+    if tensor is None and id(x) in thread.stand_ins:
+        return _stand_in(trace, x)
     if tensor is None or (x._number < -1 and x._number != thread.mark):
         check_thread(x)
     if trace.capture is not None:
@@ -74,6 +76,16 @@ def as_input(trace: Trace, x: Array) -> int:
         trace.held += tensor.nbytes
         if trace.held > trace.allowed:
             trace.check_held_bytes()
+    return number
+
+
+def _stand_in(trace: Trace, x: Array) -> int:
+    """Return the number of what a rule uses in place of a placeholder of a trace that is over."""
+    found: Any = thread.stand_ins[id(x)]
+    if followed(found):
+        got = "a derivative of a rule with respect to a value that it closes over"
+        raise ClosureError(message("custom_jvp", "a rule of its arguments alone", got, "Pass it as an argument."))
+    number: int = found._number if found._trace is trace else as_input(trace, found)
     return number
 
 

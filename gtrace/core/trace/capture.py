@@ -36,6 +36,8 @@ class Captured:
         result: what the function returns beside its outputs.
         memo: values derived from the program, kept for the next capture of an equal one; None for the first capture.
         token: the only output is a token for the effects of the function, which has no outputs of its own.
+        effects: the function has effects, on which its outputs depend.
+        used: the places, among the inputs, of random keys that it uses up, with the setting `debug_key_reuse`.
     """
 
     graph: Graph
@@ -43,6 +45,8 @@ class Captured:
     result: Any
     memo: BoundedTable[Any, Any] | None = None
     token: bool = False
+    effects: bool = False
+    used: tuple[int, ...] = ()
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return `make()`, which follows from the program and `key`, and keep it for equal captures."""
@@ -119,11 +123,13 @@ def capture(
         places = trace.locations or {}
         stretch = _stretch(tuple(trace.flat), scalars, tuple(numbers), tuple(places), tuple(places.values()))
     leaves = trace.leaves
+    used = [x for x in stretch.slots if any(leaves[x] is key for key in trace.used_keys)] if trace.used_keys else []
+    places_used = tuple(map(stretch.slots.index, used))
     constants = tuple([leaves[slot] for slot in stretch.slots[len(inputs) :]])
     leaves.clear()  # break the cycle: placeholders refer to their trace
     memo = stretch.memo if stretch.captured else None
     stretch.captured = True
-    return Captured(stretch.graph, constants, result, memo, token)
+    return Captured(stretch.graph, constants, result, memo, token, bool(trace.effects), places_used)
 
 
 def _place(avals: Sequence[Aval], outer: Trace) -> torch.device | None:

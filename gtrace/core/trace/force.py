@@ -68,6 +68,11 @@ def is_placeholder(x: ArrayBase) -> bool:
     return captured_by(x) is not None
 
 
+def is_over(x: ArrayBase) -> bool:
+    """Whether `x` is a value of a function whose capture is over."""
+    return is_placeholder(x) and x._trace is not None and x._trace.closed
+
+
 _in_one_form = without_modes(in_one_form)
 
 

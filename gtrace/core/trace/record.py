@@ -59,6 +59,7 @@ class Trace:
         knows: somebody may look at values of a captured function that follow from no placeholder, as under `vmap`.
         given: what the placeholders of a captured function stand for, where it may look at them; None: it may not.
         locations: the user's line of each operation, by its number; None where it is not needed.
+        used_keys: the random keys that are used up, with the setting `debug_key_reuse`.
         closed: no operation may be added any more.
         marks: where regions begin, see `gtrace.core.ir.graph.Marks`.
         held: bytes of the input tensors.
@@ -86,6 +87,7 @@ class Trace:
         "place",
         "knows",
         "given",
+        "used_keys",
         "closed",
         "held",
         "allowed",
@@ -110,6 +112,7 @@ class Trace:
         self.place: Any = None
         self.knows = False
         self.given: Sequence[ArrayBase] | None = None
+        self.used_keys: tuple[ArrayBase, ...] = ()
         self.closed = False
         self.held = 0
         self.full = False
@@ -336,6 +339,7 @@ class _Thread(threading.local):
         in_rule: a rule of an operation runs, for which integers are int64 whatever the settings are.
         walking: a tape is being walked backwards.
         linear: a linear function of tangents is being transposed, see `gtrace.core.transform.custom`.
+        stand_ins: what a rule uses in place of placeholders of a trace that is over, by their identity.
         deferred: names of calls whose tangents are put off, see `gtrace.core.transform.jvp.linearize`; None: none may.
     """
 
@@ -352,6 +356,7 @@ class _Thread(threading.local):
         self.in_rule = False
         self.walking = False
         self.linear = False
+        self.stand_ins: dict[int, ArrayBase] = {}
         self.deferred: list[str] | None = None
 
     def begin(self) -> Trace:

@@ -12,7 +12,7 @@ from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ClosureError, RuleError, message, user_location
 from gtrace.core.ir.aval import Aval, Bundle, bundle
-from gtrace.core.ir.graph import Subgraph
+from gtrace.core.ir.graph import Graph, Subgraph
 from gtrace.core.ir.op import Instr, Op, define
 from gtrace.core.ir.rules import Rules
 from gtrace.core.ir.subgraph import subgraph
@@ -57,15 +57,16 @@ custom_call = define(
 )  # fmt: skip
 
 
-def with_rules(vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None) -> Op:
+def with_rules(vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None, count: int | None = None) -> Op:
     """Return the operation that calls a body and differentiates it by these rules, also for a batch of examples.
 
     Args:
+        count: how many operands are arguments; the others are what the body closes over. None: all are arguments.
         batch: the rule for a batch, as `Rules` has it; None: the body and the rules are batched.
     """
 
     def batch_rule(op: Op, size: int, batched: Sequence[bool], given: Sequence[Array], body: Subgraph) -> Any:
-        return _batched_call(body, vjp, jvp, size, tuple(batched), given)
+        return _batched_call(body, vjp, jvp, size, tuple(batched), given, count)
 
     # `attrs.evolve` would take as long as the operations of a short body
     rules = Rules(
@@ -85,11 +86,21 @@ def call_with_rules(op: Op, body: Subgraph, operands: Sequence[Array]) -> list[A
     return emit_all(Instr(op, plain.params, plain.ins, plain.aval, plain), operands)
 
 
+def _constant_outputs(graph: Graph, count: int | None) -> tuple[bool, ...]:
+    """Return which outputs follow from no argument: the rule may give examples other derivatives of them."""
+    moving = set(graph.inputs[:count])
+    for node in graph.nodes:
+        if not moving.isdisjoint(node.values()):
+            moving.add(node.out)
+    return tuple([out not in moving and a.floating for out, a in zip(graph.outputs, graph.out_avals, strict=True)])
+
+
 def _batched_call(
-    single: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array]
-) -> list[tuple[Array, bool]]:
+    single: Subgraph, vjp: Rule, jvp: Rule | None, size: int, flags: tuple[bool, ...], operands: Sequence[Array],
+    count: int | None,
+) -> list[tuple[Array, bool]]:  # fmt: skip
     """Record the call for a batch. The body is batched now, a rule, for the body of one example, when it is used."""
-    sub, reached, held = batched_graph(single, size, flags, (False,) * len(single.graph.outputs))
+    sub, reached, held = batched_graph(single, size, flags, _constant_outputs(single.graph, count))
 
     def example(x: Array, flag: bool) -> Any:
         return without_batch(x.aval) if flag else x.aval
@@ -133,7 +144,8 @@ def _batched_call(
             for t, flag in zip(moved, reached, strict=True)
         ]
 
-    results = call_with_rules(with_rules(batched_vjp, None if jvp is None else batched_jvp), sub, (*operands, *held))
+    op = with_rules(batched_vjp, None if jvp is None else batched_jvp, count=count)
+    results = call_with_rules(op, sub, (*operands, *held))
     return list(zip(results, reached, strict=True))
 
 
@@ -206,8 +218,10 @@ class _Custom:
         name = f"{self.__name__} called at {user_location()}"
         captured = capture(run, [x.aval for x in arrays], name, repeated=True, given=arrays)
         captured = lift_numbers(captured, self._name)
-        op = self._with_rules(attrs.evolve(call, out_structure=captured.result))
-        return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), [*arrays, *captured.constants]))
+        operands = [*arrays, *captured.constants]
+        closed = {k: x for k, x in enumerate(operands) if k >= len(arrays) and is_placeholder(x)}
+        op = self._with_rules(attrs.evolve(call, out_structure=captured.result, closed=closed))
+        return captured.result.unflatten(call_with_rules(op, subgraph(captured.graph), operands))
 
     def _with_rules(self, call: CustomCall) -> Op:
         """Return the operation for calls with this split of arguments."""
@@ -283,17 +297,19 @@ class custom_vjp(_Custom):  # noqa: N801 - a decorator
         def vjp(cts: Any, needed: Any, *rest: Any, body: Subgraph) -> list[Array | None]:
             call.refuse_constants("custom_vjp", needed)
             operands, static = rest[: call.count], call.static(rest)
-            pair = fwd(*_merge(static, self._for_forward(call.arguments(operands), needed)))
+            with call.standing_in(rest):
+                pair = fwd(*_merge(static, self._for_forward(call.arguments(operands), needed)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_vjp", "(output, residuals) from fwd", got, "Return a pair."))
             call.check_value("custom_vjp", pair[0], body)
             outs = body.graph.out_avals
             full = [self._zero(a) if ct is None else ct for ct, a in zip(cts, outs, strict=True)]
-            grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
+            with call.standing_in(rest):
+                grads = bwd(*static.values(), pair[1], call.out_structure.unflatten(full))
             return [*cotangents_of(grads, call, operands), *[None] * (len(rest) - 1 - call.count)]
 
-        return with_rules(vjp, None)
+        return with_rules(vjp, None, count=call.count)
 
 
 class custom_jvp(_Custom):  # noqa: N801 - a decorator
@@ -351,7 +367,8 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
             call.refuse_constants("custom_jvp", [t is not None for t in ts])
             operands, static = rest[: call.count], call.static(rest)
             full = [self._zero(x.aval) if t is None else t for t, x in zip(ts, operands, strict=False)]
-            pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
+            with call.standing_in(rest):
+                pair = rule(*static.values(), tuple(call.arguments(operands)), tuple(call.arguments(full)))
             if not isinstance(pair, tuple) or len(pair) != 2:
                 got = type(pair).__name__
                 raise ArgumentError(message("custom_jvp", "(output, tangent) from the rule", got, "Return a pair."))
@@ -363,7 +380,7 @@ class custom_jvp(_Custom):  # noqa: N801 - a decorator
                 call.refuse_constants("custom_jvp", needed)
             return transposed(jvp, cts, needed, rest[:-1], body)
 
-        return with_rules(vjp, jvp)
+        return with_rules(vjp, jvp, count=call.count)
 
 
 def transposed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from gtrace.core.base import tree
 from gtrace.core.base.errors import ArgumentError, ClosureError, message
 from gtrace.core.ir.graph import Subgraph
 from gtrace.core.trace.array import Array
+from gtrace.core.trace.force import is_over
+from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import lift_outputs, like
 
 
@@ -51,6 +54,7 @@ class CustomCall:
         in_structure, out_structure: the structures of the differentiated arguments and of the outputs.
         others: the arguments that are not differentiated, by position; placeholders among their leaves are operands.
         traced: the places of these placeholders among the leaves.
+        closed: the placeholders that the function closes over, by their places among the operands.
     """
 
     count: int
@@ -58,6 +62,7 @@ class CustomCall:
     out_structure: tree.TreeDef
     others: Mapping[int, Any]
     traced: tuple[int, ...]
+    closed: Mapping[int, Array] = attrs.field(factory=dict)
 
     def arguments(self, values: Sequence[Array]) -> list[Any]:
         """Return the differentiated arguments with these leaves."""
@@ -73,6 +78,14 @@ class CustomCall:
             leaves[place] = x
         rebuilt: Any = structure.unflatten(leaves)
         return dict(rebuilt)
+
+    def standing_in(self, operands: Sequence[Array]) -> contextlib.AbstractContextManager[None]:
+        """In the block, the operands stand for the placeholders that the function closes over, whose trace is over.
+
+        A rule closes over them too, and it runs after `vmap` has put a batch in their place.
+        """
+        found = {id(x): operands[k] for k, x in self.closed.items() if is_over(x)}
+        return thread_has(stand_ins={**thread.stand_ins, **found}) if found else contextlib.nullcontext()
 
     def refuse_constants(self, name: str, active: Sequence[bool]) -> None:
         if any(active[self.count :]):

@@ -136,8 +136,9 @@ def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         kept.update({k: x for k, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
         return structure.unflatten([0 if k in kept else x for k, x in enumerate(leaves)])
 
-    captured = capture_like("eval_shape", named(run, f) if callable(f) else f, args, kwargs)
-    found = [ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in captured.graph.out_avals]
+    captured = capture_like("eval_shape", named(run, f) if callable(f) else f, args, kwargs, "if any")
+    avals = () if captured.token else captured.graph.out_avals
+    found = [ShapeDtypeStruct(a.shape, a.dtype, a.device) for a in avals]
     return captured.result.unflatten([kept.get(k, x) for k, x in enumerate(found)])
 
 

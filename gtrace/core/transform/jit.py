@@ -40,11 +40,12 @@ from gtrace.core.trace.capture import Captured, NoOutputs, capture, note_call, r
 from gtrace.core.trace.convert import lift, python_scalar, with_own_memory
 from gtrace.core.trace.donation import give_away
 from gtrace.core.trace.force import evaluate, is_followed, layout, materialize, value_of
+from gtrace.core.trace.key_uses import consume_all
 from gtrace.core.trace.record import followers, thread
 from gtrace.core.trace.size_reads import is_read
 from gtrace.core.transform.arguments import name_of, without_empty
 from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
-from gtrace.core.transform.jit_arguments import Arguments
+from gtrace.core.transform.jit_arguments import Arguments, output_of
 from gtrace.core.transform.jit_options import both_ways, key_of_static, wait_seconds
 from gtrace.core.transform.jit_stages import Lowered, Traced
 from gtrace.core.transform.open_jits import OpenFunctions
@@ -197,6 +198,9 @@ class Jitted:
         for x in leaves:
             if is_followed(x):
                 check_thread(x)
+        if settings.debug_key_reuse:
+            traced = self._trace(given, [x.aval for x in leaves])
+            consume_all(self.__name__, traced.used, (*leaves, *traced.constants))
         if settings.debug_nans:
             results = self._checked(given, leaves, outside)
             if call.donated:
@@ -204,7 +208,8 @@ class Jitted:
             return results
         if call.donated:
             return _run(call, give_away(leaves, call.donated, call.written, self._called()), outside)
-        if not (self._static_argnums or self._static_argnames or thread.axes or thread.in_rule):
+        varies = self._static_argnums or self._static_argnames or thread.axes or thread.in_rule
+        if not (varies or settings.debug_key_reuse):
             shape: list[Any] = []
             if gather(args, shape, []) and (not kwargs or gather_named(kwargs, shape, [])):
                 self._last = _Known(shape, call, settings, registered.passes, callers_default_dtype())
@@ -219,7 +224,9 @@ class Jitted:
         """Record the operations of the function for a surrounding gradient or capture."""
         arrays = self._lift(given)
         traced = self._trace(given, [x.aval for x in arrays])
-        return traced.out_structure.unflatten(replay(traced.graph, (*arrays, *traced.constants)))
+        inputs = (*arrays, *traced.constants)
+        consume_all(self.__name__, traced.used, inputs)
+        return traced.out_structure.unflatten(replay(traced.graph, inputs))
 
     def _noted(self, given: Arguments) -> Any:
         """Run the function itself, and note which operations of the trace are its own."""
@@ -337,7 +344,7 @@ class Jitted:
         settings = config.current
         places = settings.device, thread.trace.place
         kinds = settings.x64, settings.jax_results, settings.check_static_indices, settings.threefry_partitionable
-        rules = thread.in_rule, kinds, places, callers_default_dtype()
+        rules = thread.in_rule, settings.debug_key_reuse, kinds, places, callers_default_dtype()
         key = given.structure, given.static_key, bool(given.kwargs), registered.passes, thread.axes, rules
         if self._number_keys:
             # structures compare keys of dicts by ==, where 1 is True
@@ -358,7 +365,7 @@ class Jitted:
                 keywords[where] = value
         with torch.enable_grad():  # the graph also serves calls inside torch.no_grad()
             outputs, structure = without_empty(*tree.flatten(self.__wrapped__(*positional, **keywords)))
-        return [_output(x) for x in outputs], structure
+        return [output_of(x) for x in outputs], structure
 
     def _capture(self, given: Arguments, avals: Sequence[Aval], lines: bool = False) -> Captured:
         return capture(lambda xs: self._run(given, xs), avals, self._called(), tokens="if any", runs=True, lines=lines)
@@ -372,7 +379,7 @@ class Jitted:
 
         captured = self._capture(given, avals, lines)
         structure = NoOutputs(captured.result) if captured.token else captured.result
-        traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode)
+        traced = Traced(captured.graph, captured.constants, structure, self._backend, self._mode, captured.used)
         if kept:
             self._traced.remember((self._key(given), *avals), traced)
         return traced
@@ -411,13 +418,6 @@ def _run(call: _Call, tensors: list[torch.Tensor], outside: Sequence[torch.Tenso
             # while the same program runs, its results have the same strides
             call.kinds, call.laid_out = [layout(x) for x in outputs], executable
     return call.out_structure.unflatten(outputs)
-
-
-def _output(x: Any) -> Array:
-    if type(x) is not Array and python_scalar(x) is None and not hasattr(x, "dtype"):
-        fix = "Return arrays in dicts, lists and tuples."
-        raise ArgumentError(message("jit", "arrays or numbers as results", type(x).__name__, fix))
-    return lift("jit", x)
 
 
 def jit(

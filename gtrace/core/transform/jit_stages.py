@@ -32,6 +32,7 @@ class Traced:
         graph: the recorded program; its inputs are the dynamic leaves of the arguments, then `constants`.
         constants: outside Arrays that the function uses.
         out_structure: the pytree structure of the result.
+        used: the places, among the inputs, of random keys that are used up, with the setting `debug_key_reuse`.
     """
 
     graph: Graph
@@ -39,6 +40,7 @@ class Traced:
     out_structure: tree.TreeDef | NoOutputs
     backend: str
     mode: str
+    used: tuple[int, ...] = ()
 
     def lower(self) -> Lowered:
         """Return the canonical program."""

@@ -42,7 +42,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Any], Any]]:
     arrays = [lift("ravel_pytree", x) for x in leaves]
     avals = [x.aval for x in arrays]
     if not arrays:
-        return ops.zeros(0), _Unravel(structure, (), None)
+        return ops.zeros(0, torch.float32), _Unravel(structure, (), None)
     dtype = result_dtype(avals)
     parts = tuple([(a.shape, a.dtype) for a in avals])
     unravel = _Unravel(structure, parts, dtype if len({a.dtype for a in avals}) > 1 else None)

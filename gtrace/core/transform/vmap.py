@@ -22,6 +22,8 @@ from gtrace.core.ops.batching import spread
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import Captured, capture, note_token, replay
 from gtrace.core.trace.convert import lift
+from gtrace.core.trace.force import materialize
+from gtrace.core.trace.key_uses import consume_all
 from gtrace.core.trace.record import thread, thread_has
 from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, name_of, named, only_arrays, repeat_empty
 from gtrace.core.transform.batch import batch
@@ -108,9 +110,14 @@ def vmap(
                 captured = capture(run, examples.avals, name, repeated=True, tokens="if any", knows=True)
             with thread_has(batched_axis=axis_name):
                 outputs = _for_batch(captured, size, arrays, examples.flags)
+        if captured.used:
+            consume_all("vmap", captured.used, (*arrays, *captured.constants))
         if captured.token:
             note_token(*[x for x, _ in outputs])
             return captured.result.unflatten([])
+        if captured.effects and thread.trace.capture is None:  # such a function runs when it is called
+            for x, _ in outputs:
+                materialize(x, "vmap")
         if outs == 0 and outs.__class__ is int:
             return captured.result.unflatten([x if flag else spread(x, size) for x, flag in outputs])
         result = captured.result.unflatten([x for x, _ in outputs])

@@ -113,7 +113,9 @@ _checks = _Checks()
 
 
 def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs: Any) -> None:
-    """Check that a boolean is true: at once where it has a value, else in the error of the function under `checkify`.
+    """Check that a boolean is true: in the error of the function under `checkify`, or by raising where there is none.
+
+    A traced function that is not under `checkify` raises when it runs.
 
     Args:
         msg: the text of the error, with the fields of ``str.format`` for `fmt_args` and `fmt_kwargs`.
@@ -122,7 +124,6 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     Raises:
         CheckError: it is false, outside of `checkify`.
         ShapeError: it is no scalar.
-        ValueError: it has no value and nothing is under `checkify`.
 
     >>> import gtrace.jax as jax
     >>> from gtrace.jax.experimental import checkify
@@ -144,21 +145,17 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
     if not _checks.open:
         if debug:
             return
-        if thread.trace.capture is not None:
-            raise ValueError(
-                f"check of a placeholder of {thread.trace.capture}, and nothing is under checkify."
-                " Use checkify.checkify(f)."
-            )
-        Error((failed,), ((fmt_args, fmt_kwargs),), (msg,)).throw()
+        if thread.trace.capture is None:
+            Error((failed,), ((fmt_args, fmt_kwargs),), (msg,)).throw()
+        else:
+            _state(failed, (fmt_args, fmt_kwargs), msg)
         return
     where, found = _checks.open[-1]
     if thread.trace is where:
         found.append((failed, (fmt_args, fmt_kwargs), msg))
         return
     if where.capture is not None:
-        leaves, structure = tree.flatten((failed, (fmt_args, fmt_kwargs)))
-        call = register("check", StatedCheck(structure, msg))
-        note_effect(call, [lift("check", x) for x in leaves], True)
+        _state(failed, (fmt_args, fmt_kwargs), msg)
         return
 
     def note(failed: Any, args: Any, named: Any) -> None:
@@ -167,6 +164,12 @@ def check(pred: Any, msg: str, *fmt_args: Any, debug: bool = False, **fmt_kwargs
             _checks.open[-1][1].append((failed, (args, named), msg))
 
     call_for_effect("check", note, (failed, fmt_args, fmt_kwargs), {}, ordered=True, key=("check", msg))
+
+
+def _state(failed: Array, values: Any, text: str) -> None:
+    """Record a check as an operation of the traced function."""
+    leaves, structure = tree.flatten((failed, values))
+    note_effect(register("check", StatedCheck(structure, text)), [lift("check", x) for x in leaves], True)
 
 
 def debug_check(pred: Any, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:

@@ -25,7 +25,7 @@ from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.lax.windows import stand_in
 
 __all__ = [
-    "argmax", "argmin", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
+    "argmax", "argmin", "axis_index", "batch_matmul", "conv", "conv_general_dilated", "conv_general_dilated_patches",
     "conv_transpose", "conv_with_general_padding", "dot", "dot_general", "max", "min", "mul", "polygamma",
     "pow", "reduce_max", "reduce_min", "sort", "sort_key_val",
 ]  # fmt: skip
@@ -37,6 +37,11 @@ sort = complex_order.sort_arrays
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> Any:
     """Return the sorted keys along an axis, and the values in the order of their keys."""
     return sort((keys, values), dimension, is_stable)
+
+
+def axis_index(axis_name: Any) -> Array:
+    """``gt.lax.axis_index``, as int32."""
+    return cast(ours.axis_index(axis_name), torch.int32)
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Array:

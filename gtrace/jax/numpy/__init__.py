@@ -21,6 +21,7 @@ from gtrace.jax.numpy import fft as fft
 from gtrace.jax.numpy import linalg as linalg
 from gtrace.jax.numpy._creation import *
 from gtrace.jax.numpy._dtypes import *
+from gtrace.jax.numpy._padding import *
 from gtrace.jax.numpy._places import *
 from gtrace.jax.numpy._products import *
 from gtrace.jax.numpy._reductions import *

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array as buffers
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -71,10 +72,10 @@ def _dtype_in(given: Any, dtype: Any) -> Any:
 def array(
     object: Any,  # noqa: A002 - JAX's name
     dtype: Any = None,
+    *args: Any,
     copy: bool = True,
     order: str | None = "K",
     ndmin: int = 0,
-    *,
     device: Any = None,
     out_sharding: Any = None,
 ) -> Array:
@@ -84,10 +85,19 @@ def array(
     >>> jnp.array([1., 2.], ndmin=2).shape
     (1, 2)
     """
+    if args:
+        return _by_position(object, dtype, args, device)
     given = _plain(object)
     dtype = _dtype_in(given, dtype)
     out = ops.array(given, dtype, device) if copy else ops.asarray(given, dtype, device=device)
     return out if out.ndim >= ndmin else ops.reshape(out, (*(1,) * (ndmin - out.ndim), *out.shape))
+
+
+def _by_position(x: Any, dtype: Any, given: tuple[Any, ...], device: Any) -> Array:
+    """Return an array of which `copy`, `order` and `ndmin` are given by position, which JAX deprecates."""
+    warnings.warn("[array] expected copy, order and ndmin by name, got them by position", DeprecationWarning, 4)
+    options = dict(zip(("copy", "order", "ndmin"), given, strict=False))
+    return array(x, dtype, device=device, **options)
 
 
 @functools.partial(taking_keys, "jax.numpy.full")

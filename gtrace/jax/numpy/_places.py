@@ -6,6 +6,7 @@ import functools
 import math
 from typing import Any
 
+import numpy
 import torch
 
 from gtrace import numpy as ours
@@ -53,6 +54,9 @@ def take(
     return ops.take(x, indices, axis, mode=mode or "fill", fill_value=fill_value)
 
 
+_MOST = numpy.iinfo(numpy.int32).max
+
+
 @functools.partial(taking_keys, "jax.numpy.take_along_axis")
 def take_along_axis(
     arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, *,
@@ -75,8 +79,12 @@ def take_along_axis(
 def searchsorted(
     a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Array:  # fmt: skip
-    """``gt.searchsorted``, with the places as int32."""
-    return ours.searchsorted(a, v, side, sorter).astype("int32")
+    """``gt.searchsorted``, with the places as int32, or as int64 where int32 cannot hold the last one."""
+    return _fitted(ours.searchsorted(a, v, side, sorter), a)
+
+
+def _fitted(places: Array, among: Any) -> Array:
+    return places.astype("int32" if numpy.size(among) <= _MOST else int)
 
 
 def tri(N: int, M: int | None = None, k: Any = 0, dtype: Any = None) -> Array:  # noqa: N803 - JAX's names
@@ -179,5 +187,5 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Array:
-    """``gt.numpy.digitize``, with the places as int32."""
-    return ours.digitize(x, bins, right).astype("int32")
+    """``gt.numpy.digitize``, with the places in the dtype of those of `searchsorted`."""
+    return _fitted(ours.digitize(x, bins, right), bins)

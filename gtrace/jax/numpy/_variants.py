@@ -22,12 +22,14 @@ from gtrace.jax import complex_order
 from gtrace.jax.adapt import documented
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.numpy._reductions import with_dtype
+from gtrace.jax.promotion_checks import checks
+from gtrace.numpy.functional import core_names
 
 __all__ = [
     "ComplexWarning", "absolute", "argsort", "array_repr", "array_str", "atleast_1d", "atleast_2d", "atleast_3d",
     "ceil", "einsum_path", "floor", "get_printoptions", "histogram", "histogram_bin_edges", "isscalar", "iterable",
     "place", "polyder", "polydiv", "positive", "printoptions", "save", "savez", "set_printoptions", "square", "top_k",
-    "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "where",
+    "transpose", "trunc", "unique_all", "unique_counts", "unique_inverse", "unique_values", "vectorize", "where",
 ]  # fmt: skip
 
 
@@ -53,6 +55,27 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     if x is not None or y is not None:
         raise ArgumentError(message("where", "both x and y, or neither", "one of them", "Pass both."))
     return ops.nonzero(condition, size=size, fill_value=0 if fill_value is None else fill_value)
+
+
+def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = (), signature: str | None = None) -> Callable[..., Any]:
+    """``gt.numpy.vectorize``; the setting ``jax_numpy_rank_promotion`` holds for the axes that it loops over.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> jnp.vectorize(jnp.add)(jnp.arange(2), 1)
+    Array([1, 2], dtype=int32)
+    """
+    plain = ours.vectorize(pyfunc, excluded=excluded, signature=signature)
+
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if checks.ranks != "allow":
+            looped = [numpy.shape(x) for k, x in enumerate(args) if k not in excluded and x is not None]
+            cores = [len(names) for names in core_names(signature)[0]] if signature else [0] * len(looped)
+            loops = [shape[: max(len(shape) - n, 0)] for shape, n in zip(looped, cores, strict=False)]
+            checks.check_ranks("vectorize", loops, checks.ranks)
+        return plain(*args, **kwargs)
+
+    return call
 
 
 def isscalar(element: Any) -> bool:

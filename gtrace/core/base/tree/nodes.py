@@ -184,6 +184,16 @@ def register(cls: T) -> T:
     return cls
 
 
+def _pair(nodetype: type, found: Any) -> Any:
+    """Return what a class is flattened into: a tuple of children, and auxiliary data."""
+    try:
+        children, aux = found
+        return tuple(children), aux
+    except (TypeError, ValueError) as error:
+        name, fix = f"flatten of {nodetype.__name__}", "Return a tuple of children, and what else there is."
+        raise ArgumentError(message(name, "(children, auxiliary data)", repr(found), fix)) from error
+
+
 def register_pytree_node(
     nodetype: type, flatten_func: Flatten, unflatten_func: Unflatten, flatten_with_keys_func: Flatten | None = None
 ) -> None:
@@ -206,12 +216,12 @@ def register_pytree_node(
     """
 
     def flattened(instance: Any) -> tuple[Any, ...]:
-        children, aux = flatten_func(instance)
-        return tuple(children), _static(aux)
+        children, aux = _pair(nodetype, flatten_func(instance))
+        return children, _static(aux)
 
     def keyed(instance: Any) -> tuple[Any, ...]:
         assert flatten_with_keys_func is not None
-        pairs, aux = flatten_with_keys_func(instance)
+        pairs, aux = _pair(nodetype, flatten_with_keys_func(instance))
         keys, children = [], []
         for key, child in pairs:
             keys.append(key)

@@ -20,6 +20,7 @@ from gtrace.core.ir.reach import Flags, reached_by_loop
 from gtrace.core.ir.subgraph import subgraph
 from gtrace.core.ops import indexed_updates
 from gtrace.core.ops.batching import spread
+from gtrace.core.ops.host_calls import names_called
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.operands import cast, weakened
 from gtrace.core.ops.shape import as_int, constant, normalize_axis
@@ -113,6 +114,11 @@ def _batch(
     cond_consts, body_consts = cond_consts + len(asked), body_consts + len(kept)
     start = cond_consts + body_consts
     if each[0]:
+        refused = names_called(step.graph) & {"check", "io_callback"}
+        if refused:
+            got = "one in a loop whose examples stop at different times: stopped ones would have it again"
+            fix = "Use vmap(checkify(f)), or gt.map in place of vmap."
+            raise ArgumentError(message("while_loop", f"no {' or '.join(refused)} under vmap", got, fix))
         test, step = _until_all_stop(test, step, cond_consts, body_consts)
         given = [*given[:cond_consts], *given[:start], *given[start:]]
         body_consts += cond_consts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gtrace.core.base.config import config
@@ -20,8 +21,9 @@ _used: dict[int, tuple[weakref.ref[Any], list[tuple[weakref.ref[Trace] | None, s
 def consume(name: str, key: Array) -> None:
     """Note that `name` uses up `key`, if the setting is on.
 
-    A key is identified by its Array and by its buffer. A use inside a captured function (jit, branch, loop body) counts
-    only within that capture: two branches may use the same key, because only one of them runs.
+    A key is identified by its Array and by its buffer. A use inside of a branch or the body of a loop counts only
+    there: two branches may use the same key, because only one of them runs. One of a jitted function, or under `vmap`,
+    counts at each call.
 
     Raises:
         KeyReuseError: it was used before.
@@ -29,11 +31,12 @@ def consume(name: str, key: Array) -> None:
     if not config.current.debug_key_reuse:
         return
     trace = thread.trace if thread.trace.capture is not None else None
+    key = key._data if hasattr(key, "_data") else key  # that of typed keys, which are made anew in each call
     with _lock:
         tokens = [token for token in (key, value_of(key)) if token is not None]
         for token in tokens:
             for where, place in _uses(token):
-                if (where() if where is not None else None) is trace:
+                if where is trace if where is None or trace is None else where() is trace:
                     raise KeyReuseError(
                         message(
                             name,
@@ -45,6 +48,14 @@ def consume(name: str, key: Array) -> None:
         use = (None if trace is None else weakref.ref(trace), f"{name} at {user_location()}")
         for token in tokens:
             _uses(token).append(use)
+    if trace is not None:
+        trace.used_keys = (*trace.used_keys, key)
+
+
+def consume_all(name: str, places: Iterable[int], inputs: Sequence[Array]) -> None:
+    """Note that a call of a traced function uses up the inputs at these places; see `consume`."""
+    for place in places:
+        consume(name, inputs[place])
 
 
 def _uses(token: Any) -> list[tuple[weakref.ref[Trace] | None, str]]:
