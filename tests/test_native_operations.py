@@ -12,7 +12,6 @@ import torch
 import gtrace as gt
 from gtrace.core.backends.interpreter.interpreter import interpreter
 from gtrace.core.backends.native.block import EMITTERS
-from gtrace.core.backends.native.elementwise import ELEMENTWISE
 from gtrace.core.backends.native.generator import generate, loop_graph, of_open_length
 from gtrace.core.backends.native.library import build, load
 from gtrace.core.backends.native.values import UnsupportedLoopError
@@ -34,7 +33,8 @@ PLACES = {"index", "index_put", "gather", "scatter_add", "one_hot"}
 
 UNORDERED = {"einsum": "infinities of both signs add up in another order", "gelu": "torch gives gelu(inf) = nan"}
 BODIES = {"scan", "while_loop", "switch", "checkpoint", "rematerialize", "custom_call", "named_call", "project"}
-CLAIMED = sorted({*ELEMENTWISE, *EMITTERS} - BODIES - {"aten"})  # of torch's operators norms, which have a test below
+CPP = {name for name, op in REGISTRY.items() if op.rules.cpp}
+CLAIMED = sorted((CPP | {*EMITTERS}) - BODIES - {"aten"})  # of torch's operators norms, which have a test below
 BATCHES = 32
 """Each is one program: 50 cases take g++ a second, and 200 of them ten."""
 

@@ -11,23 +11,14 @@ import torch
 from gtrace import lax as ours
 from gtrace.core.base.dtypes import DTYPES, UNSIGNED, DType
 from gtrace.core.ir.aval import aval
+from gtrace.core.ir.op import REGISTRY
 from gtrace.core.ops.gather import index_place
 from gtrace.core.transform import custom
 from gtrace.jax.jaxprs import Literal
 from gtrace.jax.primitives import Call
 
-SAME: dict[str, str] = {
-    **{name: name for name in """
-        neg sign floor ceil exp expm1 log log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
-        abs erf cbrt square exp2 real imag add sub mul div eq ne lt le gt ge nextafter atan2 digamma erfc zeta complex
-        clamp stop_gradient
-    """.split()},
-    "erfinv": "erf_inv", "sigmoid": "logistic", "isfinite": "is_finite", "bitwise_not": "not", "bitwise_and": "and",
-    "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shift_left", "maximum": "max", "minimum": "min",
-    "gammaln": "lgamma", "i0e": "bessel_i0e", "i1e": "bessel_i1e", "gammainc": "igamma", "gammaincc": "igammac",
-    "pow": "pow", "fmod": "rem", "modulus": "abs",
-}  # fmt: skip
-"""Elementwise operations without parameters, with JAX's names."""
+SAME: dict[str, str] = {name: op.jax for name, op in REGISTRY.items() if op.jax}
+"""Operations without parameters, with JAX's names."""
 
 RULES: dict[str, Callable[..., Any]] = {}
 """Functions of (writer, node, operands) that write other operations; NotImplemented if they do not apply."""

@@ -13,6 +13,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.declare import ORDER, Array, Sample, bind, define, lift
@@ -133,6 +134,7 @@ _clamp = define(
     partials=(_with_low, _with_operand, _with_high), samples=_clamp_samples,
     reference=lambda low, x, high: numpy.clip(x, low, high), unsigned=ORDER,
     user=lambda low, x, high: clamp(low, x, high),
+    cpp=Cpp("minimum<{T}>(maximum<{T}>({1}, {0}), {2})", "if", 8), jax="clamp",
 )  # fmt: skip
 
 

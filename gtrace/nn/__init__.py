@@ -8,13 +8,13 @@ from gtrace.core.ops.activations import sigmoid as sigmoid
 from gtrace.core.ops.activations import silu as silu
 from gtrace.core.ops.activations import softplus as softplus
 from gtrace.core.ops.elementwise import identity as identity
-from gtrace.core.ops.elementwise import tanh as tanh
 from gtrace.core.ops.log_sums import log1mexp as log1mexp
 from gtrace.core.ops.log_sums import logmeanexp as logmeanexp
 from gtrace.core.ops.log_sums import logsumexp as logsumexp
 from gtrace.core.ops.one_hot_vectors import one_hot as one_hot
 from gtrace.core.ops.softmax_functions import log_softmax as log_softmax
 from gtrace.core.ops.softmax_functions import softmax as softmax
+from gtrace.core.ops.trigonometry import tanh as tanh
 from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
 from gtrace.nn.attention import *

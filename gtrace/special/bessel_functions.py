@@ -53,11 +53,12 @@ i1 = unary(
 i0e = unary(
     "i0e", widened(torch.special.i0e), "Return exp(-|x|) * i0(x).", "round(float(gt.special.i0e(1.0)), 4) => 0.4658",
     partials=(lambda x, out: ops.subtract(i1e(x), ops.multiply(ops.sign(x), out)),), reference=scipy_special("i0e"),
+    jax="bessel_i0e",
 )  # fmt: skip
 i1e = unary(
     "i1e", _odd(torch.special.i1e), "Return exp(-|x|) * i1(x).", "round(float(gt.special.i1e(1.0)), 4) => 0.2079",
     partials=(lambda x, out: ops.subtract(ops.subtract(i0e(x), ops.multiply(ops.sign(x), out)), _per_x(out, x)),),
-    reference=scipy_special("i1e"),
+    reference=scipy_special("i1e"), jax="bessel_i1e",
 )  # fmt: skip
 
 # -- of the first and the second kind

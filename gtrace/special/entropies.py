@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, binary, unary, widened
 from gtrace.core.ops.samples import binary_floats, scipy_special, unary_floats
@@ -20,18 +21,20 @@ xlogy = binary(
     "float(gt.special.xlogy(0.0, 0.0)) => 0.0", floating=True,
     partials=(lambda x, y, out: ops.log(y), lambda x, y, out: ops.divide(x, y)),
     samples=binary_floats(-2.0, 2.0, 0.3, 4.0), reference=scipy_special("xlogy"),
+    cpp=Cpp("xlogy<double>({0}, {1})", "f", 20, precise=True),
 )  # fmt: skip
 xlog1py = binary(
     "xlog1py", widened(torch.special.xlog1py), "Return x * log(1 + y), 0 where x is 0.",
     "float(gt.special.xlog1py(0.0, -1.0)) => 0.0", floating=True,
     partials=(lambda x, y, out: ops.log1p(y), lambda x, y, out: ops.divide(x, ops.add(y, 1.0))),
     samples=binary_floats(-2.0, 2.0, -0.7, 3.0), reference=scipy_special("xlog1py"),
+    cpp=Cpp("xlog1py<double>({0}, {1})", "f", 20, precise=True),
 )  # fmt: skip
 entr = unary(
     "entr", widened(torch.special.entr), "Return -x * log(x), the term of an entropy; -inf for negative x.",
     "round(float(gt.special.entr(0.5)), 4) => 0.3466",
     partials=(lambda x, out: ops.subtract(neg(ops.log(x)), 1.0),), samples=unary_floats(0.2, 3.0),
-    reference=scipy_special("entr"),
+    reference=scipy_special("entr"), cpp=Cpp("entr<double>({0})", "f", 20, precise=True),
 )  # fmt: skip
 logit = unary(
     "logit", widened(torch.special.logit), "Return log(x / (1 - x)), the inverse of expit.",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
+from gtrace.core.ir.cpp import of_floats
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import unary, widened
 from gtrace.core.ops.samples import scipy_special, unary_floats
@@ -21,7 +22,7 @@ erfc = unary(
     "erfc", widened(torch.special.erfc), "Return 1 - erf(x), exact where that is small.",
     "round(float(gt.special.erfc(0.5)), 4) => 0.4795",
     partials=(lambda x, out: ops.multiply(ops.exp(neg(ops.square(x))), -2.0 / math.sqrt(math.pi)),),
-    reference=scipy_special("erfc"),
+    reference=scipy_special("erfc"), cpp=of_floats("erfc", 20, precise=True), jax="erfc",
 )  # fmt: skip
 erfcx = unary(
     "erfcx", widened(torch.special.erfcx), "Return exp(x ** 2) * erfc(x), without underflow.",

@@ -11,6 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cpp import of_floats
 from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.gather import constant_array
@@ -42,11 +43,13 @@ gammaln = unary(
     "gammaln", widened(torch.special.gammaln), "Return the logarithm of the absolute value of the gamma function.",
     "round(float(gt.special.gammaln(5.0)), 4) => 3.1781",
     partials=(lambda x, out: digamma(x),), samples=unary_floats(0.2, 6.0), reference=scipy_special("gammaln"),
+    cpp=of_floats("lgamma", 40, precise=True), jax="lgamma",
 )  # fmt: skip
 digamma = unary(
     "digamma", widened(torch.special.digamma), "Return the derivative of the logarithm of the gamma function.",
     "round(float(gt.special.digamma(1.0)), 4) => -0.5772",
     partials=(lambda x, out: polygamma(1, x),), samples=unary_floats(0.2, 6.0), reference=scipy_special("digamma"),
+    jax="digamma",
 )  # fmt: skip
 
 
@@ -280,13 +283,13 @@ gammainc = binary(
     "gammainc", _LOWER, "Return the regularized lower incomplete gamma function P(a, x).",
     "round(float(gt.special.gammainc(1.0, 2.0)), 4) => 0.8647", floating=True,
     direct=in_blocks(_LOWER), partials=(lambda a, x, out: _by_a(a, x), lambda a, x, out: _density(a, x, 1.0)),
-    samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammainc"),
+    samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammainc"), jax="igamma",
 )  # fmt: skip
 gammaincc = binary(
     "gammaincc", _UPPER, "Return the regularized upper incomplete gamma function, 1 - P(a, x).",
     "round(float(gt.special.gammaincc(1.0, 2.0)), 4) => 0.1353", floating=True,
     direct=in_blocks(_UPPER), partials=(lambda a, x, out: neg(_by_a(a, x)), lambda a, x, out: neg(_density(a, x, 1.0))),
-    samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammaincc"),
+    samples=binary_floats(2.0, 5.0, 0.2, 1.8), reference=scipy_special("gammaincc"), jax="igammac",
 )  # fmt: skip
 
 
@@ -319,6 +322,7 @@ _zeta = binary(
     "round(float(gt.special.zeta(2.0, 1.0)), 4) => 1.6449", floating=True,
     partials=(_no_order_derivative, lambda x, q, out: neg(ops.multiply(x, _zeta(ops.add(x, 1.0), q)))),
     samples=lambda: [Sample((order, uniform(0.5, 4.0, 3, 4))) for order in (2.0, 3.5)], reference=scipy_special("zeta"),
+    jax="zeta",
 )  # fmt: skip
 
 

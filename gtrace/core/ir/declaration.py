@@ -68,6 +68,8 @@ class Declaration:
         projection: it selects one result, by its index, of an operation with several.
         lowered: it runs its body, for which there may be a kernel. Rewrites of whole programs put one or the other in
             its place. Sub-graphs have the body.
+        aten: the operator of torch that has its values and its gradients, at special points too; empty: there is none.
+        jax: the primitive of JAX's that computes the same, without parameters; empty: there is none.
         rules: its type, derivatives and batching, and how it runs.
         cases: its test cases.
         dtypes: a cache of result dtypes by the attributes and the (dtype, dimensions) of each operand.
@@ -105,6 +107,8 @@ class Declaration:
     projection: bool = False
     lowered: bool = False
     unsigned: str | Callable[..., Any] | None = None
+    aten: str = ""
+    jax: str = ""
     rules: Rules = attrs.field(factory=Rules)
     cases: Cases = attrs.field(factory=Cases)
     dtypes: BoundedTable[Any, torch.dtype] = attrs.field(factory=lambda: BoundedTable(MAX_DTYPES), init=False)

@@ -8,7 +8,12 @@ from typing import Any
 import attrs
 
 from gtrace.core.ir.aval import Aval, Bundle
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ir.sharding_rule import Factors
+
+
+def _as_tuple(given: Cpp | tuple[Cpp, ...]) -> tuple[Cpp, ...]:
+    return (given,) if isinstance(given, Cpp) else given
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -37,6 +42,7 @@ class Rules:
             operation needs no such rule.
         direct: (avals, **params) -> `Op.impl` specialized to these avals and attributes, as a function of the operands;
             or None. The interpreter calls it in place of `Op.impl`.
+        cpp: the expressions of an elementwise operation in C++, one for each set of kinds of dtype; empty: it has none.
         in_place: torch function that computes the same and overwrites the first operand with the result.
         body: (programs, tensors..., **params) -> tensors: runs an operation with sub-graphs. Each program is a
             sub-graph as a function of lists of tensors. Such an operation has a `result` and no `Op.impl`.
@@ -63,6 +69,7 @@ class Rules:
     jvp: Callable[..., Any] | None = None
     batch: Callable[..., Any] | None = None
     direct: Callable[..., Callable[..., Any] | None] | None = None
+    cpp: tuple[Cpp, ...] = attrs.field(default=(), converter=_as_tuple)
     in_place: Callable[..., Any] | None = None
     body: Callable[..., Any] | None = None
     narrow: Callable[..., tuple[tuple[Any, ...], Sequence[int]]] | None = None

@@ -24,5 +24,6 @@ from gtrace.core.ops.reduce import *
 from gtrace.core.ops.shape import *
 from gtrace.core.ops.softmax_functions import *
 from gtrace.core.ops.sorting import *
+from gtrace.core.ops.trigonometry import *
 from gtrace.core.ops.unique import *
 from gtrace.core.ops.variance import *

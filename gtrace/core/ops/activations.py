@@ -12,11 +12,13 @@ import torch
 
 from gtrace.core.backends.interpreter.tuned import LEAST_SLOPE
 from gtrace.core.base.errors import ArgumentError, message
+from gtrace.core.ir.cpp import Cpp, of_floats
 from gtrace.core.ops.checks import no_booleans
 from gtrace.core.ops.declare import Array, Aval, Op, Params, Sample, bind, define
-from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract, tanh
+from gtrace.core.ops.elementwise import add, clip, exp, multiply, neg, power, square, subtract
 from gtrace.core.ops.operands import promote_arrays, unary
 from gtrace.core.ops.samples import scipy_special, uniform
+from gtrace.core.ops.trigonometry import tanh
 from gtrace.core.passes.channels_last import are_images, in_layout_of
 from gtrace.core.trace.fast import bind_met
 
@@ -25,12 +27,13 @@ __all__ = ["erf", "gelu", "relu", "sigmoid", "silu", "softplus"]
 sigmoid = unary(
     "sigmoid", torch.sigmoid, "Return 1 / (1 + exp(-x)).", "round(float(gt.sigmoid(0.5)), 4) => 0.6225", fresh=True,
     partials=(lambda x, out: multiply(out, subtract(1.0, out)),), reference=lambda x: 1 / (1 + numpy.exp(-x)),
+    cpp=Cpp("sigmoid<{T}>({0})", "f", 14), jax="logistic", aten="sigmoid",
 )  # fmt: skip
 erf = unary(
     "erf", torch.erf, "Return the error function, 2 / sqrt(pi) times the integral of exp(-t ** 2) to x.",
     "round(float(gt.erf(0.5)), 4) => 0.5205",
     partials=(lambda x, out: multiply(exp(neg(square(x))), 2.0 / math.sqrt(math.pi)),),
-    reference=numpy.vectorize(math.erf, otypes=[float]),
+    reference=numpy.vectorize(math.erf, otypes=[float]), cpp=of_floats("erf"), jax="erf", aten="erf",
 )  # fmt: skip
 
 
@@ -43,7 +46,7 @@ relu = unary(
     "relu", torch.relu, "Return max(x, 0); the derivative at 0 is 0.",
     "gt.relu(gt.array([-1., 2.])) => Array([0., 2.], dtype=float32)", floating=False, check=no_booleans,
     vjp=lambda ct, needed, x, out: (bind(_relu_grad, (ct, x)),), jvp=lambda ts, x, out: bind(_relu_grad, (ts[0], x)),
-    reference=lambda x: numpy.maximum(x, 0),
+    reference=lambda x: numpy.maximum(x, 0), cpp=Cpp("relu<{T}>({0})", "if"), aten="relu",
 )  # fmt: skip
 _relu_grad = define(
     "relu_grad", _relu_slope, arity=2, elementwise=True, fresh=True,
@@ -52,11 +55,12 @@ _relu_grad = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), uniform(-2, 2, 3, 4)))],
     reference=lambda g, x: numpy.where(x > 0, g, 0),
     user=lambda g, x: bind(_relu_grad, promote_arrays("relu", g, x, floating=True)),
+    cpp=Cpp("({1} > 0 ? {0} : {T}(0))", "f"),
 )  # fmt: skip
 silu = unary(
     "silu", torch.nn.functional.silu, "Return x * sigmoid(x) (Elfwing et al., 2017).",
     "round(float(gt.silu(0.5)), 4) => 0.3112", partials=(lambda x, out: _silu_partial(x),),
-    reference=lambda x: x / (1 + numpy.exp(-x)),
+    reference=lambda x: x / (1 + numpy.exp(-x)), cpp=Cpp("silu<{T}>({0})", "f", 14),
 )  # fmt: skip
 
 
@@ -69,7 +73,7 @@ def _silu_partial(x: Array) -> Array:
 softplus = unary(
     "softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)), "Return log(1 + exp(x)), without overflow.",
     "round(float(gt.softplus(0.5)), 4) => 0.9741", partials=(lambda x, out: sigmoid(x),),
-    reference=lambda x: numpy.logaddexp(x, 0),
+    reference=lambda x: numpy.logaddexp(x, 0), cpp=Cpp("logaddexp<{T}>({0}, {T}(0))", "f", 20),
 )  # fmt: skip
 
 
@@ -161,6 +165,7 @@ _gelu_grad_op = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 4, seed=1), *s.args), s.kwargs) for s in _gelu_samples()],
     reference=_gelu_grad_reference,
     user=lambda g, x, approximate: bind(_gelu_grad_op, promote_arrays("gelu", g, x, floating=True), (approximate,)),
+    cpp=Cpp(lambda approximate: f"{{0}} * {'gelu_tanh_slope' if approximate else 'gelu_slope'}<{{T}}>({{1}})", "f", 24),
 )  # fmt: skip
 _gelu_op = define(
     "gelu", lambda x, approximate: torch.nn.functional.gelu(x, approximate=_variant(approximate)),
@@ -168,6 +173,7 @@ _gelu_op = define(
     vjp=lambda ct, needed, x, out, approximate: (bind(_gelu_grad_op, (ct, x), (approximate,)),),
     jvp=lambda ts, x, out, approximate: bind(_gelu_grad_op, (ts[0], x), (approximate,)),
     samples=_gelu_samples, reference=_gelu_reference, user=lambda x, **kwargs: gelu(x, **kwargs),
+    cpp=Cpp(lambda approximate: "gelu_tanh<{T}>({0})" if approximate else "gelu<{T}>({0})", "f", 16),
 )  # fmt: skip
 
 

@@ -13,11 +13,12 @@ from gtrace.core.ir.aval import Aval, aval, broadcast
 from gtrace.core.ops.checks import complex_only
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
-from gtrace.core.ops.elementwise import absolute, arctan2, multiply, reciprocal, sign, subtract
+from gtrace.core.ops.elementwise import absolute, multiply, reciprocal, sign, subtract
 from gtrace.core.ops.exact_arithmetic import complex_sign
 from gtrace.core.ops.logic import equal, not_equal, where
 from gtrace.core.ops.operands import cast, promote
 from gtrace.core.ops.samples import complex_uniform, shapes_differ, uniform
+from gtrace.core.ops.trigonometry import arctan2
 from gtrace.core.trace.convert import lift, python_scalar
 from gtrace.core.trace.promotion import as_dtype, default_dtype
 
@@ -46,7 +47,7 @@ _complex = define(
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), 0.5)),
                      Sample((uniform(-2, 2), uniform(-2, 2, 2, seed=1)))],
     errors=lambda: [*shapes_differ(), BadSample((complex_uniform(3), numpy.ones(3)), {}, DtypeError, "real parts")],
-    reference=_joined, user=lambda re, im: complex(re, im),
+    reference=_joined, user=lambda re, im: complex(re, im), jax="complex",
 )  # fmt: skip
 
 

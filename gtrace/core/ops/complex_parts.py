@@ -37,13 +37,13 @@ _PART: dict[str, Any] = {
 _real = define(
     "real", lambda x: torch.real(x).contiguous(),
     vjp=lambda ct, needed, x, out: (bind(REGISTRY["complex"], (ct, _zero(ct))),),
-    reference=numpy.real, user=lambda x: real(x), **_PART,
+    reference=numpy.real, user=lambda x: real(x), **_PART, jax="real",
 )  # fmt: skip
 _imag = define(
     "imag", lambda x: torch.imag(x).contiguous(),
     # the imaginary part of t is the real part of -i * t
     vjp=lambda ct, needed, x, out: (conj(bind(REGISTRY["complex"], (_zero(ct), ct))),),
-    reference=numpy.imag, user=lambda x: imag(x), **_PART,
+    reference=numpy.imag, user=lambda x: imag(x), **_PART, jax="imag",
 )  # fmt: skip
 _conj = define(
     "conj", torch.conj_physical, fresh=True, vjp=lambda ct, needed, x, out: (conj(ct),),

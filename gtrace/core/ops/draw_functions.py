@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.checks import floats_only, real_only
 from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
 from gtrace.core.ops.elementwise import exp, multiply, square
@@ -96,14 +96,12 @@ def _erfinv_source() -> str:
     )
 
 
-ELEMENTWISE["erfinv"] = (Elementwise(_erfinv_source(), "f", 40),)
-
 erfinv = unary(
     "erfinv", _erfinv, "Return the number whose error function is x.",
     "import gtrace.core.ops.draw_functions as special; round(float(special.erfinv(0.5)), 4) => 0.4769",
     check=real_only, partials=(lambda x, out: multiply(exp(square(out)), 0.5 * math.sqrt(math.pi)),),
     samples=unary_floats(-0.9, 0.9),
-    reference=scipy_special("erfinv"),
+    reference=scipy_special("erfinv"), cpp=Cpp(_erfinv_source(), "f", 40), jax="erf_inv",
 )  # fmt: skip
 
 # -- neighbouring floats
@@ -114,7 +112,7 @@ nextafter = binary(
     "float(gt.nextafter(gt.array(1.0), 2.0)) > 1 => True", floating=True, check=floats_only,
     nondiff="piecewise constant steps: it marks a bound, which gradients do not move",
     samples=lambda: [Sample((uniform(-2, 2, 3, 4), uniform(-2, 2, 4, seed=1))), Sample((uniform(-2, 2, 5), numpy.inf))],
-    reference=numpy.nextafter,
+    reference=numpy.nextafter, cpp=Cpp("m::nextafter({0}, {1})", "f", 10), jax="nextafter",
 )  # fmt: skip
 
 # -- fused multiply-add
@@ -151,7 +149,7 @@ _fma_op = define(
     "fma", _fma, arity=3, elementwise=True, check=real_only,
     partials=(lambda x, y, z, out: y, lambda x, y, z, out: x, lambda x, y, z, out: 1), samples=_fma_samples,
     errors=lambda: [BadSample((numpy.ones((2, 3)), numpy.ones(4), 1.0), {}, ValueError, r"broadcast")],
-    reference=lambda x, y, z: x * y + z, user=lambda x, y, z: fma(x, y, z),
+    reference=lambda x, y, z: x * y + z, user=lambda x, y, z: fma(x, y, z), cpp=Cpp("m::fma({0}, {1}, {2})", "f", 2),
 )  # fmt: skip
 
 

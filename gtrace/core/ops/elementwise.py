@@ -15,13 +15,13 @@ from gtrace.core.backends.interpreter.remainders import remainder as exact_remai
 from gtrace.core.base import tree
 from gtrace.core.base.errors import DtypeError, message
 from gtrace.core.ir import wide_unsigned
+from gtrace.core.ir.cpp import Cpp, of_floats
 from gtrace.core.ir.op import REGISTRY, define
 from gtrace.core.ops import exact_arithmetic
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import complex_only, no_booleans
 from gtrace.core.ops.complex_parts import conj, imag, real
 from gtrace.core.ops.declare import Array, Aval, Sample
-from gtrace.core.ops.hyperbolic import finite
 from gtrace.core.ops.logic import equal, greater, less, less_equal, logical_and, where
 from gtrace.core.ops.operands import binary, cast, promote, unary
 from gtrace.core.ops.samples import (
@@ -42,9 +42,7 @@ from gtrace.core.trace.record import thread
 __all__ = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "negative", "reciprocal", "power", "pow",
     "maximum", "minimum", "clip", "absolute", "abs", "sign", "floor", "ceil", "trunc", "round", "exp", "expm1",
-    "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "sin", "cos", "tan", "arcsin", "arccos", "arctan",
-    "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "asin", "acos", "atan", "atan2", "asinh",
-    "acosh", "atanh", "stop_gradient",
+    "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "square", "stop_gradient",
 ]  # fmt: skip
 
 _STEP = "piecewise constant: the derivative is zero wherever it exists"
@@ -56,7 +54,7 @@ neg = unary(
     "neg", exact_arithmetic.negative, "Return -x.",
     "gt.negative(gt.array([1., -2.])) => Array([-1.,  2.], dtype=float32)",
     algebraic=True, floating=False, direct=exact_arithmetic.unless_complex(torch.neg), check=no_booleans,
-    partials=(lambda x, out: -1,), reference=numpy.negative,
+    partials=(lambda x, out: -1,), reference=numpy.negative, cpp=Cpp("-{0}", "if"), jax="neg", aten="neg",
 )  # fmt: skip
 add = binary(
     "add", exact_arithmetic.by_parts(torch.add), "Return x + y.",
@@ -64,7 +62,7 @@ add = binary(
     algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.add),
     partials=(lambda x, y, out: 1, lambda x, y, out: 1), samples=both(binary_floats(), binary_integers()),
-    reference=numpy.add,
+    reference=numpy.add, cpp=Cpp("{0} + {1}", boolean="{0} | {1}"), jax="add",
 )  # fmt: skip
 subtract = binary(
     "sub", exact_arithmetic.by_parts(torch.sub), "Return x - y.",
@@ -72,13 +70,13 @@ subtract = binary(
     algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.sub),
     partials=(lambda x, y, out: 1, lambda x, y, out: -1), samples=both(binary_floats(), binary_integers()),
-    reference=numpy.subtract,
+    reference=numpy.subtract, cpp=Cpp("{0} - {1}", "if"), jax="sub",
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
     algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, host_numbers=True,
     partials=(lambda x, y, out: y, lambda x, y, out: x), samples=both(binary_floats(), binary_integers()),
-    reference=numpy.multiply,
+    reference=numpy.multiply, cpp=Cpp("{0} * {1}", boolean="{0} & {1}"), jax="mul",
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
@@ -86,6 +84,7 @@ divide = binary(
     in_place=torch.Tensor.div_, host_numbers=True,
     partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.divide,
+    cpp=Cpp("{0} / {1}", "f", 4), jax="div",
 )  # fmt: skip
 
 
@@ -103,14 +102,14 @@ floor_divide = binary(
     "gt.floor_divide(gt.array([7, -7]), 2) => Array([ 3, -4], dtype=int64)", check=no_booleans, nondiff=_STEP,
     host_numbers=True,
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.floor_divide,
-    unsigned=wide_unsigned.quotient,
+    unsigned=wide_unsigned.quotient, cpp=Cpp("floor_divide<{T}>({0}, {1}, refused)", "if", 10),
 )  # fmt: skip
 remainder = binary(
     "remainder", exact_remainder, "Return x - floor(x / y) * y, with the sign of y.",
     "gt.remainder(gt.array([7, -7]), 4) => Array([3, 1], dtype=int64)", check=no_booleans, host_numbers=True,
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(floor_divide(x, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.remainder,
-    unsigned=wide_unsigned.remainder,
+    unsigned=wide_unsigned.remainder, cpp=Cpp("remainder<{T}>({0}, {1}, refused)", "if", 10),
 )  # fmt: skip
 
 
@@ -155,6 +154,8 @@ def _extreme(
         name, impl, doc, example, direct=direct, commutative=True, host_numbers=True, unsigned=wide_unsigned.ORDER,
         partials=(lambda x, y, out: _wins(x, y, out, beats), lambda x, y, out: _wins(y, x, out, beats)),
         samples=both(binary_floats(), binary_integers()), errors=shapes_differ, reference=reference,
+        cpp=(Cpp(f"{name}<{{T}}>({{0}}, {{1}})", "if", 4), Cpp("{0} | {1}" if zero == 1 else "{0} & {1}", "b")),
+        jax=name[:3],
     )  # fmt: skip
 
 
@@ -173,11 +174,22 @@ def _wins(x: Any, y: Any, out: Array, beats: Callable[[Any, Any], Array]) -> Arr
     return add(cast(beats(x, y), out.aval.dtype), multiply(cast(equal(x, y), out.aval.dtype), 0.5))
 
 
+def _whole_power(y: int) -> str:
+    return f"whole_power({{0}}, {y})"
+
+
+def _float_power(y: int) -> str:
+    power = {0: "{T}(1)", 1: "{0}", 2: "{0} * {0}", 3: "{0} * {0} * {0}"}.get(builtins.abs(y))
+    if power is None or y < -2:
+        return f"m::pow({{0}}, {{T}}({y}))"
+    return power if y >= 0 else f"{{T}}(1) / ({power})"
+
+
 _integer_pow = define(
     "integer_pow", lambda x, y: torch.pow(x, y), params=("y",), elementwise=True, algebraic=True,
     partials=(lambda x, out, y: multiply(power(x, y - 1), float(y)) if y else constant(0.0, x.aval),),
     samples=lambda: [*[Sample((uniform(-2, 2, 3, 4), y)) for y in (2, 3, 0, 1)], Sample((uniform(0.5, 2, 4), -2))],
-    reference=numpy.power, user=lambda x, y: power(x, y),
+    reference=numpy.power, user=lambda x, y: power(x, y), cpp=(Cpp(_float_power, "f", 4), Cpp(_whole_power, "i", 4)),
 )  # fmt: skip
 _pow = binary(
     "pow", exact_arithmetic.power, "Return x ** y for arrays x and y.",
@@ -185,6 +197,7 @@ _pow = binary(
     direct=exact_arithmetic.unless_complex(torch.pow), check=no_booleans, host_numbers=True,
     partials=(lambda x, y, out: _base_partial(x, y), lambda x, y, out: _exponent_partial(x, out)),
     samples=binary_floats(low=0.5), reference=numpy.power, unsigned=wide_unsigned.raised,
+    cpp=Cpp("power<{T}>({0}, {1})", "if", 20), jax="pow",
 )  # fmt: skip
 
 
@@ -247,20 +260,20 @@ absolute = unary(
     "abs", torch.abs, "Return |x|, which is real for complex x too.",
     "gt.abs(gt.array([-1.5, 2.])) => Array([1.5, 2. ], dtype=float32)", floating=False,
     of_complex=lambda x: bind(_modulus, (x,)), check=no_booleans, partials=(lambda x, out: sign(x),),
-    reference=numpy.abs, unsigned=wide_unsigned.itself,
+    reference=numpy.abs, unsigned=wide_unsigned.itself, cpp=Cpp("absolute<{T}>({0})", "if"), jax="abs", aten="abs",
 )  # fmt: skip
 sign = unary(
     "sign", _sign, "Return -1, 0 or 1 by the sign of x; NaN for NaN. For complex x: x / abs(x), and 0 for 0.",
     "gt.sign(gt.array([-2., 0., 3.])) => Array([-1.,  0.,  1.], dtype=float32)", floating=False,
     of_complex=lambda x: _direction(x), check=no_booleans, nondiff=_STEP, reference=numpy.sign,
-    unsigned=wide_unsigned.positive,
+    unsigned=wide_unsigned.positive, cpp=Cpp("sign<{T}>({0})", "if", 3), jax="sign",
 )  # fmt: skip
 _modulus = define(
     "modulus", torch.abs, elementwise=True, complex=True, check=complex_only,
     vjp=lambda ct, needed, x, out: (multiply(ct, conj(_direction(x))),),
     jvp=lambda ts, x, out: real(multiply(ts[0], conj(_direction(x)))),
     samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
-    reference=numpy.abs, user=lambda x: absolute(x),
+    reference=numpy.abs, user=lambda x: absolute(x), jax="abs",
 )  # fmt: skip
 
 
@@ -271,145 +284,79 @@ def _direction(x: Array) -> Array:
 floor = unary(
     "floor", torch.floor, "Return the largest integer <= x.",
     "gt.floor(gt.array([1.5, -1.5])) => Array([ 1., -2.], dtype=float32)", floating=False, check=no_booleans,
-    nondiff=_STEP, reference=numpy.floor,
+    nondiff=_STEP, reference=numpy.floor, cpp=(Cpp("m::floor({0})", "f"), Cpp("{0}", "i")), jax="floor", aten="floor",
 )  # fmt: skip
 ceil = unary(
     "ceil", torch.ceil, "Return the smallest integer >= x.",
     "gt.ceil(gt.array([1.5, -1.5])) => Array([ 2., -1.], dtype=float32)", floating=False, check=no_booleans,
-    nondiff=_STEP, reference=numpy.ceil,
+    nondiff=_STEP, reference=numpy.ceil, cpp=(Cpp("m::ceil({0})", "f"), Cpp("{0}", "i")), jax="ceil", aten="ceil",
 )  # fmt: skip
 trunc = unary(
     "trunc", torch.trunc, "Return x without its fraction.",
     "gt.trunc(gt.array([1.5, -1.5])) => Array([ 1., -1.], dtype=float32)", floating=False, check=no_booleans,
-    nondiff=_STEP, reference=numpy.trunc,
+    nondiff=_STEP, reference=numpy.trunc, cpp=(Cpp("m::trunc({0})", "f"), Cpp("{0}", "i")), aten="trunc",
 )  # fmt: skip
 rint = unary(
     "round", torch.round, "Return the nearest integer, halves to even.",
     "gt.round(gt.array([0.5, 1.5, 2.4])) => Array([0., 2., 2.], dtype=float32)", floating=False,
     of_complex=lambda x: round(x), check=no_booleans, nondiff=_STEP,
-    reference=numpy.round,
+    reference=numpy.round, cpp=(Cpp("m::nearbyint({0})", "f"), Cpp("{0}", "i")),
 )  # fmt: skip
 
 # -- exponentials and logarithms
 
 exp = unary(
     "exp", torch.exp, "Return e ** x.", "round(float(gt.exp(0.5)), 4) => 1.6487", fresh=True,
-    partials=(lambda x, out: out,), reference=numpy.exp,
+    partials=(lambda x, out: out,), reference=numpy.exp, cpp=of_floats("exp"), jax="exp", aten="exp",
 )  # fmt: skip
 expm1 = unary(
     "expm1", exact_arithmetic.expm1, "Return e ** x - 1, exact for small x.",
     "round(float(gt.expm1(0.5)), 4) => 0.6487", direct=exact_arithmetic.unless_complex(torch.expm1),
-    partials=(lambda x, out: add(out, 1.0),), reference=numpy.expm1,
+    partials=(lambda x, out: add(out, 1.0),), reference=numpy.expm1, cpp=of_floats("expm1"), jax="expm1", aten="expm1",
 )  # fmt: skip
 log = unary(
     "log", torch.log, "Return the natural logarithm.", "round(float(gt.log(0.5)), 4) => -0.6931",
     partials=(lambda x, out: reciprocal(x),), samples=unary_floats(0.5, 3.0), reference=numpy.log,
+    cpp=of_floats("log"), jax="log", aten="log",
 )  # fmt: skip
 log1p = unary(
     "log1p", exact_arithmetic.log1p, "Return log(1 + x), exact for small x.",
     "round(float(gt.log1p(0.5)), 4) => 0.4055", direct=exact_arithmetic.unless_complex(torch.log1p),
     partials=(lambda x, out: reciprocal(add(x, 1.0)),), samples=unary_floats(-0.5, 3.0), reference=numpy.log1p,
+    cpp=of_floats("log1p"), jax="log1p", aten="log1p",
 )  # fmt: skip
 log2 = unary(
     "log2", torch.log2, "Return the logarithm to base 2.",
     "gt.log2(gt.array([1., 8.])) => Array([0., 3.], dtype=float32)",
     partials=(lambda x, out: divide(1.0 / math.log(2.0), x),), samples=unary_floats(0.5, 3.0), reference=numpy.log2,
+    cpp=of_floats("log2"), aten="log2",
 )  # fmt: skip
 log10 = unary(
     "log10", torch.log10, "Return the logarithm to base 10.",
     "gt.log10(gt.array([1., 100.])) => Array([0., 2.], dtype=float32)",
     partials=(lambda x, out: divide(1.0 / math.log(10.0), x),), samples=unary_floats(0.5, 3.0), reference=numpy.log10,
+    cpp=of_floats("log10"), aten="log10",
 )  # fmt: skip
 sqrt = unary(
     "sqrt", torch.sqrt, "Return the square root.", "gt.sqrt(gt.array([4., 9.])) => Array([2., 3.], dtype=float32)",
     algebraic=True, partials=(lambda x, out: divide(0.5, out),), samples=unary_floats(0.5, 3.0), reference=numpy.sqrt,
+    cpp=of_floats("sqrt", 4), jax="sqrt", aten="sqrt",
 )  # fmt: skip
 rsqrt = unary(
     "rsqrt", torch.rsqrt, "Return 1 / sqrt(x).", "gt.rsqrt(gt.array([1., 4.])) => Array([1. , 0.5], dtype=float32)",
     algebraic=True, partials=(lambda x, out: multiply(divide(out, x), -0.5),), samples=unary_floats(0.5, 3.0),
-    reference=lambda x: 1 / numpy.sqrt(x),
+    reference=lambda x: 1 / numpy.sqrt(x), cpp=Cpp("{T}(1) / m::sqrt({0})", "f", 6), jax="rsqrt", aten="rsqrt",
 )  # fmt: skip
 reciprocal = unary(
     "reciprocal", torch.reciprocal, "Return 1 / x.",
     "gt.reciprocal(gt.array([2., 4.])) => Array([0.5 , 0.25], dtype=float32)", algebraic=True,
     partials=(lambda x, out: neg(multiply(out, out)),), samples=unary_floats(0.5, 3.0), reference=numpy.reciprocal,
+    cpp=Cpp("{T}(1) / {0}", "f", 4), aten="reciprocal",
 )  # fmt: skip
 square = unary(
     "square", torch.square, "Return x * x.", "gt.square(gt.array([2., -3.])) => Array([4., 9.], dtype=float32)",
     algebraic=True, floating=False, fresh=True, check=no_booleans, partials=(lambda x, out: multiply(x, 2.0),),
-    reference=numpy.square,
-)  # fmt: skip
-
-# -- trigonometric and hyperbolic
-
-sin = unary(
-    "sin", torch.sin, "Return the sine; x in radians.", "round(float(gt.sin(0.5)), 4) => 0.4794",
-    partials=(lambda x, out: cos(x),), reference=numpy.sin,
-)  # fmt: skip
-cos = unary(
-    "cos", torch.cos, "Return the cosine; x in radians.", "round(float(gt.cos(0.5)), 4) => 0.8776",
-    partials=(lambda x, out: neg(sin(x)),), reference=numpy.cos,
-)  # fmt: skip
-tan = unary(
-    "tan", torch.tan, "Return the tangent; x in radians.", "round(float(gt.tan(0.5)), 4) => 0.5463",
-    partials=(lambda x, out: add(square(out), 1.0),), samples=unary_floats(-1.2, 1.2), reference=numpy.tan,
-)  # fmt: skip
-arcsin = unary(
-    "asin", torch.asin, "Return the angle in radians whose sine is x.", "round(float(gt.arcsin(0.5)), 4) => 0.5236",
-    partials=(lambda x, out: rsqrt(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8), reference=numpy.arcsin,
-)  # fmt: skip
-arccos = unary(
-    "acos", exact_arithmetic.arccos, "Return the angle in radians whose cosine is x.",
-    "round(float(gt.arccos(0.5)), 4) => 1.0472", direct=exact_arithmetic.unless_complex(torch.acos),
-    partials=(lambda x, out: neg(rsqrt(subtract(1.0, square(x)))),), samples=unary_floats(-0.8, 0.8),
-    reference=numpy.arccos,
-)  # fmt: skip
-arctan = unary(
-    "atan", torch.atan, "Return the angle in radians whose tangent is x.", "round(float(gt.arctan(0.5)), 4) => 0.4636",
-    partials=(lambda x, out: reciprocal(add(square(x), 1.0)),), reference=numpy.arctan,
-)  # fmt: skip
-arctan2 = binary(
-    "atan2", torch.atan2,
-    "Return the angle in radians of the point (y, x), called as arctan2(y, x). Its derivatives at (0, 0) are NaN, as in"
-    " JAX; those of torch.atan2 are 0.",
-    "round(float(gt.arctan2(1.0, -1.0)), 4) => 2.3562",
-    floating=True,
-    partials=(
-        lambda y, x, out: divide(x, add(_squared(x), _squared(y))),
-        lambda y, x, out: neg(divide(y, add(_squared(x), _squared(y)))),
-    ),
-    samples=binary_floats(low=0.5), reference=numpy.arctan2,
-)  # fmt: skip
-
-
-def _squared(x: Any) -> Any:
-    return square(x) if type(x) is Array else x * x  # a Python number is not rounded to float32
-
-
-sinh = unary(
-    "sinh", finite(torch.sinh), "Return the hyperbolic sine.", "round(float(gt.sinh(0.5)), 4) => 0.5211",
-    partials=(lambda x, out: cosh(x),), reference=numpy.sinh,
-)  # fmt: skip
-cosh = unary(
-    "cosh", finite(torch.cosh), "Return the hyperbolic cosine.", "round(float(gt.cosh(0.5)), 4) => 1.1276",
-    partials=(lambda x, out: sinh(x),), reference=numpy.cosh,
-)  # fmt: skip
-tanh = unary(
-    "tanh", torch.tanh, "Return the hyperbolic tangent.", "round(float(gt.tanh(0.5)), 4) => 0.4621", fresh=True,
-    partials=(lambda x, out: subtract(1.0, square(out)),), reference=numpy.tanh,
-)  # fmt: skip
-arcsinh = unary(
-    "asinh", torch.asinh, "Return the inverse hyperbolic sine.", "round(float(gt.arcsinh(0.5)), 4) => 0.4812",
-    partials=(lambda x, out: rsqrt(add(square(x), 1.0)),), reference=numpy.arcsinh,
-)  # fmt: skip
-arccosh = unary(
-    "acosh", torch.acosh, "Return the inverse hyperbolic cosine.", "round(float(gt.arccosh(2.0)), 4) => 1.317",
-    partials=(lambda x, out: rsqrt(subtract(square(x), 1.0)),), samples=unary_floats(1.5, 3.0), reference=numpy.arccosh,
-)  # fmt: skip
-arctanh = unary(
-    "atanh", torch.atanh, "Return the inverse hyperbolic tangent.", "round(float(gt.arctanh(0.5)), 4) => 0.5493",
-    partials=(lambda x, out: reciprocal(subtract(1.0, square(x))),), samples=unary_floats(-0.8, 0.8),
-    reference=numpy.arctanh,
+    reference=numpy.square, cpp=Cpp("{0} * {0}", "if"), jax="square",
 )  # fmt: skip
 
 # -- limits and rounding
@@ -464,6 +411,7 @@ def round(x: Any, decimals: int = 0) -> Array:  # noqa: A001 - the name of the a
 _stop_gradient = define(
     "stop_gradient", lambda x: x, identity=True, batch=unchanged, nondiff="its purpose is to have none",
     samples=unary_floats(), user=lambda x: stop_gradient(x), reference=lambda x: x,
+    cpp=Cpp("{0}", "bifu"), jax="stop_gradient",
 )  # fmt: skip
 
 
@@ -480,7 +428,7 @@ def stop_gradient(x: Any) -> Any:
 
 _marker = define(
     "identity", lambda x: x, identity=True, vjp=lambda ct, needed, x, out: (ct,), linear=True, batch=unchanged,
-    samples=unary_floats(), user=lambda x: identity(x), reference=lambda x: x,
+    samples=unary_floats(), user=lambda x: identity(x), reference=lambda x: x, cpp=Cpp("{0}"),
 )  # fmt: skip
 
 
@@ -496,5 +444,4 @@ def identity(x: Any) -> Array:
 # -- aliases of the array API and NumPy
 
 abs = absolute  # noqa: A001 - the name of the array API
-acos, acosh, asin, asinh, atan, atan2, atanh = arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh
 negative, pow = neg, power  # noqa: A001 - the name of the array API

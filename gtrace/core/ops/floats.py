@@ -10,6 +10,7 @@ import torch
 
 from gtrace.core.backends.interpreter.remainders import fmod as exact_fmod
 from gtrace.core.ir import wide_unsigned
+from gtrace.core.ir.cpp import Cpp, of_floats
 from gtrace.core.ops.checks import counts_only, no_booleans, real_only
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.draw_functions import nextafter
@@ -41,7 +42,7 @@ copysign = binary(
     "copysign", torch.copysign, "Return x with the sign of y, which may be -0.0.",
     "gt.copysign(gt.array([1., -2.]), -1.0) => Array([-1., -2.], dtype=float32)", floating=True,
     partials=(lambda x, y, out: multiply(sign(x), sign(out)), lambda x, y, out: constant(0.0, out.aval)),
-    samples=binary_floats(low=0.5), reference=numpy.copysign,
+    samples=binary_floats(low=0.5), reference=numpy.copysign, cpp=Cpp("m::copysign({0}, {1})", "f"),
 )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ hypot = binary(
     "hypot", torch.hypot, "Return sqrt(x ** 2 + y ** 2), without overflow. The derivative at the origin is 0.",
     "gt.hypot(gt.array([3., 5.]), gt.array([4., 12.])) => Array([ 5., 13.], dtype=float32)", floating=True,
     commutative=True, partials=(lambda x, y, out: _share(x, out), lambda x, y, out: _share(y, out)),
-    samples=binary_floats(low=0.5), reference=numpy.hypot,
+    samples=binary_floats(low=0.5), reference=numpy.hypot, cpp=Cpp("m::hypot({0}, {1})", "f", 10),
 )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ logaddexp = binary(
     "logaddexp", _logaddexp_impl, "Return log(exp(x) + exp(y)), without overflow.",
     "round(float(gt.logaddexp(0.5, 1000.0)), 4) => 1000.0", floating=True, commutative=True,
     partials=(lambda x, y, out: _weight(x, out), lambda x, y, out: _weight(y, out)), samples=binary_floats(),
-    reference=numpy.logaddexp,
+    reference=numpy.logaddexp, cpp=Cpp("logaddexp<{T}>({0}, {1})", "f", 20),
 )  # fmt: skip
 
 
@@ -94,17 +95,19 @@ cbrt = unary(
     "cbrt", _cbrt_impl, "Return the real cube root.",
     "gt.numpy.cbrt(gt.array([8., -27.])) => Array([ 2., -3.], dtype=float32)",
     partials=(lambda x, out: divide(1.0 / 3.0, square(out)),), samples=unary_floats(0.5, 3.0), reference=numpy.cbrt,
+    jax="cbrt",
 )  # fmt: skip
 exp2 = unary(
     "exp2", torch.exp2, "Return 2 ** x.", "gt.numpy.exp2(gt.array([3., -1.])) => Array([8. , 0.5], dtype=float32)",
     partials=(lambda x, out: multiply(out, 0.6931471805599453),), reference=numpy.exp2,
+    cpp=of_floats("exp2"), jax="exp2",
 )  # fmt: skip
 fmod = binary(
     "fmod", exact_fmod, "Return x - trunc(x / y) * y, with the sign of x.",
     "gt.numpy.fmod(gt.array([7., -7.]), 4) => Array([ 3., -3.], dtype=float32)", check=no_booleans,
     partials=(lambda x, y, out: 1, lambda x, y, out: neg(trunc(divide(x, y)))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.fmod,
-    unsigned=wide_unsigned.remainder,
+    unsigned=wide_unsigned.remainder, cpp=Cpp("fmod_<{T}>({0}, {1}, refused)", "if", 10), jax="rem",
 )  # fmt: skip
 
 
@@ -121,7 +124,7 @@ def _gcd(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 gcd = binary(
     "gcd", _gcd, "Return the greatest common divisor, >= 0.",
     "gt.numpy.gcd(gt.array([12, -9]), 6) => Array([6, 3], dtype=int64)", reference=numpy.gcd,
-    unsigned=wide_unsigned.greatest_divisor, **_DIVISORS,
+    unsigned=wide_unsigned.greatest_divisor, **_DIVISORS, cpp=Cpp("gcd<{T}>({0}, {1})", "i", 60),
 )  # fmt: skip
 
 

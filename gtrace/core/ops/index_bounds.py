@@ -12,6 +12,7 @@ import numpy
 import torch
 
 from gtrace.core.base.errors import ArgumentError, BoundsError, message
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import same_kind
 from gtrace.core.ops.declare import Array, Sample, bind, define, lift
@@ -29,6 +30,7 @@ clamp_op = define(
     span=lambda avals, spans, low, high: (low, high),
     samples=lambda: [Sample((rng(1).integers(-9, 9, (4, 3)), -3, 2))], reference=numpy.clip,
     user=lambda i, low, high: bind(clamp_op, (lift("clamp_index", i),), (low, high)),
+    cpp=Cpp(lambda low, high: f"minimum<{{T}}>(maximum<{{T}}>({{0}}, {{T}}({low})), {{T}}({high}))", "i", 2),
 )  # fmt: skip
 
 

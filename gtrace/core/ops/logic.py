@@ -9,6 +9,7 @@ import torch
 
 from gtrace.core.base.exact_keys import is_other_nan
 from gtrace.core.ir import wide_unsigned
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ir.op import Instr, define
 from gtrace.core.ops.checks import counts_only, integers_only
@@ -43,52 +44,53 @@ _COMPARE: dict[str, Any] = {"nondiff": _TRUTH, "errors": shapes_differ, "host_nu
             "samples": both(binary_floats(), binary_integers())}  # fmt: skip
 equal = binary(
     "eq", torch.eq, "Return x == y.", "gt.equal(gt.array([1, 2, 3]), 2) => Array([False,  True, False], dtype=bool)",
-    commutative=True, reference=numpy.equal, **_COMPARE,
+    commutative=True, reference=numpy.equal, **_COMPARE, cpp=Cpp("{0} == {1}"), jax="eq", aten="eq",
 )  # fmt: skip
 not_equal = binary(
     "ne", torch.ne, "Return x != y.",
     "gt.not_equal(gt.array([1, 2, 3]), 2) => Array([ True, False,  True], dtype=bool)",
-    commutative=True, reference=numpy.not_equal, **_COMPARE,
+    commutative=True, reference=numpy.not_equal, **_COMPARE, cpp=Cpp("{0} != {1}"), jax="ne", aten="ne",
 )  # fmt: skip
 less = binary(
     "lt", torch.lt, "Return x < y.", "gt.less(gt.array([1, 2, 3]), 2) => Array([ True, False, False], dtype=bool)",
-    unsigned=ORDER, reference=numpy.less, **_COMPARE,
+    unsigned=ORDER, reference=numpy.less, **_COMPARE, cpp=Cpp("{0} < {1}"), jax="lt", aten="lt",
 )  # fmt: skip
 less_equal = binary(
     "le", torch.le, "Return x <= y.",
     "gt.less_equal(gt.array([1, 2, 3]), 2) => Array([ True,  True, False], dtype=bool)",
-    unsigned=ORDER, reference=numpy.less_equal, **_COMPARE,
+    unsigned=ORDER, reference=numpy.less_equal, **_COMPARE, cpp=Cpp("{0} <= {1}"), jax="le", aten="le",
 )  # fmt: skip
 greater = binary(
     "gt", torch.gt, "Return x > y.", "gt.greater(gt.array([1, 2, 3]), 2) => Array([False, False,  True], dtype=bool)",
-    unsigned=ORDER, reference=numpy.greater, **_COMPARE,
+    unsigned=ORDER, reference=numpy.greater, **_COMPARE, cpp=Cpp("{0} > {1}"), jax="gt", aten="gt",
 )  # fmt: skip
 greater_equal = binary(
     "ge", torch.ge, "Return x >= y.",
     "gt.greater_equal(gt.array([1, 2, 3]), 2) => Array([False,  True,  True], dtype=bool)",
-    unsigned=ORDER, reference=numpy.greater_equal, **_COMPARE,
+    unsigned=ORDER, reference=numpy.greater_equal, **_COMPARE, cpp=Cpp("{0} >= {1}"), jax="ge", aten="ge",
 )  # fmt: skip
 
 _CLASSIFY: dict[str, Any] = {"floating": False, "nondiff": _TRUTH, "samples": unary_floats()}
 isnan = unary(
     "isnan", torch.isnan, "Return where x is NaN.",
     "gt.isnan(gt.array([1., float('nan')])) => Array([False,  True], dtype=bool)",
-    reference=numpy.isnan, **_CLASSIFY,
+    reference=numpy.isnan, **_CLASSIFY, cpp=Cpp("{0} != {0}"),
 )  # fmt: skip
 isfinite = unary(
     "isfinite", torch.isfinite, "Return where x is neither infinite nor NaN.",
     "gt.isfinite(gt.array([1., float('inf')])) => Array([ True, False], dtype=bool)",
     reference=numpy.isfinite, **_CLASSIFY,
+    cpp=(Cpp("m::fabs({0}) < highest<{A}>()", "f"), Cpp("true", "bi")), jax="is_finite",
 )  # fmt: skip
 isinf = unary(
     "isinf", torch.isinf, "Return where x is infinite.",
     "gt.isinf(gt.array([1., float('inf')])) => Array([False,  True], dtype=bool)",
-    reference=numpy.isinf, **_CLASSIFY,
+    reference=numpy.isinf, **_CLASSIFY, cpp=(Cpp("m::fabs({0}) == highest<{A}>()", "f"), Cpp("false", "bi")),
 )  # fmt: skip
 signbit = unary(
     "signbit", torch.signbit, "Return where the sign of x is negative, -0.0 included.",
     "gt.signbit(gt.array([1., -0.])) => Array([False,  True], dtype=bool)",
-    reference=numpy.signbit, **_CLASSIFY,
+    reference=numpy.signbit, **_CLASSIFY, cpp=(Cpp("m::signbit({0})", "f"), Cpp("{0} < 0", "i"), Cpp("false", "b")),
 )  # fmt: skip
 
 # -- bits and truth values
@@ -104,52 +106,54 @@ _SHIFT: dict[str, Any] = {
 bitwise_and = binary(
     "bitwise_and", torch.bitwise_and, "Return x & y.",
     "gt.bitwise_and(gt.array([6, 5]), 3) => Array([2, 1], dtype=int64)",
-    reference=numpy.bitwise_and, **_BITS,
+    reference=numpy.bitwise_and, **_BITS, cpp=Cpp("{0} & {1}", "bi"), jax="and",
 )  # fmt: skip
 bitwise_or = binary(
     "bitwise_or", torch.bitwise_or, "Return x | y.", "gt.bitwise_or(gt.array([6, 5]), 3) => Array([7, 7], dtype=int64)",
-    reference=numpy.bitwise_or, **_BITS,
+    reference=numpy.bitwise_or, **_BITS, cpp=Cpp("{0} | {1}", "bi"), jax="or",
 )  # fmt: skip
 bitwise_xor = binary(
     "bitwise_xor", torch.bitwise_xor, "Return x ^ y.",
     "gt.bitwise_xor(gt.array([6, 5]), 3) => Array([5, 6], dtype=int64)",
-    reference=numpy.bitwise_xor, **_BITS,
+    reference=numpy.bitwise_xor, **_BITS, cpp=Cpp("{0} ^ {1}", "bi"), jax="xor",
 )  # fmt: skip
 bitwise_left_shift = binary(
     "bitwise_left_shift", torch.bitwise_left_shift, "Return x << y.",
     "gt.bitwise_left_shift(gt.array([1, 3]), 2) => Array([ 4, 12], dtype=int64)",
-    reference=numpy.left_shift, **_SHIFT,
+    reference=numpy.left_shift, **_SHIFT, cpp=Cpp("left_shift<{T}>({0}, {1})", "i", 3), jax="shift_left",
 )  # fmt: skip
 bitwise_right_shift = binary(
     "bitwise_right_shift", torch.bitwise_right_shift, "Return x >> y.",
     "gt.bitwise_right_shift(gt.array([4, 13]), 2) => Array([1, 3], dtype=int64)",
     unsigned=wide_unsigned.shifted_right, reference=numpy.right_shift, **_SHIFT,
+    cpp=Cpp("right_shift<{T}>({0}, {1})", "i", 3),
 )  # fmt: skip
 bitwise_invert = unary(
     "bitwise_not", torch.bitwise_not, "Return ~x.",
     "gt.bitwise_invert(gt.array([0, 5])) => Array([-1, -6], dtype=int64)",
     floating=False, check=integers_only, nondiff=_TRUTH, samples=unary_integers, errors=floats_refused(numpy.ones(3)),
-    reference=numpy.invert,
+    reference=numpy.invert, cpp=Cpp("~{0}", "bi", boolean="!{0}"), jax="not",
 )  # fmt: skip
 logical_not = unary(
     "logical_not", torch.logical_not, "Return where x is zero.",
     "gt.logical_not(gt.array([0., 2.])) => Array([ True, False], dtype=bool)",
     floating=False, nondiff=_TRUTH, samples=both(unary_floats(), unary_integers), reference=numpy.logical_not,
+    cpp=Cpp("!{0}"),
 )  # fmt: skip
 logical_and = binary(
     "logical_and", torch.logical_and, "Return where both x and y are nonzero.",
     "gt.logical_and(gt.array([True, False]), True) => Array([ True, False], dtype=bool)",
-    commutative=True, reference=numpy.logical_and, **_COMPARE,
+    commutative=True, reference=numpy.logical_and, **_COMPARE, cpp=Cpp("bool({0}) & bool({1})"),
 )  # fmt: skip
 logical_or = binary(
     "logical_or", torch.logical_or, "Return where x or y is nonzero.",
     "gt.logical_or(gt.array([True, False]), False) => Array([ True, False], dtype=bool)",
-    commutative=True, reference=numpy.logical_or, **_COMPARE,
+    commutative=True, reference=numpy.logical_or, **_COMPARE, cpp=Cpp("bool({0}) | bool({1})"),
 )  # fmt: skip
 logical_xor = binary(
     "logical_xor", torch.logical_xor, "Return where exactly one of x and y is nonzero.",
     "gt.logical_xor(gt.array([True, False]), True) => Array([False,  True], dtype=bool)",
-    commutative=True, reference=numpy.logical_xor, **_COMPARE,
+    commutative=True, reference=numpy.logical_xor, **_COMPARE, cpp=Cpp("bool({0}) != bool({1})"),
 )  # fmt: skip
 
 # -- selection
@@ -166,6 +170,7 @@ _where = define(
     keeps=slice(1, None),  # a choice is as weak as what it chooses from
     vjp=lambda ct, needed, c, x, y, out: (None, where(c, ct, 0.0), where(c, 0.0, ct)),
     samples=_where_samples, reference=numpy.where, user=lambda c, x, y: where(c, x, y),
+    cpp=Cpp("{0} ? {1} : {2}", "bifu"),
 )  # fmt: skip
 
 

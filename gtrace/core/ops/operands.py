@@ -11,11 +11,13 @@ import numpy
 import torch
 from numpy.exceptions import ComplexWarning
 
+from gtrace.core.backends.native.values import c_type
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
 from gtrace.core.base.devices import sent
 from gtrace.core.base.dtypes import COMPLEX, DTYPES, FLOATS, INEXACT, LONG, SHORT, UNSIGNED, converted
 from gtrace.core.base.errors import DtypeError, message
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.complex_parts import real
@@ -61,6 +63,7 @@ _astype = define(
     samples=lambda: [Sample((_FLOATS,), {"dtype": kind}) for kind in (torch.float32, torch.int32)],
     reference=lambda x, dtype: x.astype(LONG[dtype]),
     user=lambda x, dtype: cast(lift("astype", x), dtype),
+    cpp=Cpp(lambda dtype: f"cast<{c_type(DTYPES[dtype.removesuffix('~')])}>({{0}})", "bifu"),
 )  # fmt: skip
 
 

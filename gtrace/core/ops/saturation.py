@@ -8,7 +8,9 @@ from typing import Any
 import numpy
 import torch
 
+from gtrace.core.backends.native.values import c_type
 from gtrace.core.base.dtypes import DTYPES, FLOATS, LONG, SHORT, WIDE_UNSIGNED
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.batching import unchanged
 from gtrace.core.ops.checks import real_only
 from gtrace.core.ops.declare import Array, Aval, Sample, aval, bind, define, lift
@@ -70,6 +72,7 @@ _op = define(
     check=real_only, shape=lambda avals, dtype: aval(avals[0].shape, DTYPES[dtype], avals[0].device),
     nondiff="the result is an integer", factors=same, batch=unchanged, samples=_samples, reference=_reference,
     user=lambda x, dtype: saturated(lift("saturate", x), dtype),
+    cpp=Cpp(lambda dtype: f"saturated<{c_type(DTYPES[dtype])}>({{0}})", "f", 3),
 )  # fmt: skip
 
 

@@ -14,8 +14,9 @@ import torch
 
 from gtrace.core.backends.inductor.pointwise import POINTWISE
 from gtrace.core.backends.interpreter.tuned import COUNTER_CHUNK, FEW_COUNTERS
-from gtrace.core.backends.native.elementwise import ELEMENTWISE, Elementwise, integer_function
+from gtrace.core.backends.native.elementwise import integer_function
 from gtrace.core.base.errors import DtypeError
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ir.graph import Scalar
 from gtrace.core.ops.checks import refusing
 from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
@@ -138,7 +139,6 @@ _library.impl("threefry2x32", _compute, "CompositeExplicitAutograd")
 _library.impl("threefry2x32", _on_cpu, "CPU")
 _torch_op = torch.ops.gtrace.threefry2x32.default
 POINTWISE[_torch_op] = _in_kernels
-ELEMENTWISE["threefry2x32"] = (Elementwise(integer_function(_compute, 4), "i", 120),)
 
 
 def _samples() -> list[Sample]:
@@ -174,6 +174,7 @@ _op = define(
     nondiff="random bits: a cipher has no derivative", samples=_samples,
     errors=lambda: [BadSample((numpy.ones(2), 1, 0, 0), {"word": 0}, DtypeError, r"int64")],
     reference=_reference, user=lambda k0, k1, x0, x1, word: threefry2x32(k0, k1, x0, x1, word),
+    cpp=Cpp(integer_function(_compute, 4), "i", 120),
 )  # fmt: skip
 
 

@@ -297,13 +297,6 @@ def _elementwise(name: str, floating: bool, rounds: bool = True) -> Callable[...
     return rule
 
 
-# operations whose gradients and values at special points equal torch's
-for _name in (
-    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "exp", "expm1"),
-    *("log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sigmoid", "erf", "reciprocal"),
-    *("neg", "abs", "relu", "floor", "ceil", "trunc"),
-):
-    _rule(f"{_name}.default")(_elementwise(_name, floating=True))
 for _name in ("add", "sub", "mul"):
     _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_elementwise(_name, floating=False, rounds=_name != "mul"))
 _rule("div.Tensor", "div.Scalar")(_elementwise("div", floating=True, rounds=False))
@@ -324,8 +317,11 @@ def _comparison(name: str) -> Callable[..., Array | None]:
     return rule
 
 
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    _rule(f"{_name}.Tensor", f"{_name}.Scalar")(_comparison(_name))
+for _op in REGISTRY.values():
+    if _op.aten and _op.arity == 1:
+        _rule(f"{_op.aten}.default")(_elementwise(_op.name, floating=True))
+    elif _op.aten:
+        _rule(f"{_op.aten}.Tensor", f"{_op.aten}.Scalar")(_comparison(_op.name))
 
 
 @_rule("pow.Tensor_Scalar")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 import attrs
 import torch
 
-from gtrace.core.backends.native.elementwise import Elementwise, expression, lowering
+from gtrace.core.backends.native.elementwise import expression, lowering
 from gtrace.core.backends.native.values import (
     SHORT_FLOATS,
     Uniform,
@@ -23,6 +23,7 @@ from gtrace.core.backends.native.values import (
 from gtrace.core.backends.native.writer import Writer, crossed
 from gtrace.core.base.devices import CPU
 from gtrace.core.ir.aval import Aval
+from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ir.graph import Graph, Node, Operand
 
 Emitter = Callable[["Block", Node], None]
@@ -247,20 +248,20 @@ class Block:
         )  # fmt: skip
         return target
 
-    def _emit_uniform(self, node: Node, rule: Elementwise) -> None:
+    def _emit_uniform(self, node: Node, rule: Cpp) -> None:
         check(node.instr.aval)
         text = expression(node, rule, [self.scalar(x) for x in node.ins])
         self.values[node.out] = self.writer.local(node.instr.aval, text)
         self.cost += rule.cost
 
 
-_Lowered = dict[int, tuple[Node, Elementwise]]
-"""Elementwise nodes by their results, and how they are computed."""
+_Lowered = dict[int, tuple[Node, Cpp]]
+"""Cpp nodes by their results, and how they are computed."""
 
 
 @attrs.define(eq=False)
 class Group:
-    """Elementwise nodes of one shape that share their loops."""
+    """Cpp nodes of one shape that share their loops."""
 
     block: Block
     nodes: _Lowered = attrs.field(factory=dict)
@@ -272,12 +273,12 @@ class Group:
             return False
         return all(value in self.nodes or value in self.block.values for value in node.values())
 
-    def open(self, node: Node, rule: Elementwise) -> None:
+    def open(self, node: Node, rule: Cpp) -> None:
         """Begin with a node."""
         self.shape = node.instr.aval.shape
         self.add(node, rule)
 
-    def add(self, node: Node, rule: Elementwise) -> None:
+    def add(self, node: Node, rule: Cpp) -> None:
         """Add a node."""
         check(node.instr.aval)
         self.nodes[node.out] = node, rule

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import attrs
 
 from gtrace.core.backends.native.block import Block, check, emitter
-from gtrace.core.backends.native.elementwise import ELEMENTWISE
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import Writer
 from gtrace.core.backends.runs import SHORT_LOOP
@@ -88,7 +87,7 @@ def is_updated_in_place(body: Graph, value: int, out: int) -> bool:
             if node.out not in before or node.out in body.outputs:
                 return False
             dependent.add(node.out)
-            if node.op.name not in ELEMENTWISE and views.intersection(node.values()):
+            if not node.op.rules.cpp and views.intersection(node.values()):
                 views.add(node.out)
     return not views.intersection(x for x in update.ins[1:] if isinstance(x, int))
 

@@ -20,6 +20,7 @@ from gtrace.core.trace.convert import lift
 from gtrace.core.trace.promotion import as_dtype
 from gtrace.core.transform.checkpoint import checkpoint, checkpoint_name
 from gtrace.core.transform.custom import call_with_rules
+from gtrace.jax.equation_rules import SAME
 
 NAMES = {
     "remat_p": "remat2", "checkpoint_p": "remat2", "scatter_add_p": "scatter-add", "scatter_sub_p": "scatter-sub",
@@ -36,12 +37,10 @@ SEVERAL = frozenset(
 )
 """The operations whose results are a list."""
 
-_ELEMENTWISE = """
-    abs acos acosh add asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp complex cos cosh digamma div
-    eq erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igammac imag is_finite le lgamma log log1p logistic lt max min
-    mul ne neg nextafter pow real rem rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh
-    sqrt square stop_gradient sub tan tanh zeta population_count clz
-""".split()
+_ELEMENTWISE = [
+    *[name for name in dict.fromkeys(SAME.values()) if hasattr(ours, name)],
+    "exp2", "select_n", "shift_right_arithmetic", "shift_right_logical", "population_count", "clz",
+]  # fmt: skip
 
 RENAMED = {"take_along_axis": "gather", "sort_descending": "sort"}
 """Operations of gtrace's whose names are those of other operations of JAX's."""
