@@ -32,12 +32,16 @@ class Mechanism:
         name: what GT_DISABLE calls it.
         group: its group in the table of the documentation.
         what: a phrase for what it does.
+        seen: the latest torch that is known to have the fault which it mends; empty if it mends none.
+        issues: the numbers of the fault's issues at pytorch/pytorch.
         on: whether this process uses it.
     """
 
     name: str
     group: str
     what: str
+    seen: str = ""
+    issues: tuple[int, ...] = ()
     on: bool = True
     _noted: bool = attrs.field(default=False, init=False)
 
@@ -63,8 +67,8 @@ MECHANISMS: dict[str, Mechanism] = {}
 """All mechanisms by name, in the order in which a program meets them."""
 
 
-def _mechanism(name: str, group: str, what: str) -> Mechanism:
-    made = MECHANISMS[name] = Mechanism(name, group, what)
+def _mechanism(name: str, group: str, what: str, seen: str = "", *issues: int) -> Mechanism:
+    made = MECHANISMS[name] = Mechanism(name, group, what, seen, issues)
     return made
 
 
@@ -156,20 +160,44 @@ POOLING_KERNEL = _mechanism("pooling_kernel", _INDUCTOR, "the gradient of max po
 SHARED_BODIES = _mechanism("shared_bodies", _INDUCTOR, "repeated expressions of a kernel are removed early")
 SHORT_BUILD = _mechanism("short_build", _INDUCTOR, "a library is built without AOTInductor's model")
 
-# mended faults of libraries
+# mended faults of libraries; tests/test_mended_faults.py fails once torch has mended one
 _MENDED = "Mended faults"
-LONG_SUMS = _mechanism("long_sums", _MENDED, "a matmul with few, long sums is computed in blocks")
+LONG_SUMS = _mechanism("long_sums", _MENDED, "a matmul with few, long sums is computed in blocks", "2.13")
 ACCURATE_FUNCTIONS = _mechanism(
-    "accurate_functions", _MENDED, "functions that Inductor computes badly are made of others"
+    "accurate_functions",
+    _MENDED,
+    "functions that Inductor computes badly are made of others",
+    "2.13",
+    183763,
+    189803,
+    197089,
+    198183,
 )
-DOUBLE_SUMS = _mechanism("double_sums", _MENDED, "sums and means of floats are added as float64")
-SMALL_INTEGERS = _mechanism("small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap")
-SHORT_FLOATS = _mechanism("short_floats", _MENDED, "numbers and results of 16 bits are rounded where torch rounds them")
-HELD_VALUES = _mechanism("held_values", _MENDED, "a value that is compared is computed once")
-CEIL_MODE_POOLING = _mechanism("ceil_mode_pooling", _MENDED, "average pooling of windows that overhang is torch's")
-REDUCTION_TILING = _mechanism("reduction_tiling", _MENDED, "reductions are vectorized along one axis")
-EXTREME_PLACES = _mechanism("extreme_places", _MENDED, "places of extremes count along the reduced axes")
-NEAREST_BY_SCALES = _mechanism("nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted")
+DOUBLE_SUMS = _mechanism("double_sums", _MENDED, "sums and means of floats are added as float64", "2.13")
+SMALL_INTEGERS = _mechanism(
+    "small_integers", _MENDED, "integers of 8 and 16 bits are computed as int32, and wrap", "2.13", 187018, 190764
+)
+SHORT_FLOATS = _mechanism(
+    "short_floats",
+    _MENDED,
+    "numbers and results of 16 bits are rounded where torch rounds them",
+    "2.13",
+    181568,
+    182131,
+    185517,
+    186875,
+)
+HELD_VALUES = _mechanism("held_values", _MENDED, "a value that is compared is computed once", "2.13", 186799, 195214)
+CEIL_MODE_POOLING = _mechanism(
+    "ceil_mode_pooling", _MENDED, "gradients of average pooling with windows that overhang are torch's", "2.13", 198119
+)
+REDUCTION_TILING = _mechanism("reduction_tiling", _MENDED, "reductions are vectorized along one axis", "2.13", 196681)
+EXTREME_PLACES = _mechanism(
+    "extreme_places", _MENDED, "places of extremes count along the reduced axes", "2.13", 197434
+)
+NEAREST_BY_SCALES = _mechanism(
+    "nearest_by_scales", _MENDED, "nearest neighbours by scales are interpreted", "2.13", 175154, 198201
+)
 
 
 def _switch_off(text: str, known: Iterable[str]) -> None:

@@ -48,12 +48,12 @@ def _as_tensor(x: Any, beside: torch.Tensor) -> torch.Tensor:
 
 
 def _expm1(x: torch.Tensor) -> torch.Tensor:
-    # Inductor: exp(x) - 1, which cancels for small x
+    # Inductor: exp(x) - 1, which cancels for small x (pytorch/pytorch#189803)
     return torch.tanh(x * 0.5) * (torch.exp(x) + 1)
 
 
 def _atanh(x: torch.Tensor) -> torch.Tensor:
-    # Inductor: a logarithm, whose argument rounds to 1 for small x
+    # Inductor: a logarithm, whose argument rounds to 1 for small x (pytorch/pytorch#198183)
     return (torch.log1p(x) - torch.log1p(-x)) * 0.5
 
 
@@ -80,6 +80,7 @@ def _acosh(x: torch.Tensor) -> torch.Tensor:
 
 def _erf(x: torch.Tensor) -> Any:
     # Inductor: a polynomial in float32 with an absolute error of 1e-7, which is large beside small results
+    # (pytorch/pytorch#198183)
     if x.dtype is torch.float64:
         return NotImplemented
     size = torch.abs(x)
@@ -164,7 +165,7 @@ def _power_of_number(otherwise: Callable[..., Any] | None) -> Callable[..., Any]
     def power(x: Any, y: torch.Tensor) -> Any:
         dtype = torch.result_type(x, y)
         if not dtype.is_floating_point and not dtype.is_complex:
-            # Inductor: float32
+            # Inductor's C++ hands torch the number as a float, and the result is float32
             return torch.pow(torch.full((), x, dtype=dtype, device=y.device), y.to(dtype))
         return otherwise(x, y) if otherwise is not None else NotImplemented
 

@@ -14,14 +14,8 @@ from gtrace.core.base.mechanisms import CEIL_MODE_POOLING, EXTREME_PLACES, REDUC
 
 _aten = torch.ops.aten
 
-_CEIL_MODE = {
-    _aten.avg_pool2d.default: 4,
-    _aten.avg_pool3d.default: 4,
-    _aten.avg_pool2d_backward.default: 5,
-    _aten.avg_pool3d_backward.default: 5,
-}
-"""Average pooling, with the place of the argument that says whether windows may overhang. Inductor divides those by
-their full size (pytorch/pytorch#198119)."""
+_OVERHANGING = (_aten.avg_pool2d_backward.default, _aten.avg_pool3d_backward.default)
+"""Gradients of average pooling. Inductor divides windows that overhang by their full size (pytorch/pytorch#198119)."""
 
 
 _SORTS = (_aten.sort.default, _aten.sort.stable)
@@ -32,12 +26,12 @@ def mended() -> Iterator[None]:
     """Let Inductor call torch where its own lowering is wrong, and its C++ round, and write within its memory."""
     lowerings, kernel = internals.WRONG_LOWERINGS.get(), internals.WRONG_KERNEL.get()
     tiling, reduction = internals.TILING_SELECT.get(), internals.WRONG_REDUCTION.get()
-    before = {op: lowerings[op] for op in (*_CEIL_MODE, *_SORTS)}
+    before = {op: lowerings[op] for op in (*_OVERHANGING, *_SORTS)}
     cached, chosen = internals.CACHE_DTYPE.get(), internals.SELECT_TILING.get()
     made = vars(reduction)["create"]
     lowerings[HELD] = _held
     if CEIL_MODE_POOLING.on:
-        lowerings |= {op: _pooling(op, before[op]) for op in _CEIL_MODE}
+        lowerings |= {op: _pooling(op, before[op]) for op in _OVERHANGING}
     lowerings |= {op: _sorting(op, before[op]) for op in _SORTS}
     if SHORT_FLOATS.on:
         # what was rounded to 16 bits and stored is not what is converted back (#181568)
@@ -65,11 +59,9 @@ def _held(x: Any) -> Any:
 
 def _pooling(op: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a lowering that calls torch's kernel as a whole for windows that may overhang."""
-    place = _CEIL_MODE[op]
 
     def pooled(*args: Any, **kwargs: Any) -> Any:
-        overhang = args[place] if len(args) > place else kwargs.get("ceil_mode", False)
-        if overhang:
+        if args[5] if len(args) > 5 else kwargs["ceil_mode"]:
             CEIL_MODE_POOLING.used()
             return internals.FALLBACK.get()(op, add_to_fallback_set=False)(*args, **kwargs)
         return function(*args, **kwargs)
