@@ -55,6 +55,7 @@ try:
     from gtrace.core.ops.shape import *
     from gtrace.core.ops.softmax_functions import *
     from gtrace.core.ops.sorting import *
+    from gtrace.core.ops.trigonometry import *
     from gtrace.core.ops.unique import *
     from gtrace.core.ops.variance import *
     from gtrace.core.trace.array import *

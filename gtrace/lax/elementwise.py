@@ -13,10 +13,9 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ir.cpp import Cpp
 from gtrace.core.ops.activations import erf
 from gtrace.core.ops.checks import no_booleans
-from gtrace.core.ops.declare import ORDER, Array, Sample, bind, define, lift
+from gtrace.core.ops.declare import ORDER, Array, Cpp, Sample, bind, define, lift
 from gtrace.core.ops.draw_functions import nextafter
 from gtrace.core.ops.floats import exp2, fmod
 from gtrace.core.ops.operands import promote, promote_arrays

@@ -33,6 +33,7 @@ from gtrace.core.ops.one_hot_vectors import *
 from gtrace.core.ops.pad_tile import *
 from gtrace.core.ops.shape import *
 from gtrace.core.ops.softmax_functions import *
+from gtrace.core.ops.trigonometry import *
 from gtrace.core.ops.unique import *
 from gtrace.core.trace.array import Array as _Array
 from gtrace.core.trace.convert import from_dlpack as from_dlpack

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.ir.cpp import Cpp
+from gtrace.core.ops.declare import Cpp
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import as_arrays, binary, unary, widened
 from gtrace.core.ops.samples import binary_floats, scipy_special, unary_floats

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gtrace.core import ops
-from gtrace.core.ir.cpp import of_floats
+from gtrace.core.ops.declare import of_floats
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.operands import unary, widened
 from gtrace.core.ops.samples import scipy_special, unary_floats

@@ -11,8 +11,7 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.cpp import of_floats
-from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define
+from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define, of_floats
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.operands import (
