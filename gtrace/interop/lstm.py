@@ -195,8 +195,8 @@ def layers_as_loops(graph: Graph) -> Graph:
             fresh += len(added)
         elif node.op.projection and node.ins[0] in results:
             found = results[node.ins[0]]  # type: ignore[index]
-            if node.params[0] < len(found):  # the gradient of a loop does not take values saved for the gradient
-                names[node.out] = found[node.params[0]]
+            if node.instr.index < len(found):  # the gradient of a loop does not take values saved for the gradient
+                names[node.out] = found[node.instr.index]
         else:
             nodes.append(node)
     outputs = tuple([names.get(value, value) for value in graph.outputs])

@@ -131,7 +131,7 @@ class Writer:
         """Write equations for one operation; return what stands for its result."""
         name = node.op.name
         if node.op.projection:
-            return self.atoms[node.ins[0]][node.params[0]]  # type: ignore[index]
+            return self.atoms[node.ins[0]][node.instr.index]  # type: ignore[index]
         operands = [self.operand(x) for x in node.ins]
         if name in SAME:
             return self.elementwise(SAME[name], operands, node.instr.aval)
@@ -149,7 +149,7 @@ class Writer:
             params = {"name": node.attributes.get("name", name), "jaxpr": self.closed(body.graph), **_JIT}
             return self.several("jit", operands, body.graph.out_avals, **params)
         if name == "aten":
-            name = node.params[0]
+            name = node.attributes["name"]
         operands = [self.strong(x) for x in operands]
         if isinstance(node.instr.aval, Bundle):
             return self.several(name, operands, node.instr.aval.avals, **node.attributes)

@@ -263,7 +263,7 @@ class _Builder:
                 return functools.partial(_operated, operator.op, given.get("length", 0))
         if node.op.name != "scan":
             raise UnsupportedLoopError(f"{node.op.name}: {reason}")
-        length, count = given["length"], count_operations(node.params[0].graph)
+        length, count = given["length"], count_operations(node.attributes["body"].graph)
         if not isinstance(length, int) or not 0 < length * count <= MAX_EXPORTED_OPS:
             steps = "an open number of" if not isinstance(length, int) else str(length)
             raise UnsupportedLoopError(

@@ -59,7 +59,7 @@ def split(
         body = node.op.rules.body is not None
         here = max((level[v] + (not body and kind.get(v, own) != own) for v in operands[node.out]), default=0)
         if node.op.projection and node.ins[0] in results:
-            results[node.ins[0]][node.params[0]] = node.out  # type: ignore[index]
+            results[node.ins[0]][node.instr.index] = node.out  # type: ignore[index]
             named.add(node.out)
         elif body:
             calls.setdefault(here, []).append(node)

@@ -240,7 +240,7 @@ def inline_bodies(graph: Graph, calls: Collection[int]) -> Graph:
                 line = node.location if node.op.lowered else one.location or node.location
                 nodes.append(Node(one.instr, one.ins, one.out, line))
         elif node.op.projection and node.ins[0] in results:
-            names[node.out] = results[node.ins[0]][node.params[0]]  # type: ignore[index]
+            names[node.out] = results[node.ins[0]][node.instr.index]  # type: ignore[index]
         else:
             nodes.append(node)
     outputs = tuple(names.get(value, value) for value in graph.outputs)

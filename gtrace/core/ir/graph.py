@@ -77,7 +77,7 @@ class Node:
     @property
     def attributes(self) -> dict[str, Any]:
         """The attributes by name."""
-        return dict(zip(self.instr.op.params, self.instr.params, strict=True))
+        return self.instr.attributes
 
     def values(self) -> Iterator[int]:
         """Iterate over the operands that are values."""

@@ -24,7 +24,7 @@ def calls_with_derivatives(graph: Graph) -> Iterator[tuple[int, int]]:
     calls: dict[Any, int] = {}
     for node in graph.nodes:
         if node.op.lowered:
-            name, settings, _ = node.params
+            name, settings = node.attributes["name"], node.attributes["settings"]
             call = calls.pop((name.removesuffix(GRADIENT), settings[:-1], node.ins[:-1]), None)
             if call is not None:
                 yield call, node.out

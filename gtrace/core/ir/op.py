@@ -158,6 +158,17 @@ class Instr:
             object.__setattr__(self, "_structure", found)
         return found
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes by name."""
+        return dict(zip(self.op.params, self.params, strict=True))
+
+    @property
+    def index(self) -> int:
+        """Which result of its operand it is, of a `projection`."""
+        found: int = self.params[0]
+        return found
+
     def kernel(self) -> Callable[..., Any]:
         """Return its torch function of (tensors..., **attributes)."""
         return kernel(self.op, self.params, self.ins, self.aval)

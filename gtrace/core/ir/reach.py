@@ -38,7 +38,7 @@ def _outputs(graph: Graph, flags: Flags) -> Flags:
     found: dict[int, Flags] = {value: (flag,) for value, flag in zip(graph.inputs, flags, strict=True)}
     for node in graph.nodes:
         if node.op.projection:
-            (whole,), (k,) = node.values(), node.params
+            (whole,), k = node.values(), node.instr.index
             found[node.out] = (found[whole][k],)
         else:
             given = [isinstance(x, int) and found[x][0] for x in node.ins]

@@ -160,7 +160,7 @@ class _Parts:
 
 def _part(node: Node) -> _Parts | None:
     """Return the position of an unslice's operand; None unless one axis alone is sliced, with equal steps."""
-    shape, bounds = node.params
+    shape, bounds = node.attributes["shape"], node.attributes["bounds"]
     axes = [k for k, n in enumerate(shape) if bounds[k] != (0, n, 1)]
     operand = node.ins[0]
     if len(axes) != 1 or not isinstance(operand, int):
@@ -250,7 +250,11 @@ def merge_batches(graph: Graph) -> Graph:
 def _turned_before(build: Replacements, node: Node) -> int | None:
     """Transpose a matrix before it is repeated."""
     before = build.of(node.ins[0], "broadcast_to")
-    if before is None or len(before.instr.ins[0].shape) != 2 or node.params[0] != _turned(len(node.params[0])):
+    if (
+        before is None
+        or len(before.instr.ins[0].shape) != 2
+        or node.attributes["axes"] != _turned(len(node.attributes["axes"]))
+    ):
         return None
     return build("broadcast_to", (node.instr.aval.shape,), build("permute", ((1, 0),), *before.ins))
 
@@ -298,7 +302,7 @@ def _sums_batches(node: Node) -> bool:
     batches = len(node.instr.ins[0].shape) - 2
     if node.op.name == "sum":
         return batches > 0 and node.params == (tuple(range(batches)), False)
-    return batches > 0 and node.params[0] == node.instr.ins[0].shape[-2:]
+    return batches > 0 and node.attributes["shape"] == node.instr.ins[0].shape[-2:]
 
 
 def move_transposes(graph: Graph) -> Graph:
@@ -321,10 +325,10 @@ def move_transposes(graph: Graph) -> Graph:
 
 def _permuted(build: Replacements, node: Node) -> int | None:
     """Merge a permutation with one before, or move it before a matmul of matrices."""
-    (x,), (axes,) = node.ins, node.params
+    (x,), axes = node.ins, node.attributes["axes"]
     before = build.of(x, "permute")
     if before is not None:
-        x, axes = before.ins[0], tuple([before.params[0][k] for k in axes])
+        x, axes = before.ins[0], tuple([before.attributes["axes"][k] for k in axes])
     if axes == tuple(range(len(axes))):
         return x  # type: ignore[return-value]  # an array
     product = build.of(x, "matmul", once=True) if before is None else None

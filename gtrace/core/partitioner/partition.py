@@ -252,7 +252,7 @@ class Partitioner:
         op = node.op
         if op.projection:
             local, results = self.bundles[node.ins[0]]  # type: ignore[index]
-            self._assign(node.out, results[node.params[0]], self.program.emit(op, (local,), node.params))
+            self._assign(node.out, results[node.instr.index], self.program.emit(op, (local,), node.params))
             self.computed.add(node.out)
             return
         if op.placement:

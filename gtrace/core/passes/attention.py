@@ -74,7 +74,7 @@ def has_attention(graph: Graph) -> bool:
 
 def _is_weights(node: Node) -> bool:
     a = node.instr.aval
-    if node.op.name != "softmax" or not isinstance(a, Aval) or node.params[0] != len(a.shape) - 1:
+    if node.op.name != "softmax" or not isinstance(a, Aval) or node.attributes["axis"] != len(a.shape) - 1:
         return False
     if a.dtype not in (torch.float32, torch.float64) or a.device.type != "cpu" or a.sharding is not None or a.weak:
         return False

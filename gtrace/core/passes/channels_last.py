@@ -224,7 +224,7 @@ def _strides_of_attention(result: Node, queries: Strides | None) -> Strides:
         queries: strides of the queries; None: row by row.
     """
     shape = result.instr.aval.shape
-    if result.params[0]:
+    if result.instr.index:
         _, heads, length = shape
         return heads * length, 1, heads
     order = range(4) if queries is None else sorted(range(4), key=lambda k: -queries[k])
@@ -246,25 +246,29 @@ def predicted_strides(graph: Graph, strides: Sequence[Strides]) -> dict[int, Str
         if len(a.shape) in FIRST_OF_LAST and tuple(own) == strides_of_images(a.shape)
     }
     images_of: dict[int, int] = {}  # by operation with several results: how many of them have their channels last
-    queries = {node.out: node.ins[0] for node in graph.nodes if node.op.name == "aten" and node.params[0] == ATTENTION}
+    queries = {
+        node.out: node.ins[0]
+        for node in graph.nodes
+        if node.op.name == "aten" and node.attributes["overload"] == ATTENTION
+    }
     views = find_views(graph) if queries else {}
     found: dict[int, Strides] = {}
     for node in graph.nodes:
         if node.op.projection:
-            if node.params[0] < images_of.get(node.ins[0], 0):  # type: ignore[arg-type]
+            if node.instr.index < images_of.get(node.ins[0], 0):  # type: ignore[arg-type]
                 last.add(node.out)
             elif node.ins[0] in queries:
                 view = views.get(queries[node.ins[0]])  # type: ignore[arg-type, index]  # values
                 found[node.out] = _strides_of_attention(node, None if view is None else view.strides)
         elif node.op.name == "permute":
-            if node.params[0] in FIRST_OF_LAST.values() and node.ins[0] not in last:
+            if node.attributes["axes"] in FIRST_OF_LAST.values() and node.ins[0] not in last:
                 last.add(node.out)
         elif not _keeps(node, last):
             continue
         elif isinstance(node.instr.aval, Aval):
             last.add(node.out)
         else:
-            images_of[node.out] = len(node.instr.aval.avals) if node.params[0] in POOLS else 1
+            images_of[node.out] = len(node.instr.aval.avals) if node.attributes.get("overload") in POOLS else 1
     kinds = graph.value_avals()
     found |= {value: strides_of_images(kinds[value].shape) for value in last}
     return {value: own for value, own in found.items() if own != contiguous_strides(kinds[value].shape)}
@@ -274,7 +278,7 @@ def _keeps(node: Node, last: set[int]) -> bool:
     """Whether the result of an operation, or its first one, has its channels last, as those in `last` have."""
     ins = node.instr.ins
     if node.op.name == "aten":
-        overload, args = node.params
+        overload, args = node.attributes["overload"], node.attributes["args"]
         if overload not in IMAGES:
             if overload not in NORMS:
                 keeps = overload in POOLS or overload == PADDING

@@ -47,7 +47,7 @@ def peeled(values: Values, value: int, labels: Labels) -> Term:
     """Return the array that a value is a permutation of."""
     node = values.made.get(value)
     while node is not None and node.op.name == "permute":
-        axes = node.params[0]
+        axes = node.attributes["axes"]
         labels = tuple(labels[axes.index(k)] for k in range(len(axes)))
         value = node.ins[0]  # type: ignore[assignment]  # an array
         node = values.made.get(value)
@@ -69,7 +69,7 @@ def product_of(values: Values, node: Node | None) -> Product | None:
         batch = tuple(map(str, range(n - 2)))
         first, second, result = (*batch, "row", "sum"), (*batch, "sum", "column"), (*batch, "row", "column")
     else:
-        terms, _, after = node.params[0].partition("->")
+        terms, _, after = node.attributes["equation"].partition("->")
         first, second = map(tuple, terms.split(","))
         result = tuple(after)
     one, other = peeled(values, x, first), peeled(values, y, second)
@@ -128,7 +128,7 @@ def _matrices(node: Node) -> tuple[tuple[int, int], tuple[str, str], tuple[str, 
 
     None: it is no product of two matrices, or its result would have to be rearranged.
     """
-    terms, _, result = node.params[0].partition("->")
+    terms, _, result = node.attributes["equation"].partition("->")
     labels = terms.split(",")
     if len(labels) != 2 or not all(isinstance(x, int) for x in node.ins):
         return None

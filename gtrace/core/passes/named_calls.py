@@ -67,7 +67,7 @@ class _Calls:
         self.kept: dict[Any, tuple[int, ...]] = {}
         for node in graph.nodes:
             if node.op.projection:
-                self.results.setdefault(node.ins[0], {})[node.out] = node.params[0]
+                self.results.setdefault(node.ins[0], {})[node.out] = node.instr.index
 
     def forward(self, norm: Norm, given: Operands, results: Mapping[int, Any]) -> tuple[int, ...]:
         """Make a norm with its results, or take what an equal one has kept."""

@@ -260,7 +260,7 @@ class GroupNorm(Norm):
 def turns_axes(graph: Graph) -> bool:
     """Whether there are operators for norms that take other orders of axes than programs may have."""
     overloads = (BATCH, BATCH_WITH_VARIANCE, GROUP)
-    return any(node.op.name == "aten" and node.params[0] in overloads for node in graph.nodes)
+    return any(node.op.name == "aten" and node.attributes["overload"] in overloads for node in graph.nodes)
 
 
 def normed(a: Any, axes: tuple[int, ...]) -> Norm | None:

@@ -55,7 +55,7 @@ def _places(values: Values) -> list[tuple[tuple[int, tuple[int, ...]], Norm]]:
     found: dict[tuple[int, tuple[int, ...]], Norm] = {}
     for node in values.graph.nodes:
         if node.op.name in ("mean", "sum") and isinstance(node.ins[0], int):
-            place = node.ins[0], node.params[0]
+            place = node.ins[0], node.attributes["axes"]
             norm = normed(values.avals[place[0]], place[1])
             if norm is not None and any(user.op.name == "sub" for user in values.users[place[0]]):
                 found[place] = norm

@@ -114,7 +114,7 @@ def narrow_calls(graph: Graph) -> Graph:
     taken: dict[int, set[int]] = {}
     for node in graph.nodes:
         if node.op.projection:
-            taken.setdefault(node.ins[0], set()).add(node.params[0])  # type: ignore[arg-type]
+            taken.setdefault(node.ins[0], set()).add(node.instr.index)  # type: ignore[arg-type]
     kept: dict[int, tuple[Node, list[int]]] = {}
     nodes = []
     for node in graph.nodes:
@@ -127,7 +127,7 @@ def narrow_calls(graph: Graph) -> Graph:
                 kept[node.out] = node, list(places)
         elif node.op.projection and node.ins[0] in kept:
             whole, places = kept[node.ins[0]]  # type: ignore[index]
-            instr = node.op.instr((places.index(node.params[0]),), (whole.instr.aval,))
+            instr = node.op.instr((places.index(node.instr.index),), (whole.instr.aval,))
             node = Node(instr, node.ins, node.out, node.location)
         nodes.append(node)
     return Graph(graph.inputs, graph.avals, tuple(nodes), graph.outputs) if kept else graph

@@ -427,7 +427,7 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     env: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
     for node in located(graph):
         if node.op.projection:
-            env[node.out] = env[node.ins[0]][node.params[0]]  # type: ignore[index]
+            env[node.out] = env[node.ins[0]][node.instr.index]  # type: ignore[index]
             continue
         if node.instr.aval.__class__ is Bundle:
             env[node.out] = emit_all(node.instr, [env[x] for x in node.ins])  # type: ignore[index]

@@ -56,12 +56,12 @@ class checkpoint_policies:  # noqa: N801 - a namespace, named as in JAX
     @staticmethod
     def save_only_these_names(*names: str) -> Policy:
         """Return the policy that keeps what `checkpoint_name` gave one of these names."""
-        return lambda instr: instr.op is named_value_op and instr.params[0] in names
+        return lambda instr: instr.op is named_value_op and instr.attributes["name"] in names
 
     @staticmethod
     def save_any_names_but_these(*names: str) -> Policy:
         """Return the policy that keeps what `checkpoint_name` gave a name, unless it is one of these."""
-        return lambda instr: instr.op is named_value_op and instr.params[0] not in names
+        return lambda instr: instr.op is named_value_op and instr.attributes["name"] not in names
 
 
 named_value_op = define(

@@ -36,7 +36,7 @@ def push(tape: Tape, outputs: Sequence[Array], tangents: Sequence[Array | None])
     for instr, operands, out in tape.entries:
         if instr.op.projection:
             several = found.get(id(operands[0]))
-            t = None if several is None else several[instr.params[0]]
+            t = None if several is None else several[instr.index]
         else:
             ts = [found.get(id(x)) for x in operands]
             if not instr.aval.floating or instr.op.rules.nondiff is not None or all(t is None for t in ts):

@@ -175,7 +175,7 @@ def _followed(inputs: Sequence[Array], entries: Sequence[TapeEntry]) -> tuple[se
                 if id(x) in reached:
                     if instr.op.rules.reached is not None:
                         parts[id(out)] = reached_results(instr, [id(each) in reached for each in operands])
-                    elif instr.op.projection and id(x) in parts and not parts[id(x)][instr.params[0]]:
+                    elif instr.op.projection and id(x) in parts and not parts[id(x)][instr.index]:
                         break
                     reached.add(id(out))
                     steps.append(entry)
@@ -224,7 +224,7 @@ def pull_some(
                 continue
             if instr.op.projection:
                 # the cotangent of several results is a list, with None for those that have none
-                whole, k = operands[0], instr.params[0]
+                whole, k = operands[0], instr.index
                 slots = found.setdefault(id(whole), [None] * len(whole.aval.avals))
                 slots[k] = cotangent if slots[k] is None else ops.add(slots[k], cotangent)
             else:

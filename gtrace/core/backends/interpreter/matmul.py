@@ -90,7 +90,7 @@ def is_large(rows: int, terms: int, columns: int) -> bool:
 def takes_library(instr: Instr) -> bool:
     """Whether an operation takes as long in compiled programs, because they call the library that is called for it."""
     if instr.op.name == "aten":
-        return str(instr.params[0]).startswith(LIBRARY)
+        return str(instr.attributes["overload"]).startswith(LIBRARY)
     if not instr.op.contraction:
         return False
     x, y = instr.ins if instr.op.name == "matmul" else (None, None)

@@ -73,7 +73,7 @@ def _reshape(block: Block, node: Node) -> None:
 def _permute(block: Block, node: Node) -> None:
     value = block.operand(node, 0)
     if isinstance(value, View):
-        value = View(value.base, tuple(value.strides[k] for k in node.params[0]), value.offset)
+        value = View(value.base, tuple(value.strides[k] for k in node.attributes["axes"]), value.offset)
     set_view(block, node, value)
 
 
@@ -81,8 +81,8 @@ def _permute(block: Block, node: Node) -> None:
 def _slice(block: Block, node: Node) -> None:
     value = block.operand(node, 0)
     if isinstance(value, View):
-        start = sum(s * first for s, (first, _, _) in zip(value.strides, node.params[0], strict=True))
-        strides = tuple(s * step for s, (_, _, step) in zip(value.strides, node.params[0], strict=True))
+        start = sum(s * first for s, (first, _, _) in zip(value.strides, node.attributes["bounds"], strict=True))
+        strides = tuple(s * step for s, (_, _, step) in zip(value.strides, node.attributes["bounds"], strict=True))
         value = View(value.base, strides, value.moved(start))
     set_view(block, node, value)
 
@@ -91,7 +91,7 @@ def _slice(block: Block, node: Node) -> None:
 def _flip(block: Block, node: Node) -> None:
     value, a = block.operand(node, 0), node.instr.ins[0]
     if isinstance(value, View):
-        axes = node.params[0]
+        axes = node.attributes["axes"]
         start = sum(value.strides[k] * (a.shape[k] - 1) for k in axes)
         strides = tuple(-s if k in axes else s for k, s in enumerate(value.strides))
         value = View(value.base, strides, value.moved(start))
@@ -100,7 +100,7 @@ def _flip(block: Block, node: Node) -> None:
 
 @emitter("arange")
 def _arange(block: Block, node: Node) -> None:
-    start, _, step, _, _ = node.params
+    start, step = node.attributes["start"], node.attributes["step"]
     a = node.instr.aval
     check(a)
     own = c_type(a.dtype)
@@ -140,7 +140,9 @@ def _slice_update(block: Block, node: Node) -> None:
     target = block.result(node)
     block.cost += block.writer.copy(block.operand(node, 0), node.instr.aval, target)
     if node.instr.ins[1].size:
-        write_part(block, target, node.instr.aval.shape, node.params[0], block.operand(node, 1), node.instr.ins[1])
+        write_part(
+            block, target, node.instr.aval.shape, node.attributes["bounds"], block.operand(node, 1), node.instr.ins[1]
+        )
     block.settle(node)
 
 
@@ -151,7 +153,7 @@ def _unslice(block: Block, node: Node) -> None:
     check(node.instr.ins[0])
     target = block.result(node)
     block.writer.copy(Uniform(f"{c_type(a.dtype)}(0)"), a, target)
-    write_part(block, target, a.shape, node.params[1], block.operand(node, 0), node.instr.ins[0])
+    write_part(block, target, a.shape, node.attributes["bounds"], block.operand(node, 0), node.instr.ins[0])
     block.cost += a.size
     block.settle(node)
 
@@ -162,7 +164,7 @@ def _pad(block: Block, node: Node) -> None:
     check(a)
     target = block.result(node)
     block.writer.copy(Uniform(block.scalar(node.ins[1])), a, target)
-    bounds = [(before, before + n, 1) for n, (before, _) in zip(inner.shape, node.params[0], strict=True)]
+    bounds = [(before, before + n, 1) for n, (before, _) in zip(inner.shape, node.attributes["widths"], strict=True)]
     if inner.size:
         write_part(block, target, a.shape, bounds, block.operand(node, 0), inner)
     block.cost += a.size
@@ -171,7 +173,7 @@ def _pad(block: Block, node: Node) -> None:
 
 @emitter("concat")
 def _concat(block: Block, node: Node) -> None:
-    a, axis = node.instr.aval, node.params[0]
+    a, axis = node.instr.aval, node.attributes["axis"]
     check(a)
     if node.out in block.joined:
         target, early = block.joined[node.out]
@@ -192,7 +194,7 @@ def _concat(block: Block, node: Node) -> None:
 def _roll(block: Block, node: Node) -> None:
     a = node.instr.aval
     check(a)
-    shifts, axes = node.params
+    shifts, axes = node.attributes["shifts"], node.attributes["axes"]
     total = [0] * len(a.shape)
     for shift, axis in zip(shifts, axes, strict=True):
         total[axis] = (total[axis] + shift) % a.shape[axis]
@@ -221,7 +223,7 @@ def _roll(block: Block, node: Node) -> None:
 
 @emitter("tril", "triu")
 def _triangle(block: Block, node: Node) -> None:
-    a, (k,) = node.instr.aval, node.params
+    a, k = node.instr.aval, node.attributes["k"]
     check(a)
     value = as_view(block, block.operand(node, 0), a)
     target = block.result(node)

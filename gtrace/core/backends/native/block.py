@@ -123,11 +123,11 @@ class Block:
             wanted = self.targets.get(node.out)
             whole = wanted.pop(0) if wanted else self.writer.buffer(node.instr.aval)
             self.joined[node.out] = whole, elementwise.intersection(node.values())
-            start, step = 0, whole.strides[node.params[0]]
+            start, step = 0, whole.strides[node.attributes["axis"]]
             for x, a in zip(node.ins, node.instr.ins, strict=True):
                 if isinstance(x, int) and x in elementwise:
                     self.pieces.setdefault(x, []).append(View(whole.base, whole.strides, whole.moved(start * step)))
-                start += a.shape[node.params[0]]
+                start += a.shape[node.attributes["axis"]]
 
     # -- for emitters
 

@@ -74,7 +74,7 @@ def _index_strides(indices: Sequence[Aval], places: Sequence[Value], shape: tupl
 
 @emitter("index")
 def _index(block: Block, node: Node) -> None:
-    (dims,) = node.params
+    dims = node.attributes["dims"]
     x, *indices = node.instr.ins
     a = node.instr.aval
     for kind in (x, a, *indices):
@@ -115,7 +115,7 @@ def _index(block: Block, node: Node) -> None:
 
 @emitter("index_put")
 def _index_put(block: Block, node: Node) -> None:
-    dims, loose, accumulate = node.params
+    dims, loose, accumulate = (node.attributes[name] for name in ("dims", "loose", "accumulate"))
     x, u, *indices = node.instr.ins
     for kind in (x, u, *indices):
         check(kind)
@@ -161,7 +161,7 @@ def _index_put(block: Block, node: Node) -> None:
 
 @emitter("gather", "scatter_add")
 def _gather(block: Block, node: Node) -> None:
-    (axis,) = node.params
+    axis = node.attributes["axis"]
     x, index = node.instr.ins[:2]
     a = node.instr.aval
     for kind in (x, index, a):
@@ -197,7 +197,7 @@ def _gather(block: Block, node: Node) -> None:
 
 @emitter("one_hot")
 def _one_hot(block: Block, node: Node) -> None:
-    count, axis, dtype = node.params
+    count, axis, dtype = (node.attributes[name] for name in ("num_classes", "axis", "dtype"))
     a, index = node.instr.aval, node.instr.ins[0]
     check(a)
     check(index)

@@ -70,7 +70,7 @@ def has_code(node: Node) -> bool:
 
 def taken_whole(loop: Node) -> set[int]:
     """Return the operands of a loop that it takes as a whole, not step by step."""
-    count = sum(loop.params[3:]) if loop.op.name == "scan" else len(loop.ins)
+    count = loop.attributes["consts"] + loop.attributes["carry"] if loop.op.name == "scan" else len(loop.ins)
     stepped = set(loop.ins[count:])
     return {x for x in loop.ins[:count] if isinstance(x, int) and x not in stepped}
 
@@ -109,11 +109,12 @@ def of_open_length(graph: Graph) -> Graph:
     (loop,) = (node for node in graph.nodes if node.op.loop)
     if loop.op.name != "scan":
         return graph
-    body, _, reverse, consts, carry = loop.params
+    given = loop.attributes
+    consts, carry = given["consts"], given["carry"]
     ins = loop.instr.ins[: consts + carry] + tuple(
         aval((OPEN, *a.shape[1:]), a.dtype, a.device) for a in loop.instr.ins[consts + carry :]
     )
-    opened = Node(loop.op.instr((body, OPEN, reverse, consts, carry), ins), loop.ins, loop.out)
+    opened = Node(loop.op.instr(tuple({**given, "length": OPEN}.values()), ins), loop.ins, loop.out)
     prologue = tuple(node for node in graph.nodes if not node.op.projection and node is not loop)
     whole = opened.instr.aval
     projections = tuple(
@@ -157,7 +158,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         most = LONG_NATIVE_PROGRAM if node is None else LONG_NATIVE_STEP
     writer = Writer(most, SHORT_PART if node is not None else LONG_PART)
     scan = node if node is not None and node.op.name == "scan" else None
-    columns = () if scan is None else scan.ins[scan.params[3] + scan.params[4] :]
+    columns = () if scan is None else scan.ins[scan.attributes["consts"] + scan.attributes["carry"] :]
     values: dict[int, Value] = {}
     for k, (value, a) in enumerate(zip(graph.inputs, graph.avals, strict=True)):
         check(a)
@@ -173,7 +174,7 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         check(a)
         own = memory_type(a.dtype)
         writer.constant(f"{own}* const", f"o{k}", f"static_cast<{own}*>(args[{len(graph.inputs) + k}])")
-    stacked_from = len(results) if scan is None else scan.params[4]
+    stacked_from = len(results) if scan is None else scan.attributes["carry"]
     outs = [dense(f"o{k}", a) for k, a in enumerate(results)]
     block = Block(writer, graph, values, frees=node is None)
     final: list[Value] = []

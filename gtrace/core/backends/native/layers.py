@@ -22,7 +22,7 @@ def is_written(node: Node) -> bool:
     """Whether one of torch's operators has C++ of ours, for these arguments."""
     if any(a.dtype not in (torch.float32, torch.float64) for a in node.instr.ins):
         return False
-    overload, arguments = node.params[0], node.params[1]
+    overload, arguments = node.attributes["overload"], node.attributes["args"]
     if overload in (FORWARD, BACKWARD):
         queries, keys, values = node.instr.ins[0 if overload == FORWARD else 1 :][:3]
         dropout, _, mask = _options(overload, arguments)[:3]
@@ -35,10 +35,10 @@ def is_written(node: Node) -> bool:
 @emitter("aten")
 def _operator(block: Block, node: Node) -> None:
     if not is_written(node):
-        raise UnsupportedLoopError(f"native loops have no {node.params[0]} with these arguments")
+        raise UnsupportedLoopError(f"native loops have no {node.attributes['overload']} with these arguments")
     for a in (*node.instr.ins, *node.instr.aval.avals):
         check(a)
-    overload, arguments = node.params[0], node.params[1]
+    overload, arguments = node.attributes["overload"], node.attributes["args"]
     if overload == LAYER:
         _norm(block, node, *arguments)
     elif overload == LAYER_BACKWARD:
@@ -51,8 +51,8 @@ def _results(block: Block, node: Node) -> list[View]:
     """Return memory for the results: where they are wanted, if they are wanted in memory."""
     made: dict[int, View] = {}
     for user in block.users.get(node.out, ()):
-        if user.params[0] not in made:
-            made[user.params[0]] = block.place(user.out, user.instr.aval)
+        if user.instr.index not in made:
+            made[user.instr.index] = block.place(user.out, user.instr.aval)
     return [made[k] if k in made else block.writer.buffer(a) for k, a in enumerate(node.instr.aval.avals)]
 
 
@@ -133,8 +133,8 @@ def _options(overload: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _attention(block: Block, node: Node) -> None:
-    forward = node.params[0] == FORWARD
-    _, causal, _, scale = _options(node.params[0], node.params[1])
+    forward = node.attributes["overload"] == FORWARD
+    _, causal, _, scale = _options(node.attributes["overload"], node.attributes["args"])
     queries, keys = node.instr.ins[0 if forward else 1 :][:2]
     (long, wide), many = queries.shape[-2:], keys.shape[-2]
     writer, own = block.writer, c_type(queries.dtype)

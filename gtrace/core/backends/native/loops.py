@@ -137,7 +137,8 @@ def run_step(
 def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) -> tuple[list[Carry], int]:
     """Write a scan; returns its carries and the cost of a step."""
     writer = block.writer
-    body, _, reverse, consts, carry = node.params
+    given = node.attributes
+    body, reverse, consts, carry = given["body"], given["reverse"], given["consts"], given["carry"]
     graph: Graph = body.graph
     operands = [block.of(x) for x in node.ins]
     carries = begin_carries(writer, graph, graph.inputs[consts : consts + carry], operands[consts : consts + carry])
@@ -175,9 +176,9 @@ def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) ->
 @emitter("scan")
 def _scan(block: Block, node: Node) -> None:
     """A scan of fixed length within another loop."""
-    length = node.params[1]
-    carry = node.params[4]
-    taken = {user.params[0]: user.out for user in block.users.get(node.out, ())}
+    length = node.attributes["length"]
+    carry = node.attributes["carry"]
+    taken = {user.instr.index: user.out for user in block.users.get(node.out, ())}
     stacks = {}
     for k, a in enumerate(node.instr.aval.avals[carry:], carry):
         check(a)
@@ -191,7 +192,7 @@ def _scan(block: Block, node: Node) -> None:
 def finish(block: Block, node: Node, results: Sequence[Value]) -> None:
     """Give the results of an operation with several to the nodes that take them."""
     for user in block.users.get(node.out, ()):
-        block.values[user.out] = results[user.params[0]]
+        block.values[user.out] = results[user.instr.index]
     block.values[node.out] = Uniform("bundle")
 
 
@@ -207,7 +208,7 @@ def _project(block: Block, node: Node) -> None:
 @emitter("while_loop")
 def _while(block: Block, node: Node) -> None:
     writer = block.writer
-    cond, body, first, second = node.params
+    cond, body, first, second = node.attributes.values()
     operands = [block.of(x) for x in node.ins]
     test, step = cond.graph, body.graph
     carries = begin_carries(writer, step, step.inputs[second:], operands[first + second :])
@@ -228,7 +229,7 @@ def _while(block: Block, node: Node) -> None:
 @emitter("switch")
 def _switch(block: Block, node: Node) -> None:
     writer = block.writer
-    (branches,) = node.params
+    branches = node.attributes["branches"]
     index, operands = block.scalar(node.ins[0]), [block.of(x) for x in node.ins[1:]]
     results: list[Value] = []
     for a in node.instr.aval.avals:
@@ -269,7 +270,7 @@ def _branch(writer: Writer, branch: Subgraph, operands: Sequence[Value], results
 @emitter("checkpoint", "rematerialize", "custom_call")
 def _inline(block: Block, node: Node) -> None:
     """Operations that do nothing but run their body."""
-    graph = node.params[0].graph
+    graph = node.attributes["body"].graph
     values = dict(zip(graph.inputs, [block.of(x) for x in node.ins], strict=True))
     inner = Block(block.writer, graph, values, kept=frozenset(graph.outputs))
     inner.run()

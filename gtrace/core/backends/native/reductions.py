@@ -127,23 +127,23 @@ def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str =
 
 @emitter("sum", "max", "min", "any", "all", widens=True)
 def _reduce(block: Block, node: Node) -> None:
-    reduce(block, node, node.op.name, node.params[0])
+    reduce(block, node, node.op.name, node.attributes["axes"])
 
 
 @emitter("mean", widens=True)
 def _mean(block: Block, node: Node) -> None:
-    x, axes = node.instr.ins[0], node.params[0]
+    x, axes = node.instr.ins[0], node.attributes["axes"]
     reduce(block, node, "sum", axes, f" / {c_type(node.instr.aval.dtype)}({math.prod(x.shape[k] for k in axes)})")
 
 
 @emitter("prod", widens=True)
 def _prod(block: Block, node: Node) -> None:
-    reduce(block, node, "prod", (node.params[0],))
+    reduce(block, node, "prod", (node.attributes["axis"],))
 
 
 @emitter("sum_to", widens=True)
 def _sum_to(block: Block, node: Node) -> None:
-    x, shape = node.instr.ins[0], node.params[0]
+    x, shape = node.instr.ins[0], node.attributes["shape"]
     lead = len(x.shape) - len(shape)
     axes = [k for k, n in enumerate(x.shape) if k < lead or (shape[k - lead] == 1 and n != 1)]
     reduce(block, node, "sum", axes)
@@ -168,7 +168,7 @@ def by_rows(
 
 @emitter("argmax", "argmin", widens=True)
 def _place(block: Block, node: Node) -> None:
-    axis, keepdims = node.params
+    axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
     x = node.instr.ins[0]
     check(x)
     writer = block.writer
@@ -197,7 +197,7 @@ def _place(block: Block, node: Node) -> None:
 
 @emitter("cumsum", "cumprod", widens=True)
 def _running(block: Block, node: Node) -> None:
-    axis = node.params[0]
+    axis = node.attributes["axis"]
     x, a = node.instr.ins[0], node.instr.aval
     check(x)
     check(a)
@@ -285,7 +285,7 @@ def _matmul(block: Block, node: Node) -> None:
 @emitter("einsum", widens=True)
 def _einsum(block: Block, node: Node) -> None:
     """Sums of products of one or two operands, by loops over all labels."""
-    (equation,) = node.params
+    equation = node.attributes["equation"]
     terms, _, result = equation.partition("->")
     labels = terms.split(",")
     if "." in equation or "->" not in equation:
@@ -346,12 +346,12 @@ def _along(block: Block, node: Node, axis: int, body: str) -> None:
 
 @emitter("softmax", "log_softmax", widens=True)
 def _softmax(block: Block, node: Node) -> None:
-    _along(block, node, node.params[0], f"{node.op.name}<{c_type(node.instr.aval.dtype)}>")
+    _along(block, node, node.attributes["axis"], f"{node.op.name}<{c_type(node.instr.aval.dtype)}>")
 
 
 @emitter("logsumexp", widens=True)
 def _logsumexp(block: Block, node: Node) -> None:
-    axes, _ = node.params
+    axes = node.attributes["axes"]
     x, a = node.instr.ins[0], node.instr.aval
     check(a)
     if kind_of(x.dtype) != "f":
@@ -379,7 +379,7 @@ def _logsumexp(block: Block, node: Node) -> None:
 
 @emitter("log_softmax_grad", widens=True)
 def _log_softmax_grad(block: Block, node: Node) -> None:
-    (axis,) = node.params
+    axis = node.attributes["axis"]
     a = node.instr.aval
     check(a)
     g, y = (as_view(block, block.operand(node, k), a) for k in (0, 1))

@@ -13,7 +13,7 @@ from gtrace.core.ir.graph import Node
 
 @emitter("sort", "argsort", widens=True)
 def _sort(block: Block, node: Node) -> None:
-    axis, descending = node.params
+    axis, descending = node.attributes["axis"], node.attributes["descending"]
     x, a = node.instr.ins[0], node.instr.aval
     check(x)
     writer, count = block.writer, x.shape[axis]
