@@ -6,13 +6,19 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import as_arrays, cast
-from gtrace.core.ops.shape import as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    as_arrays,
+    as_shape,
+    cast,
+    getitem,
+    lift,
+    message,
+    normalize_axis,
+    ops,
+)
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 

@@ -36,6 +36,7 @@ ROOMS = {
     "core/ops": "The primitives, and the functions made of them.",
     "core/transform": "jit, grad, jvp, vmap, custom rules, checkpoint, scan, cond, while.",
     "interop": "torch's functions and modules on Arrays, and functions of gtrace in torch.",
+    "extend": "What libraries over gtrace are built on: operations, rules, tracing, operands, errors.",
     "special": "Special functions.",
     "random": "Draws from keys, and the global stream.",
     "numpy": "Array functions under the names of the array API and NumPy.",
@@ -60,6 +61,9 @@ CORE = [name for name in ROOMS if name.startswith("core/")]
 VOCABULARY = ["special", "random", "numpy", "nn", "optim", "lax", "image", "segments", "scipy"]
 MACHINE = ["core/ir", "core/passes", "core/backends", "core/partitioner", "core/runtime"]
 """What the vocabulary reaches only through core/trace, core/ops and core/transform."""
+
+BUILT = ["nn", "optim", "image", "segments", "scipy", "jax"]
+"""What reaches all of core and interop by gtrace.extend, as libraries do."""
 
 BEYOND = ["testing", "jax", "commands"]
 """What stands on the root."""
@@ -154,6 +158,13 @@ def test_the_vocabulary_reaches_the_machine_by_its_functions():
         if room(name) in VOCABULARY:
             inner = [other for other in imported(name) if room(other) in MACHINE]
             assert not inner, f"gtrace.{name} imports {inner}: core/ops publishes what it needs"
+
+
+def test_libraries_reach_core_by_the_surface_for_libraries():
+    for name in modules():
+        if room(name) in BUILT:
+            inner = [other for other in imported(name) if other.startswith(("core", "interop"))]
+            assert not inner, f"gtrace.{name} imports {inner}: gtrace/extend publishes what libraries need"
 
 
 def test_what_is_imported_on_demand_is_imported_by_nothing_below_it():

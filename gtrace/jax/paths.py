@@ -10,9 +10,9 @@ from typing import Any
 
 import optree
 
-from gtrace.core.base import tree
-from gtrace.core.base.tree.treedef import NAMESPACE, UNSET, is_whole, whole_leaves
+from gtrace.extend import UNSET, is_whole, tree, whole_leaves
 from gtrace.jax.structures import PyTreeDef, spec_of
+from gtrace.tree import NAMESPACE
 
 Leaf = Callable[..., bool] | None
 

@@ -13,15 +13,18 @@ import attrs
 import numpy
 import torch
 
-from gtrace.core.base import tree
-from gtrace.core.base.bounded_tables import BoundedTable
-from gtrace.core.base.call_errors import constructor
-from gtrace.core.base.config import config
-from gtrace.core.base.dtypes import DType
-from gtrace.core.base.mechanisms import TEMPLATES
-from gtrace.core.base.torch_modes import callers_default_dtype
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.replayable import Template, weight
+from gtrace.extend import (
+    TEMPLATES,
+    Array,
+    BoundedTable,
+    DType,
+    Template,
+    callers_default_dtype,
+    config,
+    constructor,
+    tree,
+    weight,
+)
 from gtrace.optim.base import GradientTransformation, Params, Schedule, State, Update, Updates
 
 MAX_PROGRAMS = 16

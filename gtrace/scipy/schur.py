@@ -13,14 +13,18 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.callbacks import pure_callback
-from gtrace.core.transform.custom import custom_jvp
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeDtypeStruct,
+    ShapeError,
+    custom_jvp,
+    diagonal,
+    message,
+    ops,
+    promote_arrays,
+    pure_callback,
+)
 from gtrace.numpy import linalg
 
 __all__ = ["fiedler_companion", "funm", "hessenberg", "qr_multiply", "reflectors", "rsf2csf", "schur", "tridiagonal"]

@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.ops.shape import normalize_axis
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, getitem, message, normalize_axis, ops, promote_arrays
 from gtrace.numpy import fft
 from gtrace.numpy.quantiles import median
 

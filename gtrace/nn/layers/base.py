@@ -8,12 +8,17 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import attrs
 import torch
 
-from gtrace.core.base import tree
-from gtrace.core.base.call_errors import constructor
-from gtrace.core.base.dtypes import LONG
-from gtrace.core.base.errors import ArgumentError, ImmutableAttributeError, message
-from gtrace.core.base.suggestions import MODULE_ADVICE, missing_attribute
-from gtrace.core.trace.array import Array
+from gtrace.extend import (
+    LONG,
+    MODULE_ADVICE,
+    ArgumentError,
+    Array,
+    ImmutableAttributeError,
+    constructor,
+    message,
+    missing_attribute,
+    tree,
+)
 from gtrace.random.continuous import uniform
 
 __all__ = ["Module", "field"]
