@@ -13,7 +13,6 @@ from gtrace.extend import (
     as_arrays,
     as_shape,
     cast,
-    getitem,
     lift,
     message,
     normalize_axis,
@@ -164,7 +163,7 @@ def _nearest(x: Array, size: int, axis: int) -> Array:
         return ops.repeat(x, size // before, axis)
     if before % size == 0:
         step = before // size
-        return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
+        return x[(*[slice(None)] * axis, slice(step // 2, None, step))]
     half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
     return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 

@@ -9,9 +9,9 @@ from gtrace.core.base.errors import (
     message,
     user_location,
 )
-from gtrace.core.base.suggestions import MODULE_ADVICE, OPTIMIZER_ADVICE, missing_attribute, suggesting
+from gtrace.core.base.suggestions import missing_attribute, suggesting
 
 __all__ = [
-    "ArgumentError", "DtypeError", "ImmutableAttributeError", "MODULE_ADVICE", "OPTIMIZER_ADVICE", "ShapeError",
+    "ArgumentError", "DtypeError", "ImmutableAttributeError", "ShapeError",
     "constructor", "message", "missing_attribute", "suggesting", "user_location",
 ]  # fmt: skip

@@ -2,18 +2,15 @@
 
 from gtrace.core import ops
 from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ir.cases import Sample
 from gtrace.core.ir.op import REGISTRY, Op, define
 from gtrace.core.ops.elementwise import identity
 from gtrace.core.ops.gather import gather_op, index_axis, index_place
-from gtrace.core.ops.index import getitem
 from gtrace.core.ops.join_split import slice_axis
 from gtrace.core.ops.log_sums import log1mexp, logmeanexp
-from gtrace.core.ops.ndarray_methods import diagonal
 from gtrace.core.trace.bind import bind, bind_all, distinct, emit_all
 
 __all__ = [
-    "Aval", "Op", "REGISTRY", "Sample", "aval", "bind", "bind_all", "define", "diagonal", "distinct",
-    "emit_all", "gather_op", "getitem", "identity", "index_axis", "index_place", "log1mexp", "logmeanexp",
+    "Aval", "Op", "REGISTRY", "aval", "bind", "bind_all", "define", "distinct",
+    "emit_all", "gather_op", "identity", "index_axis", "index_place", "log1mexp", "logmeanexp",
     "ops", "slice_axis",
 ]  # fmt: skip

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 import torch
 
 from gtrace.extend import (
-    OPTIMIZER_ADVICE,
     ArgumentError,
     Array,
     as_device,
@@ -33,6 +32,13 @@ from gtrace.extend import (
 __all__ = [
     "EmptyState", "GradientTransformation", "apply_updates", "global_norm",
 ]  # fmt: skip
+
+_TORCH_METHODS = {
+    "Use updates, state = optimizer.update(grads, state, params), and gt.optim.apply_updates(params, updates).": "step",
+    "Gradients are what gt.grad returns: there is nothing to reset.": "zero_grad",
+    "The state is what optimizer.init(params) returns.": "state_dict load_state_dict state param_groups",
+}
+"""Replacements for methods of torch's optimizers."""
 
 Params = Any
 Updates = Any
@@ -59,7 +65,7 @@ class GradientTransformation(NamedTuple):
     update: Update
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise missing_attribute(self, name, OPTIMIZER_ADVICE)
+        raise missing_attribute(self, name, _TORCH_METHODS)
 
 
 class EmptyState(NamedTuple):

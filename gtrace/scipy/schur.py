@@ -19,7 +19,6 @@ from gtrace.extend import (
     ShapeDtypeStruct,
     ShapeError,
     custom_jvp,
-    diagonal,
     message,
     ops,
     promote_arrays,
@@ -188,13 +187,13 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
     """
     t, z = rsf2csf(*schur(A))
     n = t.shape[-1]
-    values = diagonal(t)
+    values = linalg.diagonal(t)
     one = ops.eye(n, dtype=t.aval.dtype)
     whole = ops.multiply(one, ops.expand_dims(func(values), -2))
     above, known = ops.triu(t, 1), ops.multiply(t, 0)
     apart = ops.subtract(ops.expand_dims(values, -2), ops.expand_dims(values, -1))
     same = ops.equal(apart, 0)
-    images = diagonal(whole)
+    images = linalg.diagonal(whole)
     grown = ops.subtract(ops.expand_dims(images, -2), ops.expand_dims(images, -1))
     for k in range(1, n):
         here = ops.array(numpy.eye(n, k=k, dtype=bool))

@@ -10,7 +10,6 @@ import torch
 
 from gtrace.extend import (
     LONG,
-    MODULE_ADVICE,
     ArgumentError,
     Array,
     ImmutableAttributeError,
@@ -22,6 +21,23 @@ from gtrace.extend import (
 from gtrace.random.continuous import uniform
 
 __all__ = ["Module", "field"]
+
+_TORCH_METHODS = {
+    "Pass a key to calls that train, and training=True to BatchNorm; calls without them are evaluation.": "train eval",
+    "A module is a pytree: see gt.tree.leaves(model), and gt.nn.state_dict(model) for arrays by name.": (
+        "parameters named_parameters buffers named_buffers modules named_modules children named_children"
+    ),
+    "Use gt.tree.map(lambda x: x.to(...), model); gt.nn.Policy is for mixed precision.": (
+        "to cuda cpu float double half bfloat16 type"
+    ),
+    "Use gt.nn.state_dict(model), and model = gt.nn.load_state_dict(model, state).": "state_dict load_state_dict",
+    "Gradients are functions: use gt.grad(loss)(model).": "zero_grad requires_grad_",
+    "Declare a field of the class, and set it in __init__.": (
+        "register_parameter register_buffer register_module add_module"
+    ),
+    "Modules are called: write __call__.": "forward",
+}
+"""Replacements for methods of torch.nn.Module."""
 
 WIDTH = 100
 """The width of a module's text; longer nodes use one line per field."""
@@ -109,7 +125,7 @@ class Module:
         cls: Any = type(self)
         attribute = attrs.fields_dict(cls).get(name)
         if attribute is None:
-            raise missing_attribute(self, name, MODULE_ADVICE)
+            raise missing_attribute(self, name, _TORCH_METHODS)
         if attribute.default is attrs.NOTHING or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
             expected = f"the field {name!r} to be set in __init__"
             raise AttributeError(message(f"nn.{cls.__name__}", expected, "none", "Set it there, or give it a default."))
