@@ -219,7 +219,7 @@ def test_each_package_says_what_it_is():
 
 
 def test_each_rung_has_a_page_that_names_its_files():
-    for name in [*CORE, "interop", "distributed", "observe"]:
+    for name in [*CORE, "interop", "extend", "distributed", "observe"]:
         text = "".join(page.read_text(encoding="utf-8") for page in (PACKAGE / name).rglob("README.md"))
         files = [path.name for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".h", ".pyi")]
         missing = {file for file in files if f"{file})" not in text} - {"__init__.py"}

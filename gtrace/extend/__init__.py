@@ -1,6 +1,7 @@
-"""What libraries over gtrace are built on, and whoever adds operations to it. docs/extend.md is the guide."""
+"""What libraries over gtrace are built on, and whoever adds operations to it: docs/extend.md is the guide."""
 
 from gtrace.extend.dtypes import *
+from gtrace.extend.effects import *
 from gtrace.extend.errors import *
 from gtrace.extend.keys import *
 from gtrace.extend.libraries import *

@@ -1,4 +1,4 @@
-"""Arrays of what users pass: operands, axes, sizes and indices, checked."""
+"""Operands: arrays of what users pass, and axes, sizes and indices, checked."""
 
 from gtrace.core.ops.counts import is_short, over_count, unshortened
 from gtrace.core.ops.index_bounds import READ_MODES, mode_name
@@ -16,14 +16,12 @@ from gtrace.core.ops.shape import (
     with_axis,
 )
 from gtrace.core.ops.unique import places_where
-from gtrace.core.trace.array import Array, wrap
+from gtrace.core.trace.array import wrap
 from gtrace.core.trace.convert import lift, new_tensor, python_scalar, real_scalar
-from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, like, name_of, named, without_empty
 
 __all__ = [
-    "Array", "READ_MODES", "as_arrays", "as_index", "as_int", "as_shape", "as_size", "as_sizes", "by_axis",
-    "cast", "constant", "deferring", "is_array", "is_empty", "is_short", "lift", "lift_outputs", "like",
-    "mode_name", "name_of", "named", "negatives_outside", "new_tensor", "normalize_axes", "normalize_axis",
-    "over_count", "places_where", "promote_arrays", "python_scalar", "real_scalar", "unshortened", "weakened",
-    "with_avals", "with_axis", "without_empty", "wrap",
+    "READ_MODES", "as_arrays", "as_index", "as_int", "as_shape", "as_size", "as_sizes", "by_axis", "cast",
+    "constant", "deferring", "is_short", "lift", "mode_name", "negatives_outside", "new_tensor", "normalize_axes",
+    "normalize_axis", "over_count", "places_where", "promote_arrays", "python_scalar", "real_scalar", "unshortened",
+    "weakened", "with_avals", "with_axis", "wrap",
 ]  # fmt: skip

@@ -1,7 +1,10 @@
-"""What gtrace publishes too. Rooms below the root have it from here."""
+"""What gtrace publishes elsewhere too. The rooms below its root have it from here."""
 
 from gtrace.core.base import tree
-from gtrace.core.base.config import config
+from gtrace.core.base.dtypes import DType
+from gtrace.core.base.errors import ArgumentError, DtypeError, ImmutableAttributeError, ShapeError
+from gtrace.core.ir.aval import Aval, aval
+from gtrace.core.trace.array import Array
 from gtrace.core.transform.callbacks import pure_callback
 from gtrace.core.transform.closures import closure_convert
 from gtrace.core.transform.control.loops import fori_loop, while_loop
@@ -15,6 +18,7 @@ from gtrace.core.transform.transpose import linear_transpose
 from gtrace.core.transform.vjp import value_and_grad, vjp
 
 __all__ = [
-    "ShapeDtypeStruct", "closure_convert", "config", "custom_jvp", "custom_vjp", "fori_loop", "jit", "jvp",
+    "ArgumentError", "Array", "Aval", "DType", "DtypeError", "ImmutableAttributeError", "ShapeDtypeStruct",
+    "ShapeError", "aval", "closure_convert", "custom_jvp", "custom_vjp", "fori_loop", "jit", "jvp",
     "linear_transpose", "pure_callback", "ravel_pytree", "scan", "tree", "value_and_grad", "vjp", "while_loop",
 ]  # fmt: skip

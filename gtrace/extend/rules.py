@@ -8,6 +8,6 @@ from gtrace.core.transform.named import NamedFunction
 from gtrace.core.transform.vmap import without_batch
 
 __all__ = [
-    "KnownZero", "NamedFunction", "batch", "call_with_rules", "custom_call", "spread", "transposed",
-    "with_rules", "without_batch",
+    "KnownZero", "NamedFunction", "batch", "call_with_rules", "custom_call", "spread", "transposed", "with_rules",
+    "without_batch",
 ]  # fmt: skip

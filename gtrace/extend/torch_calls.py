@@ -11,7 +11,7 @@ from gtrace.interop.recurrent import gru_step, lstm_step
 from gtrace.interop.torch_functions import CallTable, Drawn, call_torch, gradients_follow
 
 __all__ = [
-    "Call", "CallTable", "Derived", "Draw", "Drawn", "OWN_FUNCTIONS", "RandomOperatorError", "Recorded",
-    "avg_pool", "call_torch", "convolution", "gradients_follow", "gru_step", "lstm_layer", "lstm_step",
-    "max_pool", "without_modes",
+    "Call", "CallTable", "Derived", "Draw", "Drawn", "OWN_FUNCTIONS", "RandomOperatorError", "Recorded", "avg_pool",
+    "call_torch", "convolution", "gradients_follow", "gru_step", "lstm_layer", "lstm_step", "max_pool",
+    "without_modes",
 ]  # fmt: skip

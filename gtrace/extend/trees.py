@@ -1,8 +1,10 @@
-"""Pytrees, beyond `gtrace.tree`."""
+"""Pytrees of arguments and results, beyond `gtrace.tree`."""
 
 from gtrace.core.base.tree.nodes import static_value
 from gtrace.core.base.tree.treedef import UNSET, is_whole, whole_leaves
+from gtrace.core.transform.arguments import is_array, is_empty, lift_outputs, like, without_empty
 
 __all__ = [
-    "UNSET", "is_whole", "static_value", "whole_leaves",
+    "UNSET", "is_array", "is_empty", "is_whole", "lift_outputs", "like", "static_value", "whole_leaves",
+    "without_empty",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from gtrace import config
 from gtrace import numpy as names
 from gtrace.extend import (
     INTEGERS,
@@ -19,7 +20,6 @@ from gtrace.extend import (
     as_dtype,
     call_torch,
     cast,
-    config,
     give_away,
     lift,
     materialize,

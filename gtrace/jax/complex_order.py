@@ -7,20 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gtrace import config
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
-from gtrace.extend import (
-    ArgumentError,
-    Array,
-    config,
-    deferring,
-    lift,
-    message,
-    normalize_axis,
-    ops,
-    promote_arrays,
-    thread,
-)
+from gtrace.extend import ArgumentError, Array, deferring, lift, message, normalize_axis, ops, promote_arrays, thread
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.jax.operand_checks import check_mask
 from gtrace.lax.windows import stand_in

@@ -9,9 +9,10 @@ from typing import Any
 import attrs
 import torch
 
+from gtrace import config
 from gtrace.distributed.sharding import NamedSharding, with_sharding
 from gtrace.errors import DeviceError
-from gtrace.extend import Array, as_device, config, message, ops, tree
+from gtrace.extend import Array, as_device, message, ops, tree
 
 
 @attrs.frozen(repr=False, eq=False)

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from gtrace import config
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
-from gtrace.extend import Array, config, deferring, ops, promote_arrays, thread
+from gtrace.extend import Array, deferring, ops, promote_arrays, thread
 
 
 def _rounded_down(zero: Array, x: Array, found: Array) -> Array:

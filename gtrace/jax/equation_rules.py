@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gtrace import lax as ours
-from gtrace.extend import DTYPES, UNSIGNED, DType, aval, custom_call, index_place
+from gtrace.extend import UNSIGNED, DType, aval, custom_call, index_place
+from gtrace.ir import DTYPES
 from gtrace.jax.jaxprs import Literal
 from gtrace.jax.primitives import Call
 

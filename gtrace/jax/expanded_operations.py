@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace import lax as ours
-from gtrace.extend import DTYPES, FLOATS, cast, ops
+from gtrace.extend import FLOATS, cast, ops
+from gtrace.ir import DTYPES
 
 
 def _refuse() -> Any:

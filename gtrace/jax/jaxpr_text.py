@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy
 
-from gtrace.extend import DTYPES, LONG
+from gtrace.extend import LONG
+from gtrace.ir import DTYPES
 
 WIDTH = 80
 

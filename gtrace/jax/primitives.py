@@ -16,7 +16,6 @@ from gtrace.extend import (
     Array,
     Aval,
     KeyType,
-    Op,
     PRNGKeyArray,
     ShapeError,
     call_with_rules,
@@ -36,7 +35,7 @@ from gtrace.extend import (
     user_location,
     with_rules,
 )
-from gtrace.ir import Subgraph, subgraph
+from gtrace.ir import Op, Subgraph, subgraph
 from gtrace.jax.avals import UndefinedPrimal, Zero, get_aval, tangent_aval
 
 primitive_jvps: dict[Primitive, Callable[..., Any]] = {}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace import random
+from gtrace import config, random
 from gtrace.extend import (
     KINDS,
     LONG,
@@ -18,7 +18,6 @@ from gtrace.extend import (
     PRNGKeyArray,
     as_dtype,
     cast,
-    config,
     default_dtype,
     keys_of,
     lift,
