@@ -152,8 +152,8 @@ def test_what_is_written_out_in_the_order_of_numpy_has_another_in_gt():
 @pytest.mark.parametrize(
     "file",
     [
-        "__init__.py", "extend/__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py", "numpy/linalg/__init__.py",
-        "optim/__init__.py", "random/__init__.py", "special/__init__.py",
+        "__init__.py", "extend/__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py",
+        "numpy/linalg/__init__.py", "optim/__init__.py", "random/__init__.py", "special/__init__.py",
     ],
 )  # fmt: skip
 def test_type_checkers_take_public_names_for_public(file):

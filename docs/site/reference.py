@@ -215,7 +215,8 @@ PAGES = (
         rest=True,
     ),
     _page(
-        "extend", "gtrace.extend", "gtrace.extend", "What libraries over gtrace are built on. The guide: :doc:`/extend`.",
+        "extend", "gtrace.extend", "gtrace.extend",
+        "What libraries over gtrace are built on. The guide: :doc:`/extend`.",
         ("Operations", "extend.operations"), ("Derivatives and batching", "extend.rules"),
         ("Operands", "extend.operands"), ("Dtypes and devices", "extend.dtypes"), ("Keys", "extend.keys"),
         ("Pytrees", "extend.trees"), ("Tracing", "extend.tracing"), ("Effects", "extend.effects"),

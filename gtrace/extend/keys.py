@@ -2,7 +2,6 @@
 
 from gtrace.core.ops.key_arrays import (
     KINDS,
-    MASK,
     KeyType,
     PRNGKeyArray,
     compared,
@@ -14,6 +13,5 @@ from gtrace.core.ops.key_arrays import (
 )
 
 __all__ = [
-    "KINDS", "KeyType", "MASK", "PRNGKeyArray", "compared", "data_of", "extended", "keys_of", "packed_seed",
-    "prng_key",
+    "KINDS", "KeyType", "PRNGKeyArray", "compared", "data_of", "extended", "keys_of", "packed_seed", "prng_key",
 ]  # fmt: skip

@@ -1,6 +1,5 @@
 """What gtrace publishes elsewhere too. The rooms below its root have it from here."""
 
-from gtrace.core.base import tree
 from gtrace.core.base.dtypes import DType
 from gtrace.core.base.errors import ArgumentError, DtypeError, ImmutableAttributeError, ShapeError
 from gtrace.core.ir.aval import Aval, aval
@@ -20,5 +19,5 @@ from gtrace.core.transform.vjp import value_and_grad, vjp
 __all__ = [
     "ArgumentError", "Array", "Aval", "DType", "DtypeError", "ImmutableAttributeError", "ShapeDtypeStruct",
     "ShapeError", "aval", "closure_convert", "custom_jvp", "custom_vjp", "fori_loop", "jit", "jvp",
-    "linear_transpose", "pure_callback", "ravel_pytree", "scan", "tree", "value_and_grad", "vjp", "while_loop",
+    "linear_transpose", "pure_callback", "ravel_pytree", "scan", "value_and_grad", "vjp", "while_loop",
 ]  # fmt: skip

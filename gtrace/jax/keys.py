@@ -11,7 +11,6 @@ import torch
 from gtrace import full
 from gtrace.errors import ConcretizationError
 from gtrace.extend import (
-    MASK,
     ArgumentError,
     DtypeError,
     ImmutableAttributeError,
@@ -23,6 +22,7 @@ from gtrace.extend import (
     message,
     packed_seed,
 )
+from gtrace.random.keys import MASK
 
 _FIRST = """
     array array_split asarray atleast_1d atleast_2d atleast_3d broadcast_to copy delete diagonal dsplit expand_dims flip

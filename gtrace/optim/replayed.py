@@ -42,7 +42,8 @@ def transformation(function: Callable[..., GradientTransformation]) -> Callable[
         made = checked(*args, **kwargs)
         if not all(map(_is_known, (*args, *kwargs.values()))):
             return made
-        return GradientTransformation(made.init, Replayed(*updates_of([made]), "an optimizer's update"))
+        (update,) = updates_of([made])
+        return GradientTransformation(made.init, Replayed(update, "an optimizer's update"))
 
     return make
 
