@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 
 import numpy
-import pytest
 import torch
 
 import gtrace as gt
