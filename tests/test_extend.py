@@ -16,7 +16,7 @@ import numpy
 import torch
 
 import gtrace as gt
-from gtrace.extend import bind, define
+from gtrace.extend import REGISTRY, bind, define
 
 PACKAGE = Path(gt.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "extend.md"
@@ -108,11 +108,13 @@ def test_every_name_has_a_user():
     assert {name for group in GROUPS for name, _ in described(group)} - used == set()
 
 
-def test_a_kernel_of_a_library_runs_between_compiled_parts(tmp_path):
+def test_a_kernel_of_a_library_runs_between_compiled_parts(tmp_path, request):
     held = define(
         "test_extend.held", lambda x, low: torch.from_numpy(numpy.maximum(x.numpy(), low)), params=("low",),
         numbers=True, interpreted=True, shape=lambda avals, low: avals[0].shape, nondiff="an example",
     )  # fmt: skip
+
+    request.addfinalizer(lambda: REGISTRY.pop(held.name))
 
     def wave(x):
         for _ in range(8):
