@@ -53,7 +53,7 @@ NOISE = "noise"
 PLACES = {
     "frozen_imports": "core/base/garbage",
     "kept_memory": "core/base/allocator",
-    "templates": "core/trace/replayable optim/replayed:ReplayedUpdate",
+    "templates": "core/trace/replayable core/trace/replayed_trees",
     "lazy_outputs": "core/runtime/lazy_outputs core/passes/recomputable_outputs core/trace/recomputing_trace",
     "lifted_scalars": "core/runtime/lifted_scalars",
     "donation": "core/trace/donation core/ir/aliasing",

@@ -14,6 +14,7 @@ _gc.disable()
 try:
     from gtrace import dtypes as dtypes
     from gtrace import errors as errors
+    from gtrace import extend as extend
     from gtrace import hotpath as hotpath
     from gtrace import image as image
     from gtrace import ir as ir
@@ -111,6 +112,7 @@ try:
     tree_map = tree.map
     __getattr__ = _suggesting("gtrace")
     _publish(globals(), "gtrace")
+    _publish(vars(extend), "gtrace")
     _free_threading.check_lock()
     _garbage.freeze_imports(_first)
 finally:

@@ -6,13 +6,18 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import as_arrays, cast
-from gtrace.core.ops.shape import as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    as_arrays,
+    as_shape,
+    cast,
+    lift,
+    message,
+    normalize_axis,
+    ops,
+)
 
 __all__ = ["ResizeMethod", "resize", "scale_and_translate"]
 
@@ -158,7 +163,7 @@ def _nearest(x: Array, size: int, axis: int) -> Array:
         return ops.repeat(x, size // before, axis)
     if before % size == 0:
         step = before // size
-        return getitem(x, (*[slice(None)] * axis, slice(step // 2, None, step)))
+        return x[(*[slice(None)] * axis, slice(step // 2, None, step))]
     half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
     return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 

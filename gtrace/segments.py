@@ -8,14 +8,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.dtypes import FLOATS
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import whole
+from gtrace.extend import FLOATS, ArgumentError, Array, ShapeError, as_int, cast, lift, message, ops, whole
 
 __all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]
 

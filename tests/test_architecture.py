@@ -36,6 +36,7 @@ ROOMS = {
     "core/ops": "The primitives, and the functions made of them.",
     "core/transform": "jit, grad, jvp, vmap, custom rules, checkpoint, scan, cond, while.",
     "interop": "torch's functions and modules on Arrays, and functions of gtrace in torch.",
+    "extend": "What libraries over gtrace are built on: operations, rules, tracing, operands, errors.",
     "special": "Special functions.",
     "random": "Draws from keys, and the global stream.",
     "numpy": "Array functions under the names of the array API and NumPy.",
@@ -60,6 +61,9 @@ CORE = [name for name in ROOMS if name.startswith("core/")]
 VOCABULARY = ["special", "random", "numpy", "nn", "optim", "lax", "image", "segments", "scipy"]
 MACHINE = ["core/ir", "core/passes", "core/backends", "core/partitioner", "core/runtime"]
 """What the vocabulary reaches only through core/trace, core/ops and core/transform."""
+
+BUILT = ["nn", "optim", "image", "segments", "scipy", "jax"]
+"""What reaches all of core and interop by gtrace.extend, as libraries do."""
 
 BEYOND = ["testing", "jax", "commands"]
 """What stands on the root."""
@@ -156,6 +160,13 @@ def test_the_vocabulary_reaches_the_machine_by_its_functions():
             assert not inner, f"gtrace.{name} imports {inner}: core/ops publishes what it needs"
 
 
+def test_libraries_reach_core_by_the_surface_for_libraries():
+    for name in modules():
+        if room(name) in BUILT:
+            inner = [other for other in imported(name) if other.startswith(("core", "interop"))]
+            assert not inner, f"gtrace.{name} imports {inner}: gtrace/extend publishes what libraries need"
+
+
 def test_what_is_imported_on_demand_is_imported_by_nothing_below_it():
     for name in modules():
         for other in imported(name):
@@ -208,7 +219,7 @@ def test_each_package_says_what_it_is():
 
 
 def test_each_rung_has_a_page_that_names_its_files():
-    for name in [*CORE, "interop", "distributed", "observe"]:
+    for name in [*CORE, "interop", "extend", "distributed", "observe"]:
         text = "".join(page.read_text(encoding="utf-8") for page in (PACKAGE / name).rglob("README.md"))
         files = [path.name for path in (PACKAGE / name).rglob("*") if path.suffix in (".py", ".h", ".pyi")]
         missing = {file for file in files if f"{file})" not in text} - {"__init__.py"}

@@ -24,6 +24,7 @@ from gtrace.numpy import reductions
 DATA = Path(__file__).parent / "data"
 NAMESPACES = {
     "names_gtrace.txt": gt,
+    "names_gtrace_extend.txt": gt.extend,
     "names_gtrace_fft.txt": gt.fft,
     "names_gtrace_lax.txt": gt.lax,
     "names_gtrace_linalg.txt": gt.linalg,
@@ -34,6 +35,7 @@ NAMESPACES = {
     "names_gtrace_special.txt": gt.special,
 }
 MODULES = {
+    "extend",
     "fft",
     "hotpath",
     "image",
@@ -150,8 +152,8 @@ def test_what_is_written_out_in_the_order_of_numpy_has_another_in_gt():
 @pytest.mark.parametrize(
     "file",
     [
-        "__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py", "numpy/linalg/__init__.py",
-        "optim/__init__.py", "random/__init__.py", "special/__init__.py",
+        "__init__.py", "extend/__init__.py", "lax/__init__.py", "nn/__init__.py", "numpy/__init__.py",
+        "numpy/linalg/__init__.py", "optim/__init__.py", "random/__init__.py", "special/__init__.py",
     ],
 )  # fmt: skip
 def test_type_checkers_take_public_names_for_public(file):
@@ -166,7 +168,7 @@ def test_type_checkers_take_public_names_for_public(file):
 
 PUBLIC = [
     gt, gt.nn, gt.optim, gt.random, gt.lax, gt.numpy, gt.linalg, gt.fft, gt.special, gt.tree, gt.ir, gt.errors,
-    gt.dtypes, gt.sharding, gt.signal, gt.hotpath, gt.image, gt.segments, gt.testing, gt.nn.initializers,
+    gt.dtypes, gt.sharding, gt.signal, gt.hotpath, gt.image, gt.segments, gt.testing, gt.nn.initializers, gt.extend,
 ]  # fmt: skip
 
 

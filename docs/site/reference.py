@@ -215,6 +215,15 @@ PAGES = (
         rest=True,
     ),
     _page(
+        "extend", "gtrace.extend", "gtrace.extend",
+        "What libraries over gtrace are built on. The guide: :doc:`/extend`.",
+        ("Operations", "extend.operations"), ("Derivatives and batching", "extend.rules"),
+        ("Operands", "extend.operands"), ("Dtypes and devices", "extend.dtypes"), ("Keys", "extend.keys"),
+        ("Pytrees", "extend.trees"), ("Tracing", "extend.tracing"), ("Effects", "extend.effects"),
+        ("torch", "extend.torch_calls"), ("Errors", "extend.errors"), ("Around a library", "extend.libraries"),
+        rest=True,
+    ),
+    _page(
         "testing", "gtrace.testing", "gtrace.testing",
         "Checks, and strategies for property-based tests. The guide: :doc:`/testing`.",
         ("Checks", "testing.closeness testing.checks testing.compiles"),
@@ -236,7 +245,7 @@ GROUPS = {
     "Namespaces of functions": "numpy linalg fft special lax lax_linalg random tree image segments",
     "Models": "nn layers initializers optim",
     "Several processes": "sharding signal signals",
-    "Programs": "ir hotpath testing",
+    "Programs": "ir extend hotpath testing",
     "Names of JAX and SciPy": "jax scipy_linalg scipy_optimize scipy_signal scipy_stats scipy_cluster",
 }
 """The pages under the headings of the first page of the reference."""

@@ -9,9 +9,8 @@ from typing import Any
 import attrs
 
 import gtrace as gt
-from gtrace.core.ir.graph import Node
-from gtrace.core.ir.op import Instr
-from gtrace.core.transform.checkpoint import checkpoint_name as checkpoint_name
+from gtrace import checkpoint_name as checkpoint_name
+from gtrace.ir import Instr, Node
 from gtrace.jax.adapt import namespace
 from gtrace.jax.equations import Writer
 from gtrace.jax.extend.core.primitives import named

@@ -20,8 +20,7 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.base.dtypes import DType
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, DType, message
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.operand_checks import checked
 from gtrace.jax.scalars import scalar_type

@@ -13,12 +13,9 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.force import is_placeholder, value_of, with_values
-from gtrace.core.trace.promotion import as_dtype
 from gtrace.distributed import sharding
 from gtrace.distributed.sharding import from_process_local
+from gtrace.extend import ArgumentError, PRNGKeyArray, as_dtype, is_placeholder, message, value_of, with_values
 from gtrace.jax import dtypes, paths
 from gtrace.jax.ad_checkpoint import checkpoint as checkpoint
 from gtrace.jax.ad_checkpoint import checkpoint_policies as checkpoint_policies

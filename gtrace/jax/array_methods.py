@@ -8,25 +8,31 @@ from typing import Any
 
 import torch
 
+from gtrace import config
 from gtrace import numpy as names
-from gtrace.core import ops
-from gtrace.core.base.config import config
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.saturation import INTEGERS
-from gtrace.core.trace.array import Array, Shard
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.donation import give_away
-from gtrace.core.trace.force import materialize, value_of
-from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.trace.record import Donation, thread
-from gtrace.core.transform.jit import Jitted
-from gtrace.interop.torch_functions import call_torch
+from gtrace.extend import (
+    INTEGERS,
+    Array,
+    Aval,
+    Donation,
+    Jitted,
+    ShapeError,
+    as_dtype,
+    call_torch,
+    cast,
+    give_away,
+    lift,
+    materialize,
+    message,
+    ops,
+    thread,
+    value_of,
+)
 from gtrace.jax import complex_order, stages
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
 from gtrace.jax.meshes import SingleDeviceSharding
+from gtrace.sharding import Shard
 
 
 def device_of(x: Array) -> Device:

@@ -13,15 +13,22 @@ from typing import Any
 import attrs
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, CheckError, message
-from gtrace.core.ir.aval import Aval, Bundle
-from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph
-from gtrace.core.ops.host_calls import TOKEN, function_of
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind, emit_all
-from gtrace.core.trace.capture import capture, located
-from gtrace.core.trace.record import thread
+from gtrace.errors import CheckError
+from gtrace.extend import (
+    TOKEN,
+    ArgumentError,
+    Array,
+    Aval,
+    bind,
+    capture,
+    emit_all,
+    function_of,
+    located,
+    message,
+    thread,
+    tree,
+)
+from gtrace.ir import Bundle, Graph, Node, Scalar, Subgraph
 
 Found = tuple[Any, Any, str]
 """Whether a check failed, the pytree of the values for its text, and the text."""

@@ -8,14 +8,8 @@ from typing import Any
 import attrs
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.dtypes import FLOAT0
-from gtrace.core.base.tree import register_pytree_node
-from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.ops.shape import constant
-from gtrace.core.trace.convert import lift
-from gtrace.core.transform.custom_values import KnownZero
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct, aval_of
+from gtrace.extend import FLOAT0, KnownZero, PRNGKeyArray, ShapeDtypeStruct, aval_of, constant, lift, ops
+from gtrace.tree import register_pytree_node
 
 
 class ShapedArray(ShapeDtypeStruct):

@@ -7,16 +7,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gtrace import config
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.config import config
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.operands import deferring, promote_arrays
-from gtrace.core.ops.shape import normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.record import thread
+from gtrace.extend import ArgumentError, Array, deferring, lift, message, normalize_axis, ops, promote_arrays, thread
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.jax.operand_checks import check_mask
 from gtrace.lax.windows import stand_in

@@ -6,11 +6,17 @@ from typing import Any
 
 import numpy
 
-from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.force import is_placeholder, sources, with_values
-from gtrace.core.trace.record import followed, followers, thread
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct
+from gtrace.extend import (
+    Array,
+    PRNGKeyArray,
+    ShapeDtypeStruct,
+    followed,
+    followers,
+    is_placeholder,
+    sources,
+    thread,
+    with_values,
+)
 from gtrace.jax.avals import ShapedArray, get_aval, mapped_aval, raise_to_shaped, unmapped_aval
 from gtrace.jax.extend.absent import (
     Effect,

@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy
 
-from gtrace.core.base import tree
-from gtrace.core.base.dtypes import FLOAT0
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.batching import spread
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.capture import capture
-from gtrace.core.trace.convert import lift
-from gtrace.core.transform.arguments import is_empty, name_of
-from gtrace.core.transform.batch import batch
-from gtrace.core.transform.jvp import jvp
-from gtrace.core.transform.vmap import without_batch
+from gtrace.extend import (
+    FLOAT0,
+    ArgumentError,
+    Array,
+    batch,
+    capture,
+    is_empty,
+    jvp,
+    lift,
+    message,
+    name_of,
+    spread,
+    tree,
+    without_batch,
+)
 from gtrace.jax.avals import instantiate_zeros
 from gtrace.jax.custom_derivatives import Stating
 from gtrace.jax.lax import map as lax_map

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 import gtrace as gt
-from gtrace.core.ir.aval import Aval
+from gtrace.extend import Aval
 from gtrace.jax import paths
 from gtrace.jax.adapt import namespace
 from gtrace.jax.avals import ShapedArray, SymbolicZero, zeros_like_aval

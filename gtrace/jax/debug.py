@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core.transform.callbacks import call_for_effect
+from gtrace.extend import call_for_effect
 from gtrace.jax import meshes
 from gtrace.jax.adapt import namespace
 from gtrace.jax.extend.absent import absent_class

@@ -9,13 +9,10 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.config import config
-from gtrace.core.base.devices import as_device
-from gtrace.core.base.errors import DeviceError, message
-from gtrace.core.trace.array import Array
+from gtrace import config
 from gtrace.distributed.sharding import NamedSharding, with_sharding
+from gtrace.errors import DeviceError
+from gtrace.extend import Array, as_device, message, ops, tree
 
 
 @attrs.frozen(repr=False, eq=False)

@@ -7,13 +7,10 @@ from typing import Any
 
 import torch
 
+from gtrace import config
 from gtrace import lax as our_lax
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.config import config
-from gtrace.core.ops.operands import deferring, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.record import thread
+from gtrace.extend import Array, deferring, ops, promote_arrays, thread
 
 
 def _rounded_down(zero: Array, x: Array, found: Array) -> Array:

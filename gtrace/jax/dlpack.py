@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import as_dtype
 from gtrace.numpy import from_dlpack
 
 __all__ = ["from_dlpack", "is_supported_dtype"]

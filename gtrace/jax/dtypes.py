@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from gtrace import numpy as names
-from gtrace.core.base import dtypes
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops import key_arrays
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import (
+    FLOAT0,
+    WITHOUT_TORCH,
+    ArgumentError,
+    DType,
+    DtypeError,
+    KeyType,
+    as_dtype,
+    message,
+)
+from gtrace.extend import extended as extended
+from gtrace.extend import prng_key as prng_key
 from gtrace.jax.adapt import namespace
 from gtrace.jax.numpy import _dtypes
 
-float0 = dtypes.FLOAT0
-
-
-extended, prng_key = key_arrays.extended, key_arrays.prng_key
-
-
+float0 = FLOAT0
 TypePromotionError = DtypeError
 
 
@@ -34,11 +37,11 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     >>> canonicalize_dtype("float32") is numpy.dtype("float32")
     True
     """
-    if allow_extended_dtype and isinstance(dtype, key_arrays.KeyType):
+    if allow_extended_dtype and isinstance(dtype, KeyType):
         return dtype
-    found = dtypes.DType(float if dtype is None else dtype)
-    if found.name not in dtypes.WITHOUT_TORCH:
-        found = dtypes.DType(as_dtype(float if dtype is None else dtype))
+    found = DType(float if dtype is None else dtype)
+    if found.name not in WITHOUT_TORCH:
+        found = DType(as_dtype(float if dtype is None else dtype))
     return found if found.numpy_type is found else found.dtype
 
 

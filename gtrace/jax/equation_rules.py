@@ -9,11 +9,8 @@ from typing import Any
 import torch
 
 from gtrace import lax as ours
-from gtrace.core.base.dtypes import DTYPES, UNSIGNED, DType
-from gtrace.core.ir.aval import aval
-from gtrace.core.ir.op import REGISTRY
-from gtrace.core.ops.gather import index_place
-from gtrace.core.transform import custom
+from gtrace.extend import REGISTRY, UNSIGNED, DType, aval, custom_call, index_place
+from gtrace.ir import DTYPES
 from gtrace.jax.jaxprs import Literal
 from gtrace.jax.primitives import Call
 
@@ -466,7 +463,7 @@ def _custom_call(w: Any, node: Any, *operands: Any) -> Any:
     call = Call.of(node.op)
     if call is not None and call.takes_arrays_alone and all(isinstance(x, Literal) for x in operands[call.count :]):
         return w.several(call.primitive, operands[: call.count], node.instr.aval.avals, **call.params)
-    forward = rules.jvp is not None and node.op is not custom.custom_call
+    forward = rules.jvp is not None and node.op is not custom_call
     params = {"jvp": rules.jvp} if forward else {"bwd": rules.vjp, "fwd": rules.vjp}
     return w.several(
         "custom_jvp_call" if forward else "custom_vjp_call", operands, node.instr.aval.avals,

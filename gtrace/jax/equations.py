@@ -15,18 +15,24 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core.base.dtypes import DType
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.aval import Aval, Bundle, aval
-from gtrace.core.ir.graph import Graph, Node, Scalar, Subgraph
-from gtrace.core.ir.op import Instr, Leaf
-from gtrace.core.trace.array import wrap
-from gtrace.core.trace.capture import Captured
-from gtrace.core.trace.convert import new_tensor
-from gtrace.core.trace.force import is_placeholder
-from gtrace.core.trace.record import Trace, thread
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct, capture_like
-from gtrace.core.transform.subgraph_rules import captured_program
+from gtrace.extend import (
+    ArgumentError,
+    Aval,
+    Captured,
+    DType,
+    Leaf,
+    ShapeDtypeStruct,
+    Trace,
+    aval,
+    capture_like,
+    captured_program,
+    is_placeholder,
+    message,
+    new_tensor,
+    thread,
+    wrap,
+)
+from gtrace.ir import Bundle, Graph, Instr, Node, Scalar, Subgraph
 from gtrace.jax.adapt import HINTS
 from gtrace.jax.equation_rules import RULES, SAME
 from gtrace.jax.expanded_operations import EXPANDED

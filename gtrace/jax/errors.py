@@ -1,6 +1,6 @@
 """The names of ``jax.errors``: gtrace's errors for the same mistakes."""
 
-from gtrace.core.base import errors
+from gtrace import errors
 from gtrace.jax.adapt import namespace
 
 JAXTypeError = errors.GtraceError

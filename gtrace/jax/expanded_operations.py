@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gtrace import lax as ours
-from gtrace.core import ops
-from gtrace.core.base.dtypes import DTYPES, FLOATS
-from gtrace.core.ops.operands import cast
+from gtrace.extend import FLOATS, cast, ops
+from gtrace.ir import DTYPES
 
 
 def _refuse() -> Any:

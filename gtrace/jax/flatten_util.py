@@ -1,6 +1,6 @@
 """The names of ``jax.flatten_util``."""
 
-from gtrace.core.transform import ravel
+import gtrace as gt
 from gtrace.jax.adapt import namespace
 
-__getattr__, __dir__ = namespace("jax.flatten_util", ravel)
+__getattr__, __dir__ = namespace("jax.flatten_util", gt)

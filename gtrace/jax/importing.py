@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Sequence
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 
 INSTEAD = {
     "jax.experimental.jax2tf": "Export programs with gtrace.export.",

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy
 
-from gtrace.core.base.dtypes import LONG, SHORT
+from gtrace.extend import LONG
+from gtrace.ir import DTYPES
 
 WIDTH = 80
 
-_SHORT = {LONG[dtype]: name for dtype, name in SHORT.items()}
+_SHORT = {LONG[dtype]: name for name, dtype in DTYPES.items()}
 
 _HIDDEN: dict[str, tuple[Any, ...]] = {
     "accuracy": (None,), "shape": (), "sharding": (None,), "precision": (None,), "out_sharding": (None,),

@@ -12,10 +12,9 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.graph import Graph
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.eval_shape import from_graph
+from gtrace import from_graph
+from gtrace.extend import ArgumentError, Array, message
+from gtrace.ir import Graph
 from gtrace.jax import jaxpr_text
 from gtrace.jax.avals import ShapedArray
 

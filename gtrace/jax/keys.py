@@ -8,15 +8,21 @@ from typing import Any
 
 import torch
 
-from gtrace.core.base.errors import (
+from gtrace import full
+from gtrace.errors import ConcretizationError
+from gtrace.extend import (
     ArgumentError,
-    ConcretizationError,
     DtypeError,
     ImmutableAttributeError,
+    KeyType,
+    PRNGKeyArray,
+    compared,
+    data_of,
+    keys_of,
     message,
+    packed_seed,
 )
-from gtrace.core.ops import full
-from gtrace.core.ops.key_arrays import MASK, KeyType, PRNGKeyArray, compared, data_of, keys_of, packed_seed
+from gtrace.random.keys import MASK
 
 _FIRST = """
     array array_split asarray atleast_1d atleast_2d atleast_3d broadcast_to copy delete diagonal dsplit expand_dims flip

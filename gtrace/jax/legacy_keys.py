@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 from gtrace.jax.adapt import JAX_NAMES
 
 MODES = ("allow", "warn", "error")

@@ -12,15 +12,11 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ShapeError, ShardingError, message
-from gtrace.core.ir.sharding import Mesh, NamedSharding, PartitionSpec, entered_mesh
-from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
 from gtrace.distributed import sharding
+from gtrace.errors import ShardingError
+from gtrace.extend import ArgumentError, Array, PRNGKeyArray, ShapeError, entered_mesh, lift, message, ops, tree
 from gtrace.jax.device_functions import Device, device_put, each_with_layout
+from gtrace.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 class AxisType(enum.Enum):

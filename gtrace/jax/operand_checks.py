@@ -6,11 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gtrace.core.base.dtypes import LONG, DType
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import default_dtype
+from gtrace.extend import LONG, ArgumentError, Array, DType, DtypeError, ShapeError, default_dtype, lift, message
 from gtrace.jax.scalars import PYTHON
 from gtrace.lax.windows import stand_in
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gtrace import segments
-from gtrace.core import ops
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import Array, lift, ops
 from gtrace.jax.adapt import namespace
 
 

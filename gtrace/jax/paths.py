@@ -10,9 +10,9 @@ from typing import Any
 
 import optree
 
-from gtrace.core.base import tree
-from gtrace.core.base.tree.treedef import NAMESPACE, UNSET, is_whole, whole_leaves
+from gtrace.extend import UNSET, tree, whole_leaves
 from gtrace.jax.structures import PyTreeDef, spec_of
+from gtrace.tree import NAMESPACE
 
 Leaf = Callable[..., bool] | None
 
@@ -162,7 +162,7 @@ def is_tree_node(x: Any) -> bool:
     """Whether something is an inner node of pytrees, such as a list or None, and no leaf; or a class of such nodes."""
     if isinstance(x, type):
         return optree.is_namedtuple_class(x) or _registered(x, namespace=NAMESPACE) is not None
-    return not tree.structure(x, is_whole).is_leaf() or x is None
+    return not tree.structure(x, whole_leaves()).is_leaf() or x is None
 
 
 def flatten_one_level(x: Any) -> tuple[list[Any], Any]:

@@ -11,22 +11,31 @@ from typing import Any
 
 import attrs
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message, user_location
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Subgraph
-from gtrace.core.ir.op import Op
-from gtrace.core.ir.subgraph import subgraph
-from gtrace.core.ops.key_arrays import KeyType, PRNGKeyArray, keys_of
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.capture import capture, note_token
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.lifted_numbers import lift_numbers
-from gtrace.core.trace.promotion import of_user
-from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import is_array, is_empty
-from gtrace.core.transform.custom import call_with_rules, transposed, with_rules
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    Aval,
+    KeyType,
+    PRNGKeyArray,
+    ShapeError,
+    call_with_rules,
+    capture,
+    cast,
+    is_array,
+    is_empty,
+    keys_of,
+    lift,
+    lift_numbers,
+    message,
+    note_token,
+    of_user,
+    ops,
+    thread,
+    transposed,
+    user_location,
+    with_rules,
+)
+from gtrace.ir import Op, Subgraph, subgraph
 from gtrace.jax.avals import UndefinedPrimal, Zero, get_aval, tangent_aval
 
 primitive_jvps: dict[Primitive, Callable[..., Any]] = {}

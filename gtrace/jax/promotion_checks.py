@@ -16,11 +16,18 @@ import attrs
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import COMPLEX, FLOAT8, FLOATS, LONG
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ops.dtype_info import avals_and_numbers
-from gtrace.core.trace.array import Array
+from gtrace.extend import (
+    COMPLEX,
+    INEXACT,
+    LONG,
+    ArgumentError,
+    Array,
+    Aval,
+    DtypeError,
+    ShapeError,
+    avals_and_numbers,
+    message,
+)
 
 DTYPES = ("standard", "strict")
 RANKS = ("allow", "warn", "raise")
@@ -57,7 +64,7 @@ _RANKS = {bool: 0, int: 1, float: 2, complex: 3}
 
 
 def _rank(dtype: torch.dtype) -> int:
-    return 2 if dtype in FLOATS | FLOAT8 else 3 if dtype in COMPLEX else 0 if dtype is torch.bool else 1
+    return 3 if dtype in COMPLEX else 2 if dtype in INEXACT else 0 if dtype is torch.bool else 1
 
 
 def mixed(op: str, dtypes: Sequence[str]) -> DtypeError:

@@ -9,12 +9,8 @@ from typing import Any
 import attrs
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.ir.aval import Aval
-from gtrace.core.ir.graph import Graph
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.capture import capture, replay
-from gtrace.core.transform.arguments import lift_outputs, like
+from gtrace.extend import Array, Aval, capture, lift_outputs, like, replay, tree
+from gtrace.ir import Graph
 
 
 @attrs.frozen

@@ -7,17 +7,25 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace import random
-from gtrace.core import ops
-from gtrace.core.base.config import config
-from gtrace.core.base.dtypes import LONG
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.key_arrays import KINDS, KeyType, PRNGKeyArray, keys_of, packed_seed
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype, default_dtype
-from gtrace.core.trace.replayable import replayable
+from gtrace import config, random
+from gtrace.extend import (
+    KINDS,
+    LONG,
+    ArgumentError,
+    Array,
+    DtypeError,
+    KeyType,
+    PRNGKeyArray,
+    as_dtype,
+    cast,
+    default_dtype,
+    keys_of,
+    lift,
+    message,
+    ops,
+    packed_seed,
+    replayable,
+)
 from gtrace.jax import settings
 from gtrace.jax.adapt import namespace
 from gtrace.random.keys import MASK, key_words, made_key, merged_halves, pack, seeded, unpack

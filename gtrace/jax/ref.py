@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import gtrace as gt
-from gtrace.core.base.errors import ArgumentError, LeakError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.record import thread
+from gtrace.errors import LeakError
+from gtrace.extend import ArgumentError, Array, message, thread
 
 __all__ = ["AbstractRef", "Ref", "addupdate", "empty_ref", "free_ref", "freeze", "get", "new_ref", "set", "swap"]
 

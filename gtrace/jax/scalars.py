@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.base import dtypes
-from gtrace.core.base.dtypes import DType
+from gtrace import dtypes, extend
+from gtrace.extend import DType
 
 WEAK = (int, float, complex)
 """The types of numbers whose arrays have weak dtypes; as dtypes they stand for numbers."""
@@ -40,7 +40,7 @@ class ScalarMeta(type):
         return isinstance(kind, type) and isinstance(instance, kind)
 
 
-WITHOUT_TORCH = {name: DType(name) for name in dtypes.WITHOUT_TORCH}
+WITHOUT_TORCH = {name: DType(name) for name in extend.WITHOUT_TORCH}
 """The dtypes of ml_dtypes that torch lacks, by name."""
 
 DEFAULTS = {"int_": dtypes.int64, "uint": dtypes.uint64, "float_": dtypes.float64, "complex_": dtypes.complex128}

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from gtrace import config as ours
-from gtrace.core.base.errors import ArgumentError, ConfigError, UnknownSettingError, message
-from gtrace.core.ops.key_arrays import KINDS
+from gtrace.errors import ConfigError, UnknownSettingError
+from gtrace.extend import KINDS, ArgumentError, message
 from gtrace.jax import legacy_keys
 from gtrace.jax.device_functions import device_name, devices
 from gtrace.jax.promotion_checks import checks

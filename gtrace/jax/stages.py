@@ -7,12 +7,9 @@ from typing import Any
 
 import attrs
 
-from gtrace.core.ir.graph import Graph, subgraphs
-from gtrace.core.trace.capture import Captured
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct
-from gtrace.core.transform.jit import Jitted
-from gtrace.core.transform.jit_stages import Compiled, Lowered, Traced
 from gtrace.distributed.estimate import work
+from gtrace.extend import Captured, Compiled, Jitted, Lowered, ShapeDtypeStruct, Traced, subgraphs
+from gtrace.ir import Graph
 from gtrace.jax.equations import program_of
 from gtrace.observe.memory import predict
 

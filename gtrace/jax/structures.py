@@ -7,9 +7,8 @@ from typing import Any
 
 import optree
 
-from gtrace.core.base import tree
-from gtrace.core.base.tree.nodes import static_value
-from gtrace.core.base.tree.treedef import NAMESPACE
+from gtrace.extend import static_value, tree
+from gtrace.tree import NAMESPACE
 
 
 class PyTreeDef:

@@ -1,6 +1,6 @@
 """The names of ``jax.tree``."""
 
-from gtrace.core.base import tree
+from gtrace.extend import tree
 from gtrace.jax import paths
 from gtrace.jax.adapt import namespace
 

@@ -1,6 +1,6 @@
 """The names of ``jax.tree_util``: those of ``gtrace.tree``, mostly with ``tree_`` before them."""
 
-from gtrace.core.base import tree
+from gtrace.extend import tree
 from gtrace.jax import paths
 from gtrace.jax.adapt import JAX_NAMES, namespace
 from gtrace.jax.structures import PyTreeDef

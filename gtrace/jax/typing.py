@@ -5,8 +5,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core.base.dtypes import DType
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, DType
 
 ArrayLike = Array | numpy.ndarray | numpy.generic | bool | int | float | complex
 DTypeLike = DType | torch.dtype | numpy.dtype | str | type[Any]

@@ -6,10 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core.ops.operands import cast, weakened
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import default_dtype, meeting
+from gtrace.extend import Array, cast, default_dtype, lift, meeting, weakened
 
 STRONG = frozenset(
     [

@@ -1,20 +1,11 @@
 """Neural networks: the functions of jax.nn and torch.nn.functional, and modules with the weights of torch.nn."""
 
-from gtrace.core.base.public_names import publish as _publish
-from gtrace.core.base.suggestions import suggesting as _suggesting
-from gtrace.core.ops.activations import gelu as gelu
-from gtrace.core.ops.activations import relu as relu
-from gtrace.core.ops.activations import sigmoid as sigmoid
-from gtrace.core.ops.activations import silu as silu
-from gtrace.core.ops.activations import softplus as softplus
-from gtrace.core.ops.elementwise import identity as identity
-from gtrace.core.ops.log_sums import log1mexp as log1mexp
-from gtrace.core.ops.log_sums import logmeanexp as logmeanexp
-from gtrace.core.ops.log_sums import logsumexp as logsumexp
-from gtrace.core.ops.one_hot_vectors import one_hot as one_hot
-from gtrace.core.ops.softmax_functions import log_softmax as log_softmax
-from gtrace.core.ops.softmax_functions import softmax as softmax
-from gtrace.core.ops.trigonometry import tanh as tanh
+from gtrace.extend import identity as identity
+from gtrace.extend import log1mexp as log1mexp
+from gtrace.extend import logmeanexp as logmeanexp
+from gtrace.extend import ops as _ops
+from gtrace.extend import publish as _publish
+from gtrace.extend import suggesting as _suggesting
 from gtrace.nn import initializers as initializers
 from gtrace.nn.activations import *
 from gtrace.nn.attention import *
@@ -37,6 +28,17 @@ from gtrace.nn.normalization import *
 from gtrace.nn.regularization import *
 from gtrace.nn.sequence_losses import *
 from gtrace.nn.softmax_family import *
+
+gelu = _ops.gelu
+log_softmax = _ops.log_softmax
+logsumexp = _ops.logsumexp
+one_hot = _ops.one_hot
+relu = _ops.relu
+sigmoid = _ops.sigmoid
+silu = _ops.silu
+softmax = _ops.softmax
+softplus = _ops.softplus
+tanh = _ops.tanh
 
 __getattr__ = _suggesting("gtrace.nn")
 _publish(globals())

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.ops.shape import normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.replayable import replayable
+from gtrace.extend import (
+    Array,
+    ShapeError,
+    cast,
+    lift,
+    message,
+    normalize_axis,
+    ops,
+    promote_arrays,
+    replayable,
+    slice_axis,
+)
 from gtrace.nn.common import check_number, floating, widened
 
 __all__ = [

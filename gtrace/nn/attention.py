@@ -8,16 +8,22 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.dtypes import FLOATS
-from gtrace.core.base.errors import DtypeError, ShapeError, message
-from gtrace.core.ops.declare import Aval, aval
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.replayable import replayable
-from gtrace.core.transform.named import NamedFunction
+from gtrace.extend import (
+    FLOATS,
+    Array,
+    Aval,
+    DtypeError,
+    NamedFunction,
+    ShapeError,
+    as_int,
+    aval,
+    cast,
+    lift,
+    message,
+    ops,
+    promote_arrays,
+    replayable,
+)
 from gtrace.nn.common import check_number, floating, widened
 from gtrace.nn.regularization import dropout
 

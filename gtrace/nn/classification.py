@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.gather import gather_op
-from gtrace.core.ops.index import as_index
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.ops.shape import as_int, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import bind
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.replayable import replayable
-from gtrace.core.transform.custom import custom_jvp
+from gtrace.extend import (
+    Array,
+    ShapeError,
+    as_index,
+    as_int,
+    bind,
+    cast,
+    custom_jvp,
+    gather_op,
+    lift,
+    message,
+    normalize_axis,
+    ops,
+    promote_arrays,
+    replayable,
+)
 from gtrace.nn.common import check_number, check_reduction, floating, like_shapes, reduced, widened
 
 __all__ = ["binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "nll_loss"]

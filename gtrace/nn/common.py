@@ -7,11 +7,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import real_scalar
+from gtrace.extend import ArgumentError, Array, ShapeError, cast, message, ops, promote_arrays, real_scalar
 
 HALVES = (torch.float16, torch.bfloat16)
 """Dtypes that are too narrow for sums: statistics are computed in float32."""

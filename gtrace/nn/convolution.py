@@ -10,13 +10,19 @@ from typing import Any
 
 import torch.nn.functional as F  # noqa: N812 - as everywhere
 
-from gtrace.core.base.docstrings import with_example
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.counts import unshortened
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.interop.aten.handwritten_layers import avg_pool, convolution, max_pool
-from gtrace.interop.torch_functions import call_torch
+from gtrace.extend import (
+    Array,
+    ShapeError,
+    avg_pool,
+    call_torch,
+    cast,
+    convolution,
+    max_pool,
+    message,
+    promote_arrays,
+    unshortened,
+    with_example,
+)
 
 __all__ = [
     "conv", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "max_pool1d",

@@ -11,15 +11,23 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.call_errors import constructor
-from gtrace.core.base.dtypes import COMPLEX
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_sizes, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift, python_scalar
-from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.extend import (
+    COMPLEX,
+    ArgumentError,
+    Array,
+    DtypeError,
+    ShapeError,
+    as_dtype,
+    as_sizes,
+    cast,
+    constructor,
+    default_dtype,
+    lift,
+    message,
+    normalize_axis,
+    ops,
+    python_scalar,
+)
 from gtrace.nn.common import check_number
 from gtrace.random import continuous as draws
 from gtrace.random.keys import fresh_key, two_keys

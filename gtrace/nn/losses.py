@@ -11,13 +11,18 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import as_index
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.ops.shape import normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.replayable import replayable
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    as_index,
+    cast,
+    message,
+    normalize_axis,
+    ops,
+    promote_arrays,
+    replayable,
+)
 from gtrace.nn.common import check_number, floating, like_shapes, reduced, vector_norm, widened
 
 __all__ = [

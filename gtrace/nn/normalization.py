@@ -8,15 +8,20 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.declare import Aval
-from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int, as_shape, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.replayable import replayable
-from gtrace.core.transform.named import NamedFunction
+from gtrace.extend import (
+    Array,
+    Aval,
+    NamedFunction,
+    ShapeError,
+    as_int,
+    as_shape,
+    cast,
+    message,
+    normalize_axis,
+    ops,
+    replayable,
+    slice_axis,
+)
 from gtrace.nn.common import floating, vector_norm, widened
 
 __all__ = [

@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import as_index
-from gtrace.core.ops.shape import as_int, constant, normalize_axes
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    as_index,
+    as_int,
+    constant,
+    lift,
+    message,
+    normalize_axes,
+    ops,
+)
 from gtrace.nn.common import check_number, floating
 from gtrace.random.discrete import bernoulli
 from gtrace.random.keys import key_beside

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import as_index
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.control.scan import scan
+from gtrace.extend import ArgumentError, Array, ShapeError, as_index, as_int, cast, message, ops, scan
 from gtrace.nn.common import check_reduction, floating, reduced, widened
 
 __all__ = ["ctc_loss"]

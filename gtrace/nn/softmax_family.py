@@ -6,12 +6,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import normalize_axes, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.replayable import replayable
+from gtrace.extend import Array, cast, lift, normalize_axes, normalize_axis, ops, replayable
 from gtrace.nn.common import floating, widened
 from gtrace.random.continuous import gumbel
 

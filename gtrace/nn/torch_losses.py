@@ -7,10 +7,7 @@ from typing import Any
 import numpy
 import torch
 
-from gtrace.core import ops
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.custom import custom_jvp
-from gtrace.interop.own_functions import INTEGERS, OWN_FUNCTIONS
+from gtrace.extend import OWN_FUNCTIONS, Array, custom_jvp, ops
 from gtrace.nn.sequence_losses import ctc_loss
 
 
@@ -42,7 +39,7 @@ def _ctc_loss(
                 return NotImplemented
     labels = ops.asarray(targets)
     given, counts = lengths
-    if labels.aval.dtype not in INTEGERS or not 0 <= blank < x.shape[-1]:
+    if labels.aval.dtype not in (torch.int32, torch.int64) or not 0 <= blank < x.shape[-1]:
         return NotImplemented
     return ctc_loss(_normalized(x), labels, given, counts, blank, named, zero_infinity)
 

@@ -8,15 +8,22 @@ from typing import Any, NoReturn
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.base.locks import new_lock
-from gtrace.core.ops.declare import Aval
-from gtrace.core.trace.array import Array
-from gtrace.interop.aten.derive import Derived, Draw
-from gtrace.interop.aten.overloads import RandomOperatorError
-from gtrace.interop.calls import Call, Recorded
-from gtrace.interop.torch_functions import CallTable, Drawn, gradients_follow
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    Aval,
+    Call,
+    CallTable,
+    Derived,
+    Draw,
+    Drawn,
+    RandomOperatorError,
+    Recorded,
+    gradients_follow,
+    message,
+    new_lock,
+    ops,
+)
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.counts import poisson
 from gtrace.random.discrete import bernoulli, categorical, permutation

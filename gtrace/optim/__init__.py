@@ -1,7 +1,7 @@
 """Optimizers under optax's contract and names: gradient transformations, chained, with explicit state."""
 
-from gtrace.core.base.public_names import publish as _publish
-from gtrace.core.base.suggestions import suggesting as _suggesting
+from gtrace.extend import publish as _publish
+from gtrace.extend import suggesting as _suggesting
 from gtrace.optim.accumulation import *
 from gtrace.optim.base import *
 from gtrace.optim.clipping import *

@@ -6,12 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import Array, as_dtype, cast, lift, ops, tree
 from gtrace.optim.base import GradientTransformation, Params, Updates, first_count, zeros_of
 
 __all__ = ["MultiSteps", "MultiStepsState"]

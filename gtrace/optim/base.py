@@ -9,23 +9,36 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.devices import as_device
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.base.suggestions import OPTIMIZER_ADVICE, missing_attribute
-from gtrace.core.base.torch_modes import without_modes
-from gtrace.core.ops.counts import is_short, unshortened
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array, wrap
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import value_of
-from gtrace.core.trace.promotion import as_dtype, result_dtype
-from gtrace.core.trace.record import thread
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    as_device,
+    as_dtype,
+    cast,
+    is_short,
+    lift,
+    message,
+    missing_attribute,
+    ops,
+    result_dtype,
+    thread,
+    tree,
+    unshortened,
+    value_of,
+    without_modes,
+    wrap,
+)
 
 __all__ = [
     "EmptyState", "GradientTransformation", "apply_updates", "global_norm",
 ]  # fmt: skip
+
+_TORCH_METHODS = {
+    "Use updates, state = optimizer.update(grads, state, params), and gt.optim.apply_updates(params, updates).": "step",
+    "Gradients are what gt.grad returns: there is nothing to reset.": "zero_grad",
+    "The state is what optimizer.init(params) returns.": "state_dict load_state_dict state param_groups",
+}
+"""Replacements for methods of torch's optimizers."""
 
 Params = Any
 Updates = Any
@@ -52,7 +65,7 @@ class GradientTransformation(NamedTuple):
     update: Update
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise missing_attribute(self, name, OPTIMIZER_ADVICE)
+        raise missing_attribute(self, name, _TORCH_METHODS)
 
 
 class EmptyState(NamedTuple):

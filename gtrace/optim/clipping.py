@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.ops.counts import is_short, unshortened
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, cast, is_short, ops, tree, unshortened
 from gtrace.optim.base import GradientTransformation, Updates, root_mean_square, stateless, unshortened_norm
 from gtrace.optim.replayed import transformation
 

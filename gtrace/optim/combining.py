@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, stateless, zeros_of
 from gtrace.optim.replayed import transformation, updates_of
 

@@ -7,11 +7,7 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import Array, cast, lift, ops, tree
 from gtrace.optim.base import GradientTransformation, Params, State, Updates, first_count, squared
 from gtrace.optim.replayed import transformation
 

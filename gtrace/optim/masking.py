@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace.core.base import tree
+from gtrace.extend import tree
 from gtrace.optim.base import GradientTransformation, Params, State, Updates
 from gtrace.optim.replayed import transformation
 

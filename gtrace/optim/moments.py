@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ops, tree
 from gtrace.optim.base import (
     GradientTransformation,
     Params,

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.counts import over_count, unshortened
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, ops, over_count, tree, unshortened
 from gtrace.optim.base import (
     GradientTransformation,
     Params,

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.counts import is_short
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, Array, cast, is_short, lift, message, ops, tree
 from gtrace.optim.base import (
     EmptyState,
     GradientTransformation,

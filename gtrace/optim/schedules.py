@@ -6,9 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, lift, message, ops
 from gtrace.optim.base import Schedule
 from gtrace.optim.replayed import known_schedule
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ShapeError, message, ops, promote_arrays
 
 __all__ = ["vq"]
 

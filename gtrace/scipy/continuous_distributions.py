@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from gtrace import special
-from gtrace.core import ops
-from gtrace.core.ops.elementwise import neg
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ops
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.bessel_functions import i0e
 from gtrace.special.gamma_functions import log_beta_density, log_density
+
+neg = ops.negative
 
 __all__ = [
     "norm", "uniform", "expon", "laplace", "logistic", "cauchy", "gumbel_r", "gumbel_l", "gamma", "chi2", "beta",

@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 from gtrace import special
-from gtrace.core import ops
-from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import as_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, as_arrays, ops
 from gtrace.scipy.distribution import HALF_LOG_2PI, Distribution, log1mexp
 from gtrace.special.gamma_functions import log_density
+
+neg = ops.negative
 
 __all__ = ["bernoulli", "poisson", "geom", "binom", "nbinom", "betabinom"]
 

@@ -9,10 +9,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.operands import as_arrays, cast
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, as_arrays, cast, message, ops
 from gtrace.scipy.quantiles import at_ends, inverse
 
 __all__ = ["Distribution"]

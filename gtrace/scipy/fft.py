@@ -8,12 +8,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.ops.shape import normalize_axes, normalize_axis
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, message, normalize_axes, normalize_axis, ops, promote_arrays, slice_axis
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 

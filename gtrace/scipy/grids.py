@@ -7,11 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import as_arrays, cast, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import ArgumentError, Array, ShapeError, as_arrays, as_dtype, cast, message, ops, promote_arrays
 
 __all__ = ["RegularGridInterpolator", "map_coordinates"]
 

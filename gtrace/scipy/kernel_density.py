@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import as_arrays, promote_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, as_arrays, ops, promote_arrays
 from gtrace.numpy import linalg
 from gtrace.random.continuous import normal
 from gtrace.random.discrete import choice
 from gtrace.random.keys import split
+
+neg = ops.negative
 
 __all__ = ["gaussian_kde"]
 

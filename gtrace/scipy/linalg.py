@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, ops, promote_arrays
 from gtrace.numpy import atleast_1d, linalg
 from gtrace.numpy.linalg.solving import permuted
 

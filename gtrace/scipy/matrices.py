@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, ops, promote_arrays
 from gtrace.numpy import linalg
 from gtrace.numpy.products import kron
 from gtrace.scipy.linalg import expm, toeplitz
+
+neg = ops.negative
 
 __all__ = [
     "companion", "convolution_matrix", "dft", "eigh_tridiagonal", "expm_frechet", "fiedler", "hadamard", "helmert",

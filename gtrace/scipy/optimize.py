@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import as_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.control.loops import while_loop
-from gtrace.core.transform.vjp import value_and_grad
+from gtrace.extend import ArgumentError, Array, ShapeError, as_arrays, message, ops, value_and_grad, while_loop
 
 __all__ = ["OptimizeResults", "minimize"]
 

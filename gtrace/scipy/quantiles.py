@@ -8,13 +8,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import constant
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.control.loops import fori_loop
-from gtrace.core.transform.custom import custom_jvp
-from gtrace.core.transform.jvp import jvp
+from gtrace.extend import Array, cast, constant, custom_jvp, fori_loop, jvp, ops
 from gtrace.lax.special import bitcast_convert_type
 
 __all__ = ["at_ends", "inverse"]

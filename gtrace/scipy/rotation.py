@@ -12,8 +12,7 @@ import numpy
 
 from gtrace import numpy as gnp
 from gtrace import random
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message
 from gtrace.numpy import linalg
 
 __all__ = ["Rotation", "Slerp"]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, ops
 from gtrace.numpy.functional import apply_along_axis
 from gtrace.numpy.nan_reductions import nanstd
 

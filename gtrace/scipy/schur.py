@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.ndarray_methods import diagonal
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.callbacks import pure_callback
-from gtrace.core.transform.custom import custom_jvp
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeDtypeStruct,
+    ShapeError,
+    custom_jvp,
+    message,
+    ops,
+    promote_arrays,
+    pure_callback,
+)
 from gtrace.numpy import linalg
 
 __all__ = ["fiedler_companion", "funm", "hessenberg", "qr_multiply", "reflectors", "rsf2csf", "schur", "tridiagonal"]
@@ -184,13 +187,13 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
     """
     t, z = rsf2csf(*schur(A))
     n = t.shape[-1]
-    values = diagonal(t)
+    values = linalg.diagonal(t)
     one = ops.eye(n, dtype=t.aval.dtype)
     whole = ops.multiply(one, ops.expand_dims(func(values), -2))
     above, known = ops.triu(t, 1), ops.multiply(t, 0)
     apart = ops.subtract(ops.expand_dims(values, -2), ops.expand_dims(values, -1))
     same = ops.equal(apart, 0)
-    images = diagonal(whole)
+    images = linalg.diagonal(whole)
     grown = ops.subtract(ops.expand_dims(images, -2), ops.expand_dims(images, -1))
     for k in range(1, n):
         here = ops.array(numpy.eye(n, k=k, dtype=bool))

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.ops.shape import normalize_axes
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, normalize_axes, ops, promote_arrays
 from gtrace.nn.convolution import conv
 from gtrace.numpy import fft
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.closures import closure_convert
-from gtrace.core.transform.control.loops import while_loop
-from gtrace.core.transform.custom import custom_vjp
-from gtrace.core.transform.ravel import ravel_pytree
-from gtrace.core.transform.transpose import linear_transpose
-from gtrace.core.transform.vjp import vjp
+from gtrace.extend import (
+    Array,
+    closure_convert,
+    custom_vjp,
+    linear_transpose,
+    ops,
+    promote_arrays,
+    ravel_pytree,
+    tree,
+    vjp,
+    while_loop,
+)
 from gtrace.numpy import linalg
 
 __all__ = ["bicgstab", "cg", "gmres"]

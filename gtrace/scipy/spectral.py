@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.index import getitem
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.ops.shape import normalize_axis
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, normalize_axis, ops, promote_arrays
 from gtrace.numpy import fft
 from gtrace.numpy.quantiles import median
 
@@ -153,7 +148,7 @@ def _transformed(
     """Return the transforms of all stretches, (..., stretches, frequencies), and where the stretches begin."""
     length = len(window)
     starts = numpy.arange(0, x.shape[-1] - length + 1, length - shared)
-    parts = getitem(x, (..., ops.array(starts[:, None] + numpy.arange(length))))
+    parts = x[..., ops.array(starts[:, None] + numpy.arange(length))]
     if callable(trend):
         parts = trend(parts)
     elif trend:

@@ -1,6 +1,6 @@
 """Statistics under SciPy's names: distributions with their location and scale, and statistics of samples."""
 
-from gtrace.core.base.public_names import publish as _publish
+from gtrace.extend import publish as _publish
 from gtrace.scipy.continuous_distributions import *
 from gtrace.scipy.discrete_distributions import *
 from gtrace.scipy.distribution import Distribution as Distribution

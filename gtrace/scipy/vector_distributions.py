@@ -8,13 +8,12 @@ from typing import Any
 import torch
 
 from gtrace import special
-from gtrace.core import ops
-from gtrace.core.ops.elementwise import neg
-from gtrace.core.ops.operands import as_arrays, cast
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, as_arrays, cast, ops
 from gtrace.numpy import linalg
 from gtrace.scipy.distribution import HALF_LOG_2PI
 from gtrace.special.gamma_functions import log_density
+
+neg = ops.negative
 
 __all__ = ["multivariate_normal", "dirichlet", "multinomial"]
 

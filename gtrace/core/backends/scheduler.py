@@ -268,7 +268,7 @@ class Scheduler:
         return request
 
     def _is_interpreted(self, node: Node) -> bool:
-        if node.op.effect or node.attributes.get("overload") in self.left_out:
+        if node.op.effect or node.op.interpreted or node.attributes.get("overload") in self.left_out:
             return True
         return self.backend == "inductor" and bool(refusal(node))
 

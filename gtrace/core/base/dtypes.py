@@ -49,13 +49,19 @@ DTYPES: dict[str, torch.dtype] = {
 
 SHORT: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 LONG: dict[torch.dtype, str] = {dtype: str(dtype).removeprefix("torch.") for dtype in SHORT}
+"""The name of each supported dtype, such as "float32"."""
+
 FLOAT0 = numpy.dtype([("float0", numpy.void, 0)])
 """The dtype of tangents and cotangents of integers, which have no values. JAX uses a NumPy dtype of this name."""
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+"""The real floating dtypes that are computed with."""
+
 FLOAT8 = frozenset(dtype for name, dtype in DTYPES.items() if name.startswith("f8"))
 """Dtypes for storage only: their elements are moved and converted, but not computed with."""
 
 COMPLEX = frozenset({torch.complex64, torch.complex128})
+"""The complex dtypes."""
+
 INEXACT = FLOATS | FLOAT8 | COMPLEX
 """The differentiable dtypes: real and complex floating ones."""
 
@@ -83,6 +89,7 @@ WIDE_UNSIGNED = frozenset({torch.uint16, torch.uint32, torch.uint64})
 """Dtypes for which torch has few kernels."""
 
 UNSIGNED = WIDE_UNSIGNED | {torch.uint8}
+"""The unsigned integer dtypes."""
 
 _NAMES = (*__all__,)
 

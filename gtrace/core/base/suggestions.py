@@ -35,46 +35,16 @@ _ELSEWHERE = {
 }
 """Names of JAX and torch that people try, with replacements."""
 
-_MODULE_METHODS = {
-    "Pass a key to calls that train, and training=True to BatchNorm; calls without them are evaluation.": "train eval",
-    "A module is a pytree: see gt.tree.leaves(model), and gt.nn.state_dict(model) for arrays by name.": (
-        "parameters named_parameters buffers named_buffers modules named_modules children named_children"
-    ),
-    "Use gt.tree.map(lambda x: x.to(...), model); gt.nn.Policy is for mixed precision.": (
-        "to cuda cpu float double half bfloat16 type"
-    ),
-    "Use gt.nn.state_dict(model), and model = gt.nn.load_state_dict(model, state).": "state_dict load_state_dict",
-    "Gradients are functions: use gt.grad(loss)(model).": "zero_grad requires_grad_",
-    "Declare a field of the class, and set it in __init__.": (
-        "register_parameter register_buffer register_module add_module"
-    ),
-    "Modules are called: write __call__.": "forward",
-}
-"""Replacements for methods of torch.nn.Module."""
-
-_OPTIMIZER_METHODS = {
-    "Use updates, state = optimizer.update(grads, state, params), and gt.optim.apply_updates(params, updates).": "step",
-    "Gradients are what gt.grad returns: there is nothing to reset.": "zero_grad",
-    "The state is what optimizer.init(params) returns.": "state_dict load_state_dict state param_groups",
-}
-"""Replacements for methods of torch's optimizers."""
-
-
-def _by_name(methods: dict[str, str]) -> dict[str, str]:
-    return {name: advice for advice, names in methods.items() for name in names.split()}
-
-
-MODULE_ADVICE, OPTIMIZER_ADVICE = _by_name(_MODULE_METHODS), _by_name(_OPTIMIZER_METHODS)
-
 
 def missing_attribute(obj: Any, name: str, advice: dict[str, str]) -> AttributeError:
-    """Return the error for a missing attribute of an object; `advice` has replacements by name.
+    """Return the error for a missing attribute of an object; `advice` says what to do instead of which names.
 
-    >>> str(missing_attribute(3, "step", OPTIMIZER_ADVICE))[:54]
-    "'int' object has no attribute 'step'. Use updates, sta"
+    >>> str(missing_attribute(3, "step", {"Use add.": "step walk"}))
+    "'int' object has no attribute 'step'. Use add."
     """
     text = f"{type(obj).__name__!r} object has no attribute {name!r}"
-    return AttributeError(f"{text}. {advice[name]}" if name in advice else text, name=name, obj=obj)
+    fix = "".join(f". {instead}" for instead, names in advice.items() if name in names.split())
+    return AttributeError(text + fix, name=name, obj=obj)
 
 
 def _folded(name: str) -> str:

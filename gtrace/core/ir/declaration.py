@@ -62,6 +62,7 @@ class Declaration:
         collective: for an operation that communicates: a function of the number of processes. It returns the least
             that each process sends, as a multiple of the operand.
         effect: it calls Python, or depends on such a call. It is interpreted, and stays in its step of a loop.
+        interpreted: the interpreter alone runs it, such as a library's kernel, which no compiler knows.
         unsigned: how uint64 is computed where torch cannot: None, `gtrace.core.ir.wide_unsigned.ORDER` or a function
             of the bits.
         numbers: its attributes hold the user's numbers, which are compared by type and sign too, not by ``==`` alone.
@@ -103,6 +104,7 @@ class Declaration:
     placement: bool = False
     collective: Callable[[int], float] | None = None
     effect: bool = False
+    interpreted: bool = False
     numbers: bool = False
     projection: bool = False
     lowered: bool = False

@@ -1,4 +1,4 @@
-"""The primitives, and the functions made of them: ``from gtrace.core import ops``, then ``ops.sum(x)``.
+"""The primitives, and the functions made of them, such as ``ops.sum``.
 
 A family of functions has a file, which publishes them in its ``__all__``. What only declares or prepares operations is
 imported from its own file.

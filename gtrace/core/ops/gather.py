@@ -322,6 +322,7 @@ gather_op = define(
     ),
     keeps=slice(1),
 )  # fmt: skip
+"""The elements of x at int64 indices along an axis, as torch.gather picks them; the indices are in range."""
 
 
 def _scatter_add_reference(x: numpy.ndarray, index: numpy.ndarray, u: numpy.ndarray, axis: int) -> numpy.ndarray:

@@ -23,6 +23,7 @@ from gtrace.core.ops.sharding_rules import same
 from gtrace.core.trace.index_ranges import Span, span
 
 READ_MODES = ("fill", "drop", "clip", "promise_in_bounds")
+"""What functions that read may do with indices out of range, by JAX's names."""
 
 clamp_op = define(
     "clamp_index", lambda i, low, high: torch.clamp(i, low, high), params=("low", "high"),

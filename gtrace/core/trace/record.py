@@ -395,6 +395,7 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
+"""The state of the thread: its pending trace, and whether a rule is running in it."""
 
 
 @contextlib.contextmanager

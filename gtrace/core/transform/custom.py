@@ -55,6 +55,7 @@ custom_call = define(
     "custom_call", params=("body",), arity=None, body=_run, result=_result, vjp=_without_rule, batch=_without_rule,
     inlined=lambda graph: True, elsewhere="test_rules: the body, and derivatives stated by hand",
 )  # fmt: skip
+"""A call of a body that has rules of its user."""
 
 
 def with_rules(vjp: Rule, jvp: Rule | None, batch: Callable[..., Any] | None = None, count: int | None = None) -> Op:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gtrace.core.transform.jit_options import both_ways
+from gtrace.extend import both_ways
 
 
 def infer_argnums_and_argnames(

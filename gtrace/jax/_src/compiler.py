@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 
 
 def __getattr__(name: str) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.base import dtypes
-from gtrace.core.base.dtypes import DType
-from gtrace.core.trace.promotion import as_dtype
+from gtrace import dtypes
+from gtrace.extend import DType, as_dtype
 from gtrace.jax.dtypes import TypePromotionError, extended, finfo, issubdtype, prng_key
 from gtrace.jax.extend.absent import absent_class
 

@@ -1,5 +1,5 @@
 """``jax._src.earray``, where flax looks for the class of arrays of keys."""
 
-from gtrace.core.ops.key_arrays import PRNGKeyArray as EArray
+from gtrace.extend import PRNGKeyArray as EArray
 
 __all__ = ["EArray"]

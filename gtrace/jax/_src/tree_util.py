@@ -7,9 +7,9 @@ from typing import Any
 
 import optree
 
-from gtrace.core.base.tree import NAMESPACE
-from gtrace.core.base.tree.treedef import whole_leaves
+from gtrace.extend import whole_leaves
 from gtrace.jax import tree_util as public
+from gtrace.tree import NAMESPACE
 
 _get: Any = optree.register_pytree_node.get
 

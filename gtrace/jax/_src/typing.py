@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy
 
-from gtrace.core.base.dtypes import DType as DType
-from gtrace.core.trace.array import Array as Array
+from gtrace.extend import Array as Array
+from gtrace.extend import DType as DType
 from gtrace.jax.typing import ArrayLike as ArrayLike
 from gtrace.jax.typing import DTypeLike as DTypeLike
 

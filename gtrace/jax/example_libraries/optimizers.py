@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import gtrace.jax.numpy as jnp
-from gtrace.core.base import tree
+from gtrace.extend import tree
 
 InitFn: TypeAlias = Callable[..., Any]
 UpdateFn: TypeAlias = Callable[..., Any]

@@ -1,7 +1,7 @@
 """Of ``jax.experimental``, what has a counterpart here: `io_callback`, and meshes by their sizes."""
 
-from gtrace.core.transform.callbacks import io_callback as io_callback
-from gtrace.core.transform.callbacks import pure_callback as pure_callback
+from gtrace import io_callback as io_callback
+from gtrace.extend import pure_callback as pure_callback
 from gtrace.jax.extend.absent import absent_function
 from gtrace.jax.ref import Ref as MutableArray
 from gtrace.jax.settings import enable_x64 as enable_x64

@@ -16,16 +16,23 @@ import attrs
 import numpy
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, CheckError, ShapeError, message
-from gtrace.core.ops.host_calls import note_effect, register
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.capture import note_token
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import is_array, without_empty
-from gtrace.core.transform.callbacks import call_for_effect
-from gtrace.core.transform.eval_shape import capture_like
+from gtrace.errors import CheckError
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    call_for_effect,
+    capture_like,
+    is_array,
+    lift,
+    message,
+    note_effect,
+    note_token,
+    register,
+    thread,
+    tree,
+    without_empty,
+)
 from gtrace.jax.automatic_checks import Checker, StatedCheck, first_failed
 
 JaxRuntimeError = CheckError

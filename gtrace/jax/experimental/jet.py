@@ -7,11 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.transform.arguments import lift_outputs
+from gtrace.extend import ArgumentError, Array, lift, lift_outputs, message, tree
 
 
 class ZeroSeries:

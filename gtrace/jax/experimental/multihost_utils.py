@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gtrace as gt
-from gtrace.core.base import tree
+from gtrace.extend import tree
 
 __all__ = [
     "assert_equal", "broadcast_one_to_all", "process_allgather", "reached_preemption_sync_point", "sync_global_devices",

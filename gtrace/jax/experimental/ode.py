@@ -13,9 +13,7 @@ from typing import Any
 import numpy
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.ravel import ravel_pytree
+from gtrace.extend import Array, ravel_pytree, tree
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (

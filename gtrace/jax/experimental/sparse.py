@@ -12,9 +12,7 @@ from typing import Any, NoReturn
 import numpy
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, message, tree
 
 __all__ = ["BCOO", "BCSR", "JAXSparse", "bcoo_fromdense", "bcoo_todense", "sparsify"]
 

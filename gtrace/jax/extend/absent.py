@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import attrs
 
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.record import thread
+from gtrace.extend import ArgumentError, message, thread
 
 
 def refuse(name: str) -> NoReturn:

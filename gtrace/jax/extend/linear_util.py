@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 
 
 class WrappedFun:

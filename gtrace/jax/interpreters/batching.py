@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core import ops
+from gtrace.extend import ops
 from gtrace.jax.adapt import internal
 from gtrace.jax.primitives import AxisData as AxisData
 from gtrace.jax.primitives import Primitive

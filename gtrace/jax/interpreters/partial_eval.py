@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gtrace as gt
-from gtrace.core.base import tree
-from gtrace.core.ops.key_arrays import PRNGKeyArray
-from gtrace.core.trace.capture import replay
-from gtrace.core.transform.eval_shape import capture_like
+from gtrace.extend import PRNGKeyArray, capture_like, replay, tree
 from gtrace.jax.adapt import internal
 from gtrace.jax.core import ShapedArray
 from gtrace.jax.extend.linear_util import WrappedFun

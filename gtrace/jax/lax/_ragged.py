@@ -6,10 +6,7 @@ import itertools
 from typing import Any
 
 from gtrace import lax as ours
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, Array, ShapeError, lift, message, ops
 
 __all__ = ["ragged_dot_general"]
 

@@ -11,8 +11,7 @@ import torch
 
 import gtrace as gt
 from gtrace import lax as ours
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import Array, lift
 from gtrace.jax.extend.core import primitives
 from gtrace.special.gamma_functions import log_sample_slope
 

@@ -11,15 +11,21 @@ import torch
 
 from gtrace import lax as ours
 from gtrace import special
-from gtrace.core import ops
-from gtrace.core.base.dtypes import INEXACT
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.saturation import INTEGERS
-from gtrace.core.ops.shape import as_int, as_shape
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype, promote_dtypes
+from gtrace.extend import (
+    INEXACT,
+    INTEGERS,
+    ArgumentError,
+    Array,
+    DtypeError,
+    as_dtype,
+    as_int,
+    as_shape,
+    cast,
+    lift,
+    message,
+    ops,
+    promote_dtypes,
+)
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.lax.windows import stand_in

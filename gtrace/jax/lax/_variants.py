@@ -10,14 +10,21 @@ import numpy
 
 import gtrace as gt
 from gtrace import lax as ours
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.dtypes import INEXACT, DType
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import cast, weakened
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.record import thread
+from gtrace.extend import (
+    INEXACT,
+    ArgumentError,
+    Array,
+    DType,
+    DtypeError,
+    ShapeError,
+    cast,
+    lift,
+    message,
+    ops,
+    thread,
+    tree,
+    weakened,
+)
 from gtrace.jax.meshes import reshard
 from gtrace.numpy import fft as transforms
 

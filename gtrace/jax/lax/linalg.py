@@ -3,10 +3,7 @@
 import enum
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, Array, lift, message, ops
 from gtrace.jax.adapt import namespace
 from gtrace.jax.numpy._symmetric import cholesky as _cholesky
 from gtrace.jax.numpy._symmetric import hermitian_mean

@@ -1,5 +1,5 @@
 """Of ``jax.lib.xla_extension``, the error of a program that fails."""
 
-from gtrace.core.base.errors import ExecutionError as XlaRuntimeError
+from gtrace.errors import ExecutionError as XlaRuntimeError
 
 __all__ = ["XlaRuntimeError"]

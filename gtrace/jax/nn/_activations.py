@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.replayable import replayable
+from gtrace.extend import Array, cast, ops, replayable
 from gtrace.jax.weakness import with_weakness
 from gtrace.nn.common import floating, widened
 from gtrace.special import erfc

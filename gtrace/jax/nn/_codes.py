@@ -5,11 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import as_size, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.extend import Array, as_dtype, as_size, cast, default_dtype, normalize_axis, ops
 from gtrace.numpy import asarray
 
 

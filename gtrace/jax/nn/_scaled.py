@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gtrace as gt
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import Array, ShapeError, lift, message
 
 
 def scaled_matmul(

@@ -11,10 +11,7 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.dtypes import FLOAT0, DType
-from gtrace.core.ops.operands import weakened
-from gtrace.core.trace.array import Array
+from gtrace.extend import FLOAT0, Array, DType, ops, weakened
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.numpy._dtypes import result_type
 from gtrace.jax.scalars import PYTHON, WEAK

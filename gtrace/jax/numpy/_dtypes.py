@@ -11,11 +11,20 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.core.base.dtypes import WITHOUT_TORCH, DType, float16, float32, float64
-from gtrace.core.base.errors import DtypeError, message
-from gtrace.core.ir.aval import Aval, aval
-from gtrace.core.ops.dtype_info import IntInfo, avals_and_numbers
-from gtrace.core.trace.promotion import as_dtype, default_dtype, meeting
+from gtrace.dtypes import float16, float32, float64
+from gtrace.extend import (
+    WITHOUT_TORCH,
+    Aval,
+    DType,
+    DtypeError,
+    IntInfo,
+    as_dtype,
+    aval,
+    avals_and_numbers,
+    default_dtype,
+    meeting,
+    message,
+)
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.promotion_checks import checks, fits_strictly, mixed
 from gtrace.jax.scalars import WEAK

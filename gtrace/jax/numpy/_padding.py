@@ -9,11 +9,7 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.pad_modes import by_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, Array, by_axis, lift, message, ops
 from gtrace.jax import complex_order
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.weakness import with_weakness

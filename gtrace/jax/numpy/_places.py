@@ -10,20 +10,30 @@ import numpy
 import torch
 
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.dtypes import LONG
-from gtrace.core.base.errors import BoundsError, DtypeError, message
-from gtrace.core.ops.gather import index_axis
-from gtrace.core.ops.index_bounds import READ_MODES, mode_name
-from gtrace.core.ops.index_split import as_index, negatives_outside
-from gtrace.core.ops.operands import cast, promote_arrays, weakened
-from gtrace.core.ops.saturation import INTEGERS
-from gtrace.core.ops.shape import with_axis
-from gtrace.core.ops.unique import places_where
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.force import is_placeholder, whole
-from gtrace.core.trace.promotion import as_dtype, default_dtype
+from gtrace.errors import BoundsError
+from gtrace.extend import (
+    INTEGERS,
+    LONG,
+    READ_MODES,
+    Array,
+    DtypeError,
+    as_dtype,
+    as_index,
+    cast,
+    default_dtype,
+    index_axis,
+    is_placeholder,
+    lift,
+    message,
+    mode_name,
+    negatives_outside,
+    ops,
+    places_where,
+    promote_arrays,
+    weakened,
+    whole,
+    with_axis,
+)
 from gtrace.jax.keys import taking_keys
 from gtrace.jax.weakness import with_weakness
 

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 
 from gtrace import numpy as ours
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import as_dtype, cast, lift, promote_arrays
 from gtrace.jax.adapt import JAX_NAMES, adapted
 
 __all__ = ["convolve", "correlate", "dot", "einsum", "inner", "matmul", "tensordot", "vdot", "vecdot"]

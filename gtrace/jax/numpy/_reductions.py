@@ -7,12 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.dtypes import INEXACT
-from gtrace.core.base.errors import ArgumentError, DtypeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
+from gtrace.extend import INEXACT, ArgumentError, Array, DtypeError, as_dtype, lift, message, ops
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import JAX_NAMES, adapted, documented
 from gtrace.jax.operand_checks import check_mask

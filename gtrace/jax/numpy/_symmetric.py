@@ -5,9 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.ops.operands import promote_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ops, promote_arrays
 from gtrace.numpy import linalg
 
 

@@ -9,16 +9,21 @@ from typing import Any
 import attrs
 import numpy
 
-from gtrace import lax
+from gtrace import eval_shape, lax
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.operands import cast
-from gtrace.core.ops.shape import normalize_axes, normalize_axis
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.eval_shape import ShapeDtypeStruct, eval_shape
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeDtypeStruct,
+    ShapeError,
+    as_dtype,
+    cast,
+    lift,
+    message,
+    normalize_axes,
+    normalize_axis,
+    ops,
+)
 from gtrace.jax import complex_order
 from gtrace.jax.numpy import _reductions
 from gtrace.jax.operand_checks import check_mask

@@ -11,13 +11,19 @@ from typing import Any
 import numpy
 
 from gtrace import numpy as ours
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
-from gtrace.core.ops.operands import cast, promote_arrays
-from gtrace.core.ops.shape import as_int
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.bind import distinct
-from gtrace.core.trace.convert import lift
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    DtypeError,
+    ShapeError,
+    as_int,
+    cast,
+    distinct,
+    lift,
+    message,
+    ops,
+    promote_arrays,
+)
 from gtrace.jax import complex_order
 from gtrace.jax.adapt import documented
 from gtrace.jax.keys import taking_keys

@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ShapeError, message
-from gtrace.core.ops.operands import as_arrays
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ShapeError, as_arrays, message, ops
 from gtrace.jax.adapt import namespace
 from gtrace.jax.weakness import with_weakness
 from gtrace.numpy import fft as _ours

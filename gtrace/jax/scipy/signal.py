@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy
 
-from gtrace.core import ops
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ops
 from gtrace.jax.adapt import namespace
 from gtrace.scipy import signal, spectral
 

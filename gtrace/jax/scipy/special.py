@@ -8,10 +8,7 @@ from typing import Any
 import numpy
 
 from gtrace import special
-from gtrace.core import ops
-from gtrace.core.ops.operands import as_arrays, promote_arrays
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import Array, as_arrays, lift, ops, promote_arrays
 from gtrace.jax.adapt import documented, namespace
 from gtrace.jax.weakness import with_weakness
 

@@ -8,11 +8,7 @@ from typing import Any
 
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.ops.join_split import slice_axis
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, ShapeError, cast, message, ops, slice_axis
 from gtrace.nn.attention import as_mask, rotary_embedding, scaled_dot_product_attention
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, default_dtype, field

@@ -8,15 +8,36 @@ from typing import Any, ClassVar, Self, dataclass_transform
 import attrs
 import torch
 
-from gtrace.core.base import tree
-from gtrace.core.base.call_errors import constructor
-from gtrace.core.base.dtypes import LONG
-from gtrace.core.base.errors import ArgumentError, ImmutableAttributeError, message
-from gtrace.core.base.suggestions import MODULE_ADVICE, missing_attribute
-from gtrace.core.trace.array import Array
+from gtrace.extend import (
+    LONG,
+    ArgumentError,
+    Array,
+    ImmutableAttributeError,
+    constructor,
+    message,
+    missing_attribute,
+    tree,
+)
 from gtrace.random.continuous import uniform
 
 __all__ = ["Module", "field"]
+
+_TORCH_METHODS = {
+    "Pass a key to calls that train, and training=True to BatchNorm; calls without them are evaluation.": "train eval",
+    "A module is a pytree: see gt.tree.leaves(model), and gt.nn.state_dict(model) for arrays by name.": (
+        "parameters named_parameters buffers named_buffers modules named_modules children named_children"
+    ),
+    "Use gt.tree.map(lambda x: x.to(...), model); gt.nn.Policy is for mixed precision.": (
+        "to cuda cpu float double half bfloat16 type"
+    ),
+    "Use gt.nn.state_dict(model), and model = gt.nn.load_state_dict(model, state).": "state_dict load_state_dict",
+    "Gradients are functions: use gt.grad(loss)(model).": "zero_grad requires_grad_",
+    "Declare a field of the class, and set it in __init__.": (
+        "register_parameter register_buffer register_module add_module"
+    ),
+    "Modules are called: write __call__.": "forward",
+}
+"""Replacements for methods of torch.nn.Module."""
 
 WIDTH = 100
 """The width of a module's text; longer nodes use one line per field."""
@@ -104,7 +125,7 @@ class Module:
         cls: Any = type(self)
         attribute = attrs.fields_dict(cls).get(name)
         if attribute is None:
-            raise missing_attribute(self, name, MODULE_ADVICE)
+            raise missing_attribute(self, name, _TORCH_METHODS)
         if attribute.default is attrs.NOTHING or isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
             expected = f"the field {name!r} to be set in __init__"
             raise AttributeError(message(f"nn.{cls.__name__}", expected, "none", "Set it there, or give it a default."))

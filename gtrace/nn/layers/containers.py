@@ -7,11 +7,7 @@ import inspect
 from itertools import pairwise
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.elementwise import identity
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, identity, message, ops, tree
 from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Lambda, Linear
 from gtrace.random.keys import split

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, message
 from gtrace.nn import convolution as functions
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.random.keys import split

@@ -9,12 +9,7 @@ import attrs
 import numpy
 import torch
 
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.transform.arguments import name_of, named
-from gtrace.core.transform.jit import jit
-from gtrace.core.transform.vjp import value_and_grad
+from gtrace.extend import ArgumentError, Array, jit, message, name_of, named, tree, value_and_grad
 
 __all__ = [
     "combine", "filter_grad", "filter_jit", "filter_value_and_grad", "is_array", "is_inexact_array", "partition",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.trace.array import Array
+from gtrace.extend import Array, ops
 from gtrace.nn.common import check_number
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.regularization import dropout, embedding

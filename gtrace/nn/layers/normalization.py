@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.trace.array import Array
+from gtrace.extend import ArgumentError, Array, message, ops
 from gtrace.nn import normalization as functions
 from gtrace.nn.layers.base import Module, field
 

@@ -8,13 +8,7 @@ from typing import Any
 import attrs
 import torch
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.ops.operands import cast
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.arguments import named
+from gtrace.extend import Array, as_dtype, cast, lift, named, ops, tree
 from gtrace.nn.layers.base import Module, field
 from gtrace.nn.layers.filters import is_inexact_array
 from gtrace.nn.layers.normalization import BatchNormState

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gtrace.core import ops
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import result_dtype
-from gtrace.core.transform.control.scan import scan
-from gtrace.interop.lstm import lstm_layer
-from gtrace.interop.recurrent import gru_step, lstm_step
+from gtrace.extend import (
+    ArgumentError,
+    Array,
+    ShapeError,
+    gru_step,
+    lift,
+    lstm_layer,
+    lstm_step,
+    message,
+    ops,
+    result_dtype,
+    scan,
+    tree,
+)
 from gtrace.nn.common import floating
 from gtrace.nn.layers.base import Module, check_key, field, within
 from gtrace.nn.layers.linear import linear

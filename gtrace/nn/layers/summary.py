@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.base import tree
-from gtrace.core.base.dtypes import LONG
-from gtrace.core.trace.convert import lift
+from gtrace.extend import LONG, lift, tree
 from gtrace.nn.layers.base import Module
 from gtrace.nn.layers.filters import is_array
 

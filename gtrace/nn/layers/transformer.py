@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from gtrace.core import ops
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message, ops
 from gtrace.nn.layers.attention import KeyValueCache, MultiHeadAttention
 from gtrace.nn.layers.base import Module, check_function, check_key, field
 from gtrace.nn.layers.linear import Linear

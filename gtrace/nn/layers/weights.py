@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from gtrace.core.base import tree
-from gtrace.core.base.errors import ArgumentError, ShapeError, message
-from gtrace.core.trace.array import Array
-from gtrace.core.trace.convert import lift
+from gtrace.extend import ArgumentError, Array, ShapeError, lift, message, tree
 from gtrace.nn.layers.base import Module
 from gtrace.nn.layers.filters import is_array
 

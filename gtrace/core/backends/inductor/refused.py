@@ -29,6 +29,8 @@ def refusal(node: Node) -> str:
     """Return why Inductor cannot compile an operation, by the dtypes of its operands and results."""
     if node.op.effect:
         return "Python functions are called by the interpreter"
+    if node.op.interpreted:
+        return "the interpreter alone has its kernel"
     if NEAREST_BY_SCALES.on and _is_nearest_by_scales(node):
         NEAREST_BY_SCALES.used()
         return "Inductor takes other neighbours than torch for scales that are no integers"

@@ -9,17 +9,22 @@ from typing import Any
 import torch
 
 import gtrace as gt
+from gtrace import checkpoint, checkpoint_name
 from gtrace import lax as ours
-from gtrace.core import ops
-from gtrace.core.base.dtypes import INEXACT, DType
-from gtrace.core.ir.op import REGISTRY
-from gtrace.core.ops.operands import cast, with_avals
-from gtrace.core.ops.saturation import saturated
-from gtrace.core.trace.bind import bind, bind_all
-from gtrace.core.trace.convert import lift
-from gtrace.core.trace.promotion import as_dtype
-from gtrace.core.transform.checkpoint import checkpoint, checkpoint_name
-from gtrace.core.transform.custom import call_with_rules
+from gtrace.extend import (
+    INEXACT,
+    REGISTRY,
+    DType,
+    as_dtype,
+    bind,
+    bind_all,
+    call_with_rules,
+    cast,
+    lift,
+    ops,
+    saturated,
+    with_avals,
+)
 from gtrace.jax.equation_rules import SAME
 
 NAMES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.core.base.errors import ArgumentError, message
+from gtrace.extend import ArgumentError, message
 from gtrace.jax.extend.core import binding
 from gtrace.jax.primitives import Primitive
 
