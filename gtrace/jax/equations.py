@@ -155,7 +155,7 @@ class Writer:
             params = {"name": node.attributes.get("name", name), "jaxpr": self.closed(body.graph), **_JIT}
             return self.several("jit", operands, body.graph.out_avals, **params)
         if name == "aten":
-            name = node.attributes["name"]
+            name = node.attributes["overload"]
         operands = [self.strong(x) for x in operands]
         if isinstance(node.instr.aval, Bundle):
             return self.several(name, operands, node.instr.aval.avals, **node.attributes)
