@@ -36,12 +36,12 @@ def _identity(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("integer_pow")
 def _integer_pow(w: Any, node: Any, x: Any) -> Any:
-    return w.elementwise("integer_pow", [x], node.instr.aval, y=node.params[0])
+    return w.elementwise("integer_pow", [x], node.instr.aval, y=node.attributes["y"])
 
 
 @_rule("polygamma")
 def _polygamma(w: Any, node: Any, x: Any) -> Any:
-    order = w.number(float(node.params[0]), aval((), node.instr.aval.dtype))
+    order = w.number(float(node.attributes["n"]), aval((), node.instr.aval.dtype))
     return w.elementwise("polygamma", [order, x], node.instr.aval)
 
 
@@ -145,7 +145,7 @@ def _matching(few: Sequence[int], many: Sequence[int]) -> list[int]:
 
 @_rule("permute")
 def _permute(w: Any, node: Any, x: Any) -> Any:
-    return w("transpose", [x], node.instr.aval.shape, x, permutation=tuple(node.params[0]))
+    return w("transpose", [x], node.instr.aval.shape, x, permutation=tuple(node.attributes["axes"]))
 
 
 @_rule("broadcast_to")
@@ -162,7 +162,7 @@ def _full(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("slice")
 def _slice(w: Any, node: Any, x: Any) -> Any:
-    starts, stops, steps = zip(*node.params[0], strict=True)
+    starts, stops, steps = zip(*node.attributes["bounds"], strict=True)
     strides = None if set(steps) == {1} else steps
     return w(
         "slice", [x], node.instr.aval.shape, x, start_indices=starts, limit_indices=stops, strides=strides
@@ -171,16 +171,16 @@ def _slice(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("slice_update")
 def _slice_update(w: Any, node: Any, x: Any, u: Any) -> Any:
-    if any(step != 1 for _, _, step in node.params[0]):
+    if any(step != 1 for _, _, step in node.attributes["bounds"]):
         return NotImplemented
     place = aval((), torch.int32)
-    starts = [w.number(start, place) for start, _, _ in node.params[0]]
+    starts = [w.number(start, place) for start, _, _ in node.attributes["bounds"]]
     return w("dynamic_update_slice", [x, u, *starts], node.instr.aval.shape, x)
 
 
 @_rule("unslice")
 def _unslice(w: Any, node: Any, x: Any) -> Any:
-    (shape, bounds), own = node.params, w.type_of(x)
+    shape, bounds, own = node.attributes["shape"], node.attributes["bounds"], w.type_of(x)
     config = []
     for n, size, (start, _, step) in zip(own.shape, shape, bounds, strict=True):
         span = (n - 1) * step + 1 if n else 0
@@ -191,23 +191,23 @@ def _unslice(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("pad")
 def _pad(w: Any, node: Any, x: Any, value: Any) -> Any:
-    config = tuple((low, high, 0) for low, high in node.params[0])
+    config = tuple((low, high, 0) for low, high in node.attributes["widths"])
     return w("pad", [x, value], node.instr.aval.shape, x, padding_config=config)
 
 
 @_rule("concat")
 def _concat(w: Any, node: Any, *operands: Any) -> Any:
-    return w("concatenate", operands, node.instr.aval.shape, node.instr.aval, dimension=node.params[0])
+    return w("concatenate", operands, node.instr.aval.shape, node.instr.aval, dimension=node.attributes["axis"])
 
 
 @_rule("flip")
 def _flip(w: Any, node: Any, x: Any) -> Any:
-    return w("rev", [x], node.instr.aval.shape, x, dimensions=tuple(node.params[0]))
+    return w("rev", [x], node.instr.aval.shape, x, dimensions=tuple(node.attributes["axes"]))
 
 
 @_rule("arange")
 def _arange(w: Any, node: Any) -> Any:
-    start, _, step, dtype, _ = node.params
+    start, step, dtype = (node.attributes[name] for name in ("start", "step", "dtype"))
     out = node.instr.aval
     x = w("iota", [], out.shape, out, dtype=DType(DTYPES[dtype]), shape=out.shape, dimension=0, sharding=None)
     one = aval((), out.dtype)
@@ -223,10 +223,10 @@ _REDUCTIONS = {"sum": "sum", "max": "max", "min": "min", "any": "or", "all": "an
 
 @_rule(*_REDUCTIONS)
 def _reduce(w: Any, node: Any, x: Any) -> Any:
-    axes, keepdims = node.params
-    axes, out = (axes,) if isinstance(axes, int) else tuple(axes), node.instr.aval
+    given, out = node.attributes, node.instr.aval
+    axes = (given["axis"],) if "axis" in given else given["axes"]
     x = _convert(w, x, out.dtype)
-    return _kept(w, _reduced(w, _REDUCTIONS[node.op.name], x, axes), out.shape, keepdims)
+    return _kept(w, _reduced(w, _REDUCTIONS[node.op.name], x, axes), out.shape, given["keepdims"])
 
 
 def _reduced(w: Any, kind: str, x: Any, axes: Sequence[int]) -> Any:
@@ -243,7 +243,8 @@ def _kept(w: Any, x: Any, shape: Sequence[int], keepdims: bool) -> Any:
 
 @_rule("mean")
 def _mean(w: Any, node: Any, x: Any) -> Any:
-    (axes, keepdims), own, out = node.params, w.type_of(x), node.instr.aval
+    axes, keepdims = node.attributes["axes"], node.attributes["keepdims"]
+    own, out = w.type_of(x), node.instr.aval
     count = math.prod([own.shape[k] for k in axes])
     total = _kept(w, _reduced(w, "sum", _convert(w, x, out.dtype), axes), out.shape, keepdims)
     return w("div", [total, w.number(float(count), aval((), out.dtype, own.device))], out.shape, out)
@@ -251,7 +252,7 @@ def _mean(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("sum_to")
 def _sum_to(w: Any, node: Any, x: Any) -> Any:
-    own, shape = w.type_of(x).shape, node.params[0]
+    own, shape = w.type_of(x).shape, node.attributes["shape"]
     lead = len(own) - len(shape)
     axes = [k for k, n in enumerate(own) if k < lead or (shape[k - lead] == 1 and n != 1)]
     return reshaped(w, _reduced(w, "sum", x, axes), shape) if axes else x
@@ -259,7 +260,8 @@ def _sum_to(w: Any, node: Any, x: Any) -> Any:
 
 @_rule("argmax", "argmin")
 def _place(w: Any, node: Any, x: Any) -> Any:
-    (axis, keepdims), own, out = node.params, w.type_of(x).shape, node.instr.aval
+    axis, keepdims = node.attributes["axis"], node.attributes["keepdims"]
+    own, out = w.type_of(x).shape, node.instr.aval
     shape = [n for k, n in enumerate(own) if k != axis]
     place = w(node.op.name, [x], shape, out, axes=(axis,), index_dtype=DType(out.dtype))
     return _kept(w, place, out.shape, keepdims)
@@ -268,12 +270,13 @@ def _place(w: Any, node: Any, x: Any) -> Any:
 @_rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 def _running(w: Any, node: Any, x: Any) -> Any:
     out = node.instr.aval
-    return w(node.op.name, [_convert(w, x, out.dtype)], out.shape, out, axis=node.params[0], reverse=False)
+    return w(node.op.name, [_convert(w, x, out.dtype)], out.shape, out, axis=node.attributes["axis"], reverse=False)
 
 
 @_rule("sort", "argsort")
 def _sort(w: Any, node: Any, x: Any) -> Any:
-    (axis, descending), a, out = node.params, w.type_of(x), node.instr.aval
+    axis, descending = node.attributes["axis"], node.attributes["descending"]
+    a, out = w.type_of(x), node.instr.aval
     if descending:
         return NotImplemented if node.op.name == "argsort" else w(
             "sort_descending", [x], a.shape, x, axis=axis, descending=True
@@ -322,7 +325,7 @@ def _matmul(w: Any, node: Any, x: Any, y: Any) -> Any:
 
 @_rule("einsum")
 def _einsum(w: Any, node: Any, *operands: Any) -> Any:
-    texts, arrow, result = node.params[0].replace(" ", "").partition("->")
+    texts, arrow, result = node.attributes["equation"].replace(" ", "").partition("->")
     labels, out = texts.split(","), node.instr.aval
     if not arrow or "." in texts or any(len(set(t)) != len(t) for t in labels):
         return NotImplemented
@@ -355,7 +358,7 @@ def _summed(w: Any, x: Any, own: str, wanted: set[str]) -> tuple[Any, str]:
 
 @_rule("aten")
 def _aten(w: Any, node: Any, *operands: Any) -> Any:
-    overload, args = node.params
+    overload, args = node.attributes["overload"], node.attributes["args"]
     if overload != "aten.convolution.default" or args[2] is not None or args[6]:
         return NotImplemented
     _, _, _, strides, padding, gaps, _, _, groups = args
@@ -374,7 +377,7 @@ def _aten(w: Any, node: Any, *operands: Any) -> Any:
 
 @_rule("index")
 def _index(w: Any, node: Any, x: Any, *indices: Any) -> Any:
-    dims, out, own = node.params[0], node.instr.aval, w.type_of(x).shape
+    dims, out, own = node.attributes["dims"], node.instr.aval, w.type_of(x).shape
     shape = torch.broadcast_shapes(*[w.type_of(i).shape for i in indices])
     columns = []
     for d, i in zip(dims, indices, strict=True):
@@ -410,7 +413,7 @@ def _clamp_index(w: Any, node: Any, i: Any) -> Any:
 
 @_rule("gather")
 def _along(w: Any, node: Any, x: Any, i: Any) -> Any:
-    return w("take_along_axis", [x, i], node.instr.aval.shape, x, axis=node.params[0])
+    return w("take_along_axis", [x, i], node.instr.aval.shape, x, axis=node.attributes["axis"])
 
 
 # -- programs in programs
@@ -444,7 +447,7 @@ def _switch(w: Any, node: Any, *operands: Any) -> Any:
 
 @_rule("named_value")
 def _named_value(w: Any, node: Any, x: Any) -> Any:
-    return w("name", [x], node.instr.aval.shape, x, name=node.params[0])
+    return w("name", [x], node.instr.aval.shape, x, name=node.attributes["name"])
 
 
 @_rule("checkpoint", "rematerialize")

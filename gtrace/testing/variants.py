@@ -148,7 +148,7 @@ def _terms(graph: Graph, env: dict[int, int], terms: dict[Any, int]) -> dict[int
     for node in graph.nodes:
         if node.op.projection:
             whole, ins = several[node.ins[0]]  # type: ignore[index]
-            term = _taken(whole, ins, node.params[0], terms)
+            term = _taken(whole, ins, node.instr.index, terms)
         else:
             parts = [(env[x], "") if isinstance(x, int) else (-1, repr(x)) for x in node.ins]
             if isinstance(node.instr.aval, Bundle):
