@@ -44,8 +44,8 @@ from gtrace.core.runtime.policy import (
     CLEAR_TRIAL,
     TRIAL,
     TRIAL_SHARE,
+    Advice,
     CostModel,
-    Decision,
     History,
     Policy,
     decide,
@@ -606,13 +606,13 @@ policies = st.builds(
 def test_decisions_follow_the_documented_order(history, policy, expected):
     decision = decide(history, policy, expected)
     if history.ops < policy.min_seq or not (policy.compile or policy.auto_compile):
-        assert decision is Decision.NEVER
+        assert decision is Advice.NEVER
     elif policy.compile:
-        assert decision is Decision.COMPILE
+        assert decision is Advice.COMPILE
     elif policy.hot_threshold is not None:
-        assert (decision is Decision.COMPILE) == (history.calls >= policy.hot_threshold)
+        assert (decision is Advice.COMPILE) == (history.calls >= policy.hot_threshold)
     else:
-        assert (decision is Decision.COMPILE) == (history.seconds >= expected)
+        assert (decision is Advice.COMPILE) == (history.seconds >= expected)
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=20), st.integers(1, 100))

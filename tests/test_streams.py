@@ -18,7 +18,7 @@ from gtrace.core.backends.inductor.folders import headers_folder
 from gtrace.core.backends.inductor.tuned import COLD_SECONDS, IMPORT_SECONDS
 from gtrace.core.base.events import Forced, bus
 from gtrace.core.runtime.engine import Engine, engine
-from gtrace.core.runtime.policy import Decision, History, Policy, decide
+from gtrace.core.runtime.policy import Advice, History, Policy, decide
 from gtrace.core.trace.bind import bind
 from gtrace.core.trace.record import thread
 from gtrace.core.trace.segmentation import find_period
@@ -226,7 +226,7 @@ def test_the_policy_is_two_competitive(programs, cost, random):
     spent, counts, compiled, total = [0.0] * len(programs), [0] * len(programs), set(), 0.0
     for k in stream:
         interpreted, ratio, _ = programs[k]
-        if k not in compiled and decide(History(10, counts[k] + 1, spent[k]), policy, cost) is Decision.COMPILE:
+        if k not in compiled and decide(History(10, counts[k] + 1, spent[k]), policy, cost) is Advice.COMPILE:
             compiled.add(k)
             total += cost
         total += interpreted * min(ratio, 1.0) if k in compiled else interpreted
@@ -242,7 +242,7 @@ def test_the_policy_meets_its_worst_case():
     """Stopping right after the compile costs twice: the bound is not a loose one."""
     policy = Policy(auto_compile=True, compile=False, hot_threshold=None, min_seq=1)
     spent, calls = 0.0, 0
-    while decide(History(10, calls + 1, spent), policy, 1.0) is Decision.WAIT:
+    while decide(History(10, calls + 1, spent), policy, 1.0) is Advice.WAIT:
         spent, calls = spent + 0.01, calls + 1
     assert (spent + 1.0) / min(spent, 1.0) == pytest.approx(2.0, rel=0.02)
 

@@ -37,7 +37,7 @@ _AVOIDED = 1 << 40
 
 
 @attrs.frozen
-class Run:
+class Repeat:
     """A stretch that repeats: from `start`, `length` operations with period `period`."""
 
     start: int
@@ -152,7 +152,7 @@ def _moves(node: Node) -> bool:
     return op.elementwise or op.free or is_constant(node) or number
 
 
-def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:
+def _places(run: Repeat, bytes_at: list[int], written: npt.NDArray[np.int64]) -> range:
     """Return where to cut a run: into equal parts, at the phase at which the fewest bytes cross.
 
     Nowhere, if every phase would part an operation from its several results.
@@ -177,7 +177,7 @@ def _places(run: Run, bytes_at: list[int], written: npt.NDArray[np.int64]) -> ra
     return range(0)
 
 
-def find_runs(graph: Graph, least: int) -> list[Run]:
+def find_runs(graph: Graph, least: int) -> list[Repeat]:
     """Return disjoint runs of at least `least` saved operations, in order: chosen greedily, those that save most first.
 
     >>> from gtrace.core.passes.repeats import find_runs
@@ -186,7 +186,7 @@ def find_runs(graph: Graph, least: int) -> list[Run]:
     ...         x = gt.tanh(gt.sin(x) * 2)
     ...     return x.sum()
     >>> find_runs(gt.make_graph(layers)(gt.ones(2)), 4)
-    [Run(start=0, length=12, period=3)]
+    [Repeat(start=0, length=12, period=3)]
     """
     known: dict[object, int] = {}
     kinds = [
@@ -194,21 +194,21 @@ def find_runs(graph: Graph, least: int) -> list[Run]:
         for node in graph.nodes
     ]
     found = _maximal(np.array(kinds, dtype=np.int32), least)
-    chosen: list[Run] = []
+    chosen: list[Repeat] = []
     while found:
         best = max(found, key=lambda run: (run.saved, -run.period, -run.start))
         chosen.append(best)
         rest = []
         for run in found:
-            before = Run(run.start, min(run.stop, best.start) - run.start, run.period)
+            before = Repeat(run.start, min(run.stop, best.start) - run.start, run.period)
             start = max(run.start, best.stop)
-            after = Run(start, run.stop - start, run.period)
+            after = Repeat(start, run.stop - start, run.period)
             rest += [part for part in (before, after) if part.saved >= max(least, part.period)]
         found = rest
     return sorted(chosen, key=lambda run: run.start)
 
 
-def _maximal(kinds: npt.NDArray[np.int32], least: int) -> list[Run]:
+def _maximal(kinds: npt.NDArray[np.int32], least: int) -> list[Repeat]:
     """Return every maximal stretch of at least two periods that saves enough."""
     found = []
     for period in range(1, min(len(kinds) // 2, MAX_PERIOD) + 1):
@@ -216,5 +216,5 @@ def _maximal(kinds: npt.NDArray[np.int32], least: int) -> list[Run]:
         edges = np.flatnonzero(same[1:] != same[:-1])
         starts, stops = edges[::2], edges[1::2]
         for k in np.flatnonzero(stops - starts >= max(least, period)):
-            found.append(Run(int(starts[k]), int(stops[k] - starts[k]) + period, period))
+            found.append(Repeat(int(starts[k]), int(stops[k] - starts[k]) + period, period))
     return found

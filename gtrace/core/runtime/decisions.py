@@ -78,13 +78,13 @@ def decide(program: Program, settings: Config, expected: Expected) -> Decision:
     # the call about to happen counts: from the threshold-th repetition on a program is hot
     calls, seconds = ledger.interpreted_calls + 1, (ledger.interpreted_seconds + ledger.earlier) * won
     own = policies.decide(policies.History(program.ops, calls, seconds), policy, cost)
-    if own is policies.Decision.NEVER:
+    if own is policies.Advice.NEVER:
         return Decision(Action.SETTLE)
     if not compared:
         return Decision(Action.JOIN)
     if not ledger.looked and not policy.compile:
         return Decision(Action.LOOK)
-    patience, together = None, own is policies.Decision.WAIT
+    patience, together = None, own is policies.Advice.WAIT
     if together:
         if by_time:
             patience = cost / won - ledger.earlier if won else math.inf
@@ -95,10 +95,7 @@ def decide(program: Program, settings: Config, expected: Expected) -> Decision:
         calls, seconds = family.calls + 1, family.seconds * won
         if program.short:
             cost = expected(program, settings, natively=False)
-        if (
-            policies.decide(policies.History(program.ops, calls, seconds), policy, cost)
-            is not policies.Decision.COMPILE
-        ):
+        if policies.decide(policies.History(program.ops, calls, seconds), policy, cost) is not policies.Advice.COMPILE:
             return Decision(Action.WAIT, patience)
         if not closed and family.relate(program) is None:
             return Decision(Action.WAIT_APART, patience)

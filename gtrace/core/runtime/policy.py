@@ -55,7 +55,7 @@ REVIEW_SHARE = 0.1
 """Of the time of a program, the fraction that all its trials after the first may take."""
 
 
-class Decision(enum.Enum):
+class Advice(enum.Enum):
     WAIT = "wait"
     COMPILE = "compile"
     NEVER = "never"
@@ -135,7 +135,7 @@ class CostModel:
         self.startup = 0.0
 
 
-def decide(history: History, policy: Policy, expected_seconds: float) -> Decision:
+def decide(history: History, policy: Policy, expected_seconds: float) -> Advice:
     """Decide whether to compile a signature now.
 
     Without a fixed threshold this is the rent-or-buy rule (Karlin et al., 1988): compile once the time already spent
@@ -144,19 +144,19 @@ def decide(history: History, policy: Policy, expected_seconds: float) -> Decisio
 
     >>> policy = Policy(auto_compile=True, compile=False, hot_threshold=None, min_seq=3)
     >>> decide(History(ops=10, calls=40, seconds=1.0), policy, expected_seconds=2.0)
-    <Decision.WAIT: 'wait'>
+    <Advice.WAIT: 'wait'>
     >>> decide(History(ops=10, calls=80, seconds=2.0), policy, expected_seconds=2.0)
-    <Decision.COMPILE: 'compile'>
+    <Advice.COMPILE: 'compile'>
     """
     if history.ops < policy.min_seq:
-        return Decision.NEVER
+        return Advice.NEVER
     if policy.compile:
-        return Decision.COMPILE
+        return Advice.COMPILE
     if not policy.auto_compile:
-        return Decision.NEVER
+        return Advice.NEVER
     if policy.hot_threshold is not None:
-        return Decision.COMPILE if history.calls >= policy.hot_threshold else Decision.WAIT
-    return Decision.COMPILE if history.seconds >= expected_seconds else Decision.WAIT
+        return Advice.COMPILE if history.calls >= policy.hot_threshold else Advice.WAIT
+    return Advice.COMPILE if history.seconds >= expected_seconds else Advice.WAIT
 
 
 def split_work(sizes: Sequence[int], here: CostModel, there: CostModel) -> list[bool]:
