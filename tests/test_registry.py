@@ -104,7 +104,8 @@ ORDINARY_ONLY = {
     "zeta": "torch returns NaN where both are huge",
 }  # fmt: skip
 UNUSUAL = {
-    "gamma_moment": "for positive numbers", "beta_moment": "for positive numbers", "searchsorted": "for sorted numbers",
+    **dict.fromkeys(["gamma_moment", "beta_moment", "deviance"], "for positive numbers"),
+    "searchsorted": "for sorted numbers",
 }  # fmt: skip
 
 

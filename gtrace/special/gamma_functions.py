@@ -11,7 +11,8 @@ import torch
 
 from gtrace.core import ops
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ops.declare import Array, BadSample, Sample, bind, define, of_floats
+from gtrace.core.ops.checks import real_only
+from gtrace.core.ops.declare import Array, BadSample, Cpp, Sample, bind, define, of_floats
 from gtrace.core.ops.elementwise import neg
 from gtrace.core.ops.gather import constant_array
 from gtrace.core.ops.operands import (
@@ -109,14 +110,26 @@ def stirling_rest(x: Any) -> Any:
     return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * (691 / 360360)))))) / x
 
 
-def _deviance(m: Any, k: Any, x: Any) -> Any:
-    """Return k * log(k / x) + x - k; beside x = k by the series of the logarithm, without large terms."""
+def _deviance(k: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    # beside x = k by the series of the logarithm, without large terms
     gap, near = x - k, (x - k) / (x + k)
     square = near * near
     series = square * 0.0
     for n in range(17, 1, -2):
         series = square * (1.0 / n + series)
-    return m.where(abs(near) < 0.1, near * (gap - 2.0 * k * series), gap - k * m.log(x / k))
+    return torch.where(near.abs() < 0.1, near * (gap - 2.0 * k * series), gap - k * torch.log(x / k))
+
+
+deviance = binary(
+    "deviance", _deviance, "Return k * log(k / x) + x - k, for positive k and x.",
+    "import gtrace.special.gamma_functions as special; round(float(special.deviance(2.0, 1.0)), 4) => 0.3863",
+    floating=True, check=real_only, samples=binary_floats(0.3, 4.0, 0.3, 4.0),
+    partials=(
+        lambda k, x, out: neg(ops.log1p(ops.divide(ops.subtract(x, k), k))),
+        lambda k, x, out: ops.divide(ops.subtract(x, k), x),
+    ),
+    reference=lambda k, x: k * numpy.log(k / x) + x - k, cpp=Cpp("deviance<{T}>({0}, {1})", "f", 30),
+)  # fmt: skip
 
 
 def log_density(m: Any, logarithm: Callable[[Any], Any], a: Any, x: Any) -> Any:
@@ -134,7 +147,7 @@ def log_density(m: Any, logarithm: Callable[[Any], Any], a: Any, x: Any) -> Any:
     first, k = m.where(large, 1.0, a), m.where(large, a - 1.0, _EVEN)
     none = m.logical_or(large, m.logical_and(x == 0.0, first == 1.0))
     plain = (first - 1.0) * m.log(m.where(none, 1.0, x)) - x - logarithm(first)
-    distance = _deviance(m, k, m.where(large, x, _EVEN))
+    distance = (deviance if m is ops else _deviance)(k, m.where(large, x, _EVEN))
     return m.where(large, -distance - stirling_rest(k) - 0.5 * m.log(2.0 * math.pi * k), plain)
 
 
@@ -437,7 +450,7 @@ def log_beta_density(a: Array, b: Array, x: Array) -> Array:
     n, y = k + others, ops.where(large, x, 0.5)
     rest = stirling_rest(n) - stirling_rest(k) - stirling_rest(others) + ops.log1p(n)
     rest = rest + 0.5 * ops.log(n / k / others / (2.0 * math.pi))
-    return ops.where(large, rest - _deviance(ops, k, n * y) - _deviance(ops, others, n * (1.0 - y)), plain)
+    return ops.where(large, rest - deviance(k, n * y) - deviance(others, n * (1.0 - y)), plain)
 
 
 def beta(a: Any, b: Any) -> Array:

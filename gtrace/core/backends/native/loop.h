@@ -300,6 +300,14 @@ template <class T> inline T gelu_tanh_slope(T x) {
 }
 template <class T> inline T xlogy(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * m::log(y); }
 template <class T> inline T xlog1py(T x, T y) { return y != y ? y : x == 0 ? T(0) : x * m::log1p(y); }
+// k * log(k / x) + x - k; see `gtrace/special/gamma_functions.py`.
+template <class T> inline T deviance(T k, T x) {
+  const T gap = x - k, near = gap / (x + k), square = near * near;
+  T series = 0;
+  for (int n = 17; n > 1; n -= 2) series = square * (T(1) / n + series);
+  return m::fabs(near) < T(0.1) ? near * (gap - 2 * k * series) : gap - k * m::log(x / k);
+}
+
 template <class T> inline T entr(T x) {
   return x != x ? x : x > 0 ? -x * m::log(x) : x == 0 ? T(0) : -std::numeric_limits<T>::infinity();
 }
