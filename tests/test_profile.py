@@ -144,7 +144,7 @@ def test_a_profile_leaves_nothing_behind():
         raise ZeroDivisionError
     assert p.seconds > 0
     assert gt.core.base.events.bus.wanted == wanted
-    assert engine.instrument is None
+    assert engine.observed.instrument is None
     before = sum(t.calls for t in p.operations)
     float(gt.ones(3).sum())
     assert sum(t.calls for t in p.operations) == before
@@ -156,7 +156,7 @@ def test_profiles_do_not_nest_and_are_used_once():
             pass
     with pytest.raises(gt.ArgumentError, match="a new profile"), p:
         pass
-    assert engine.instrument is None
+    assert engine.observed.instrument is None
 
 
 def test_a_profile_holds_for_all_threads():
@@ -229,7 +229,8 @@ def test_without_a_profiler_there_are_no_ranges(monkeypatch):
 def test_nothing_that_runs_is_replaced_when_nothing_is_measured(monkeypatch):
     replaced = []
     monkeypatch.setattr(
-        "gtrace.core.runtime.engine.instrumented", lambda program, run, instrument: replaced.append(program) or run
+        "gtrace.core.runtime.observed_calls.instrumented",
+        lambda program, run, instrument: replaced.append(program) or run,
     )
     assert float(gt.ones(3).sum()) == 3.0
     assert replaced == []

@@ -41,6 +41,7 @@ class KeyType:
         name: the dtype's.
         words: how many a key has.
 
+    >>> from gtrace.core.ops.key_arrays import KEY
     >>> KEY, KEY.name, KEY.itemsize
     (key<fry>, 'key<fry>', 8)
     """

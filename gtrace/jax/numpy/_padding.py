@@ -38,8 +38,8 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
         ArgumentError: an option is not one of the mode.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.pad(jnp.arange(2), 1, lambda vector, width, axis, options: vector - 1)
-    Array([-1, -1,  0, -1], dtype=int32)
+    >>> jnp.pad(jnp.arange(2), 1, lambda vector, width, axis, options: vector - 1).tolist()
+    [-1, -1, 0, -1]
     """
     if callable(mode):
         return _by_function(array, pad_width, mode, kwargs)

@@ -67,8 +67,8 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Any = (), signature: str 
     """``gt.numpy.vectorize``; the setting ``jax_numpy_rank_promotion`` holds for the axes that it loops over.
 
     >>> import gtrace.jax.numpy as jnp
-    >>> jnp.vectorize(jnp.add)(jnp.arange(2), 1)
-    Array([1, 2], dtype=int32)
+    >>> jnp.vectorize(jnp.add)(jnp.arange(2), 1).tolist()
+    [1, 2]
     """
     plain = ours.vectorize(pyfunc, excluded=excluded, signature=signature)
 
