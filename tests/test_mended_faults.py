@@ -167,12 +167,14 @@ def check(name, right):
     fault = FAULTS[name]
     module, _, function = fault.place.partition(":")
     file = f"gtrace/core/backends/{module.replace('.', '/')}.py"
+    seen = MENDED[fault.mechanism].seen
+    newer = [int(x) for x in RELEASE.split(".")] > [int(x) for x in seen.split(".")]
+    if right and not newer:
+        pytest.skip(f"torch {seen} shows {name!r} on another processor")
     assert not right, (
         f"torch {RELEASE} has mended {name!r}: once pyproject.toml asks for this torch, remove {function} from {file}, "
         f"its case here and, if no case is left, the mechanism {fault.mechanism}"
     )
-    seen = MENDED[fault.mechanism].seen
-    newer = [int(x) for x in RELEASE.split(".")] > [int(x) for x in seen.split(".")]
     assert not newer, f"torch {RELEASE} has {name!r}, too: write that in place of {seen} for {fault.mechanism}"
 
 
