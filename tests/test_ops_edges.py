@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import gtrace as gt
 import gtrace.numpy
 from gtrace.core.ops.draw_functions import nextafter
+from gtrace.core.ops.shape import sum_to
+from gtrace.core.trace.bind import bind
 from gtrace.testing import assert_close
 
 
@@ -491,3 +493,14 @@ def test_the_power_zero_is_constant_also_at_numbers_without_a_reciprocal(dtype):
     for number in [x[1], x[4], *(x[3] * k for k in (0.3, 1, 20, 170, 700))]:
         assert float(mixed(number, gt.zeros((), dtype))) == float(1 / number)
     assert math.isnan(mixed(x[0], gt.zeros((), dtype)))  # as JAX's is
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool", "float16"])
+@pytest.mark.parametrize("way", [lambda f: f, lambda f: gt.jit(f, wait=True)], ids=["interpreted", "jitted"])
+def test_a_sum_to_a_shape_has_the_dtype_of_its_operand(dtype, way):
+    """A drawn program showed it: the rule said int32, and torch's function gave int64."""
+    x = gt.array(np.array([[1, 0, 1], [0, 0, 1]])).astype(dtype)
+    for shape, expected in (((3,), [1, 0, 2]), ((2, 1), [[2], [1]]), ((), 3)):
+        got = way(lambda x, shape=shape: bind(sum_to, (x,), (shape,)))(x)
+        assert got.dtype == dtype
+        np.testing.assert_array_equal(np.asarray(got), np.array(expected).astype(dtype))

@@ -400,8 +400,13 @@ def _sum_to_reference(x: numpy.ndarray, shape: tuple[int, ...]) -> numpy.ndarray
     return x.sum(axis=kept, keepdims=True).sum(axis=tuple(range(new)))
 
 
+def _sum_to(x: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    out = x.sum_to_size(shape)
+    return out if out.dtype is x.dtype else out.to(x.dtype)  # torch adds integers as int64
+
+
 sum_to = define(
-    "sum_to", lambda x, shape: x.sum_to_size(shape), params=("shape",),
+    "sum_to", _sum_to, params=("shape",),
     fresh=lambda avals, out: avals[0].shape != out.shape,  # for an equal shape, the result is the operand itself
     vjp=lambda ct, needed, x, out, shape: (broadcast_to(ct, x.aval.shape),), linear=True, factors=summed_to,
     shape=lambda avals, shape: reshaped(avals[0], shape), batch=_sum_to_batch,
