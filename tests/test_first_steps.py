@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import time
 import warnings
 
@@ -13,11 +15,14 @@ import gtrace as gt
 from gtrace.core.backends.interpreter.reference import reference
 from gtrace.core.backends.native import library
 from gtrace.core.backends.native.generator import generate
-from gtrace.core.backends.runs import SHORT_LOOP, during
+from gtrace.core.backends.runs import SHORT_LOOP, EndedError, during, ended_once, look
 from gtrace.core.base.mechanisms import COMPARISONS
 from gtrace.core.runtime import comparisons, first_steps
 from gtrace.core.runtime.comparisons import Comparisons
 from gtrace.core.runtime.compilation import for_own_sizes
+from gtrace.core.runtime.engine import engine
+from gtrace.core.runtime.first_steps import time_limit
+from gtrace.core.runtime.routes import Route
 
 LENGTH, PATIENCE = 30_000, 0.2
 """Steps of which the reference takes longer than so many seconds."""
@@ -223,3 +228,26 @@ def test_loops_of_which_one_step_takes_too_long_are_not_compared(monkeypatch, re
     monkeypatch.setattr(comparisons, "LOOP_TIMES", 0.0)
     gt.eval(gt.fori_loop(0, 50, lambda i, c: gt.tanh(c * 1.6875 + i), gt.ones(9)))
     assert reasons == ["the reference of the first steps of its loops takes too long"]
+
+
+def test_a_run_that_is_ended_for_another_reason_is_no_comparison_that_takes_too_long():
+    with pytest.raises(EndedError) as caught, ended_once(lambda: True, "a program"), time_limit(math.inf):
+        look()
+    assert caught.value.of == "a program"
+    with pytest.raises(TimeoutError), time_limit(-1.0):
+        look()
+
+
+def test_what_was_compared_in_parts_is_not_compared_as_a_whole_after_a_comparison_within():
+    x, comparisons = torch.linspace(0, 1, 3), engine.comparisons
+    graph = gt.make_graph(lambda x: gt.sin(x))(gt.array(x))
+
+    def whole(call):
+        return comparisons.whole(graph, [(1,)], (), call, Route(None, (), (-1,)))
+
+    inner = whole(lambda tensors: [torch.sin(tensors[0])])
+    within = functools.partial(comparisons.compare_whole, inner)
+    outer = whole(lambda tensors: comparisons.separately(within, tensors))
+    before = comparisons.counts.compared
+    (got,) = comparisons.compare_whole(outer, [x])
+    assert torch.equal(got, torch.sin(x)) and comparisons.counts.compared == before + 1

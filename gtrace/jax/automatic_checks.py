@@ -297,7 +297,7 @@ class Checker:
         if not (before.texts or inside.texts):
             return None
         if inside.texts and _keeps_stopped(cond, body):
-            got = "vmap under checkify, of a loop whose examples stop at different times"
+            got = "a loop that goes on while any example does, and keeps what the others have, as vmap makes it"
             fix = "Use jax.vmap(checkify.checkify(f)): a stopped example is computed again, so checks of it would fail."
             raise ArgumentError(message("checkify", "checkify under vmap", got, fix))
 

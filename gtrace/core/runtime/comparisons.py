@@ -15,7 +15,7 @@ from gtrace.core.backends.executable import Executable
 from gtrace.core.backends.interpreter.interpreter import TensorFunction
 from gtrace.core.backends.interpreter.reference import reference, visit
 from gtrace.core.backends.interpreter.run_errors import REFUSALS
-from gtrace.core.backends.runs import EndedError, during, ended_once, run
+from gtrace.core.backends.runs import during, run
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import AuditWarning, ExecutionError, user_location, warn_at
@@ -217,12 +217,12 @@ class Comparisons:
                 try:
                     if not problem:
                         problem, found = _whole_compared(graph, inputs, got, patience, worse)
-                except EndedError:
+                except TimeoutError:
                     if not loops or form is None:
                         raise
                     first = compare_first_steps(graph, inputs, form, PATIENCE, worse)
                     problem, found = first.problem, first.found
-        except EndedError:
+        except TimeoutError:  # an `OSError` too
             of = "the reference of the first steps of its loops" if loops else "its reference"
             return _Outcome(got, math.inf, self.skip(name, f"{of} takes too long"))
         except (*REFUSALS, ExecutionError, OSError) as error:  # there may be no room for the file of its values
@@ -338,12 +338,12 @@ class Comparisons:
 
     def _compare_whole(self, whole: Whole, tensors: Tensors, inputs: Taken) -> list[torch.Tensor]:
         ran: list[tuple[Program, Executable]] = []
-        run.apart = False
         before = whole.seconds - run.withdrawn
-        with during(forms=ran):
+        with during(forms=ran, apart=False):
             results = whole.form(tensors)
+            apart = run.apart
         took = whole.seconds - run.withdrawn - before
-        if run.apart:
+        if apart:
             self.skip_long(whole.name)
             return results
         again = functools.partial(_again, whole, dict(ran), inputs)
@@ -389,10 +389,10 @@ def _whole_compared(graph: Graph, inputs: Taken, got: Tensors, seconds: float, w
         seconds: that the reference may take.
 
     Raises:
-        EndedError: it takes longer, or is sure to.
+        TimeoutError: it takes longer, or is sure to.
     """
     if least_seconds(graph) > seconds:
-        raise EndedError("a comparison")
+        raise TimeoutError
     made = Comparison(graph, got, inputs.spill, worse)
     with time_limit(seconds):
         visit(graph, inputs.copies, made.look, inputs.spill)
@@ -413,15 +413,14 @@ def keep_agreed(program: Program, executable: Executable, seconds: float) -> Non
 
 def tried(graph: Graph, form: TensorFunction, inputs: Tensors) -> str:
     """Return in what a form's results differ from those of a program; empty if they agree, or cannot be compared."""
-    end = perf_counter() + EXPORT_PATIENCE
 
     if obstacle(graph):
         return ""
     try:
-        with ended_once(lambda: perf_counter() > end, "a comparison"):
+        with time_limit(EXPORT_PATIENCE):
             expected = reference(graph)(inputs)
             return disagreement(graph, inputs, expected, form(inputs))
-    except (*REFUSALS, ExecutionError, EndedError):
+    except (*REFUSALS, ExecutionError, TimeoutError):
         return ""
 
 

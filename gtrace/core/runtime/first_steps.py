@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import thread_time
 
 import attrs
@@ -30,14 +30,21 @@ OPERATION_SECONDS = 1e-6
 """What an operation of the reference takes, at least."""
 
 
-def time_limit(seconds: float) -> contextlib.AbstractContextManager[None]:
-    """Return a block in which interpreted programs of this thread take so many seconds of processor time, at most.
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Within the block, interpreted programs of this thread take so many seconds of processor time, at most.
 
-    Raises (within the block):
-        EndedError: they take longer.
+    Raises:
+        TimeoutError: they take longer. It is an `OSError` too. A run that is ended for another reason stays ended.
     """
-    end = thread_time() + seconds
-    return ended_once(lambda: thread_time() > end, "a comparison")  # a busy machine is no reason not to compare
+    end, limit = thread_time() + seconds, object()
+    try:
+        with ended_once(lambda: thread_time() > end, limit):  # a busy machine is no reason not to compare
+            yield
+    except EndedError as error:
+        if error.of is not limit:
+            raise
+        raise TimeoutError from None
 
 
 def least_seconds(graph: Graph) -> float:
@@ -90,7 +97,7 @@ def compare_first_steps(
         numbers: of steps, in ascending order.
 
     Raises:
-        EndedError: the fewest steps take too long.
+        TimeoutError: the fewest steps take too long.
     """
     end = thread_time() + seconds
     found: FirstSteps | None = None
@@ -102,7 +109,7 @@ def compare_first_steps(
                     made = Comparison(graph, form(), inputs.spill, worse)
                     visit(graph, inputs.copies, made.look, inputs.spill)
                 problem = inputs.overwritten() or made.problem(inputs.copies)
-        except EndedError:
+        except TimeoutError:
             if found is None:
                 raise
             return found

@@ -92,8 +92,11 @@ def array(
 
 def _by_position(x: Any, dtype: Any, given: tuple[Any, ...], device: Any) -> Array:
     """Return an array of which `copy`, `order` and `ndmin` are given by position, which JAX deprecates."""
+    names = ("copy", "order", "ndmin")
+    if len(given) > len(names):
+        raise TypeError(f"array() takes at most 5 arguments by position, got {2 + len(given)}")
     warnings.warn("[array] expected copy, order and ndmin by name, got them by position", DeprecationWarning, 4)
-    options = dict(zip(("copy", "order", "ndmin"), given, strict=False))
+    options = dict(zip(names, given, strict=False))
     return array(x, dtype, device=device, **options)
 
 

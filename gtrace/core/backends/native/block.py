@@ -256,12 +256,12 @@ class Block:
 
 
 _Lowered = dict[int, tuple[Node, Cpp]]
-"""Cpp nodes by their results, and how they are computed."""
+"""Elementwise nodes by their results, and how they are computed."""
 
 
 @attrs.define(eq=False)
 class Group:
-    """Cpp nodes of one shape that share their loops."""
+    """Elementwise nodes of one shape that share their loops."""
 
     block: Block
     nodes: _Lowered = attrs.field(factory=dict)
