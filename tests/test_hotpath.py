@@ -33,9 +33,9 @@ from gtrace.core.runtime.forms import (
     PARTIAL_CALLS,
     TRANSITIONS,
     Code,
-    Event,
+    FormEvent,
     Forms,
-    Partial,
+    PartialForm,
     Rival,
     State,
     Trial,
@@ -225,8 +225,8 @@ def interpret_by(entry, executable):
 
 def arrive_in_part(entry, partial):
     """Have code for parts of a program arrive."""
-    entry.forms.change(Event.REQUESTED, awaited=partial)
-    entry.forms.change(Event.ARRIVED_IN_PART, partial=partial)
+    entry.forms.change(FormEvent.REQUESTED, awaited=partial)
+    entry.forms.change(FormEvent.ARRIVED_IN_PART, partial=partial)
 
 
 class Clock:
@@ -345,7 +345,7 @@ def test_each_size_is_prepared_where_that_matters(setting, first):
 def test_compiled_parts_that_make_a_program_slower_are_given_up(clock, usual, kept):
     own, entry, tensors = entry_of(lambda x: (x * 2 + 1).sum(), gt.array([1.0, 2.0]))
     parts = clock.slower(attrs.evolve(entry.forms.executable, origin="worker"), 0.004)
-    arrive_in_part(entry, Partial(parts, usual))
+    arrive_in_part(entry, PartialForm(parts, usual))
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 8.0
@@ -357,7 +357,7 @@ def test_one_slow_call_does_not_give_compiled_parts_up(clock):
     own, entry, tensors = entry_of(lambda x: (x * 3 + 1).sum(), gt.array([1.0, 2.0]))
     delays = iter([0.02, 0.02])
     parts = clock.slower(entry.forms.executable, lambda: next(delays, 0.0))
-    arrive_in_part(entry, Partial(attrs.evolve(parts, origin="worker"), 0.01))
+    arrive_in_part(entry, PartialForm(attrs.evolve(parts, origin="worker"), 0.01))
     with gt.config(hot_threshold=1000):
         for _ in range(8):
             assert own.run(entry, tensors)[0].item() == 11.0
@@ -488,7 +488,7 @@ def in_state(state):
     while state not in ways:
         for event, (before, after) in TRANSITIONS.items():
             known = [ways[one] for one in before if one in ways]
-            if known and event not in (Event.REFUSED, Event.ACCEPTED):  # they leave no rival
+            if known and event not in (FormEvent.REFUSED, FormEvent.ACCEPTED):  # they leave no rival
                 ways.setdefault(after, (*min(known, key=len), event))
     forms = Forms(Executable(list, "interpreter", torch.device("cpu")), Ledger())
     for event in ways[state]:
@@ -500,16 +500,17 @@ def in_state(state):
 def happen(forms, event):
     made = Executable(list, "worker", forms.interpreted.device)
     given = {
-        Event.ADOPTED: {"code": Code(made), "trial": Trial([forms])}, Event.ACCEPTED: {"code": Code(made)},
-        Event.REQUESTED: {"awaited": made}, Event.ARRIVED_IN_PART: {"partial": Partial(made, 1.0)},
-        Event.FASTER: {"rival": Rival(1.0, 1.0, 1.0)}, Event.SLOWER: {"rival": Rival(1.0, 1.0, 1.0), "reason": "slow"},
-        Event.REVIEWED: {"trial": Trial([forms])}, Event.MISINTERPRETED: {"interpreted": made},
+        FormEvent.ADOPTED: {"code": Code(made), "trial": Trial([forms])}, FormEvent.ACCEPTED: {"code": Code(made)},
+        FormEvent.REQUESTED: {"awaited": made}, FormEvent.ARRIVED_IN_PART: {"partial": PartialForm(made, 1.0)},
+        FormEvent.FASTER: {"rival": Rival(1.0, 1.0, 1.0)},
+        FormEvent.SLOWER: {"rival": Rival(1.0, 1.0, 1.0), "reason": "slow"},
+        FormEvent.REVIEWED: {"trial": Trial([forms])}, FormEvent.MISINTERPRETED: {"interpreted": made},
     }  # fmt: skip
     forms.change(event, **given.get(event, {}))
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", Event)
+@pytest.mark.parametrize("event", FormEvent)
 def test_what_happens_to_a_program_is_in_the_table(state, event):
     forms = in_state(state)
     forms.ledger.settle(gt.config.current)

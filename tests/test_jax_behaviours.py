@@ -618,7 +618,25 @@ _src.api_util: infer_argnums_and_argnames
 _src.checkify: Error JaxException Out checkify user_checks
 _src.core: Primitive ShapedArray Tracer physical_aval
 _src.dtypes: DType ExtendedDType TypePromotionError extended finfo supports_inf to_complex_dtype
+_src.ad_util: SymbolicZero Zero add_tangents instantiate_zeros stop_gradient_p zeros_like_aval
+_src.array: ArrayImpl
+_src.compiler: __getattr__
+_src.distributed: global_state
 _src.earray: EArray
+_src.lax.control_flow: cond cond_p fori_loop scan scan_p while_loop while_p
+_src.lax.lax: add convert_element_type dot_general
+_src.literals: LiteralArray TypedComplex TypedFloat TypedInt TypedNdArray
+_src.nn.functions: glu relu softmax
+_src.numpy.lax_numpy: einsum_path where
+_src.pjit: auto_axes jit_p pjit_p
+_src.random: normal
+_src.scipy.special: gammaln
+_src.sharding_impls: NamedSharding UNSPECIFIED UnspecifiedValue canonicalize_sharding
+_src.source_info_util: register_exclusion
+_src.state: AbstractRef
+_src.typing: Array ArrayLike DTypeLike Shape SupportsDType
+_src.util: merge_lists partition_list safe_map safe_zip split_list unzip2 unzip3 wraps
+_src.xla_bridge: _backends get_backend
 _src.interpreters.pxla: global_result_handlers
 _src.state.types: AbstractRef
 _src.tree_util: _registry prefix_errors tree_map
@@ -646,6 +664,19 @@ def test_names_that_libraries_only_import_are_there(line):
     module, names = line.split(":")
     found = importlib.import_module(f"gtrace.jax.{module}")
     assert [name for name in names.split() if not hasattr(found, name)] == []
+
+
+def test_private_places_hold_the_public_functions_and_refuse_the_rest(jax):
+    from gtrace.jax._src.lax.control_flow import scan
+
+    assert scan is jax.lax.scan and jax._src.scipy.special.gammaln is jax.scipy.special.gammaln
+    assert jax._src.lax.lax is importlib.import_module("gtrace.jax._src.lax.lax")
+    with pytest.raises(AttributeError, match=r"jax\._src\.lax\.nothing is one of JAX's internals"):
+        _ = jax._src.lax.nothing
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("gtrace.jax._src.nothing")
+    mesh = jax.make_mesh((1,), ("data",))
+    assert mesh.explicit_axes == mesh.manual_axes == () and mesh.auto_axes == ("data",)
 
 
 def test_parts_of_internals_that_do_something(jax):

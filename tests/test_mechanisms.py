@@ -99,7 +99,7 @@ print(toolchain()["off"].count(",") + 1 if toolchain()["off"] else 0)
 @pytest.mark.slow
 def test_programs_are_right_with_everything_off_and_with_some():
     assert run(PROGRAM, GT_DISABLE="all", GT_COMPILE="1") == f"{len(CONSTANTS)}\n"
-    assert run(PROGRAM, GT_DISABLE="cse, norm_fusion,memory_reuse", GT_MECHANISM_LOG=os.devnull) == "3\n"
+    assert run(PROGRAM, GT_DISABLE="cse, norm_fusion,fold", GT_MECHANISM_LOG=os.devnull) == "3\n"
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))

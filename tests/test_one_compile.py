@@ -20,7 +20,7 @@ from gtrace.core.runtime import first_calls, policy
 from gtrace.core.runtime.asked import EARLY
 from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.forms import Event, State
+from gtrace.core.runtime.forms import FormEvent, State
 from gtrace.core.runtime.worker.client import WorkerClient, worker
 from gtrace.core.runtime.worker.lane import Outcome
 
@@ -240,7 +240,7 @@ def test_requests_that_nobody_waits_for_are_dropped(compiler):
     g(rows(20, 11))
     (program,) = g.programs()
     with engine.tiering.lock:
-        program.forms.change(Event.FAILED, reason="another thread has compiled it")
+        program.forms.change(FormEvent.FAILED, reason="another thread has compiled it")
     assert compiler.work() == 0
 
     h = gt.jit(lambda x: gt.sinh(x).sum(0) * 4 - gt.cosh(x).mean(0))

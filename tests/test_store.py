@@ -31,7 +31,7 @@ from gtrace.core.runtime.cache import folder as folders
 from gtrace.core.runtime.cache import store as stores
 from gtrace.core.runtime.cache.folder import DERIVED, LEDGER, LOCK, MARKER, manifest_file
 from gtrace.core.runtime.cache.ledger import LedgerEntry
-from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict, VerdictKind
+from gtrace.core.runtime.cache.manifest import Manifest, StoredCode, Verdict, VerdictKind
 from gtrace.core.runtime.cache.store import Store
 from gtrace.errors import CacheWarning
 
@@ -481,7 +481,7 @@ FULL = manifest(
     constants=(Scalar(-0.0, aval((), torch.float32, weak=True)), None, Scalar(True, aval((), torch.bool))),
     guards=(["GreaterThan", ["size", 0], 2], ["Not", True]),
     verdict=SLOWER,
-    code=Code("x.so", "ab" * 32, 17),
+    code=StoredCode("x.so", "ab" * 32, 17),
     compile_seconds=2.5,
     native=True,
 )
@@ -587,7 +587,7 @@ def test_what_the_user_adds_to_the_folder_later_stays(store, code):
 def manifest_text(manifest, code):
     digest = hashlib.sha256(code.read_bytes()).hexdigest()
     file = folders.code_file(manifest.name, digest, code.suffix)
-    return attrs.evolve(manifest, code=Code(file, digest, code.stat().st_size)).to_json()
+    return attrs.evolve(manifest, code=StoredCode(file, digest, code.stat().st_size)).to_json()
 
 
 def test_a_folder_that_the_user_made_is_not_removed(tmp_path, code):

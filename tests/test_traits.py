@@ -63,18 +63,6 @@ def test_exponential_operations_take_something_from_their_operand(op):
         assert node.op.params == ("axis",) and out.min() >= 0.0
 
 
-@having(lambda op: op.rules.in_place is not None)
-def test_in_place_does_the_same(op):
-    count = 0
-    for _, (x, y), out in runs(op):
-        if x.shape == out.shape and x.dtype == out.dtype:
-            target = x.clone()
-            assert op.rules.in_place(target, y) is target
-            assert torch.equal(target, out)
-            count += 1
-    assert count
-
-
 @having(lambda op: op.free)
 def test_operands_of_free_operations_are_no_larger(op):
     for node, operands, out in runs(op):

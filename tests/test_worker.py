@@ -41,7 +41,7 @@ from gtrace.core.runtime.cache.artifact_cache import ArtifactCache, artifacts
 from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.cache.store import Store
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.forms import Event
+from gtrace.core.runtime.forms import FormEvent
 from gtrace.core.runtime.worker import client as clients
 from gtrace.core.runtime.worker import lane as lanes
 from gtrace.core.runtime.worker import sharing as sharing_module
@@ -712,7 +712,7 @@ def test_an_audit_finds_a_wrong_program(worker):
         assert entry.tier == "compiled", "a right program passes"
         right = entry.forms.executable
         wrong = attrs.evolve(right, run=lambda tensors: [t * 1.01 for t in right.run(tensors)])
-        entry.forms.change(Event.FASTER)
+        entry.forms.change(FormEvent.FASTER)
         entry.forms.executable = entry.forms.compiled = wrong
         with pytest.warns(gt.AuditWarning, match="was compiled into a wrong one"):
             np.testing.assert_array_equal(run(), expected)

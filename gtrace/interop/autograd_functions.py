@@ -11,7 +11,7 @@ from gtrace.core.trace.array import Array
 from gtrace.core.transform.custom import custom_vjp
 from gtrace.interop.aten.custom_functions import CUSTOM, CustomCall
 from gtrace.interop.aten.translate import RECORDED
-from gtrace.interop.calls import Call
+from gtrace.interop.calls import TorchCall
 from gtrace.interop.torch_functions import CallTable
 
 Arrays = Sequence[Array]
@@ -29,7 +29,7 @@ def record_custom(call: CustomCall, outputs: Arrays, inputs: Arrays, kept: Array
 
     def backward(residuals: dict[str, Arrays], cts: Arrays) -> Any:
         used = [residuals[what][k] for what, k in call.places]
-        traced = Call.of(f"{call.name}.backward", (used, list(map(_conjugate, cts))))
+        traced = TorchCall.of(f"{call.name}.backward", (used, list(map(_conjugate, cts))))
         recorded = table.find((), traced, lambda how: how(call.backward))
         grads = recorded(traced.arrays)
         if call.once:

@@ -29,14 +29,14 @@ from gtrace.interop.aten.open_sizes import Open, Opened
 from gtrace.interop.aten.overloads import encode
 from gtrace.interop.aten.packed_sequences import check_results
 from gtrace.interop.aten.single_calls import SingleCall
-from gtrace.interop.aten.traced_calls import OtherSizesError, Traced
+from gtrace.interop.aten.traced_calls import OtherSizesError, TracedCall
 from gtrace.interop.aten.tracer import LooksAtValues
 from gtrace.interop.aten.versions import Version
 from gtrace.interop.nodes_of_users import flatten
 
 
 @attrs.frozen(eq=False)
-class Recorded:
+class RecordedCall:
     """A call of a torch function, traced.
 
     Attributes:
@@ -49,7 +49,7 @@ class Recorded:
     structure: tree.TreeDef
     others: list[Any]
 
-    def equals(self, other: Recorded | None) -> bool:
+    def equals(self, other: RecordedCall | None) -> bool:
         """Whether another call records the same operations, and returns the same."""
         return (
             other is not None
@@ -77,7 +77,7 @@ TENSOR = object()
 
 
 @attrs.frozen(eq=False)
-class Call:
+class TorchCall:
     """Arguments of a torch function: pytrees of Arrays, tensors and other values.
 
     Attributes:
@@ -93,7 +93,7 @@ class Call:
     default: torch.dtype
 
     @classmethod
-    def of(cls, name: str, args: Any, default: torch.dtype | None = None) -> Call:
+    def of(cls, name: str, args: Any, default: torch.dtype | None = None) -> TorchCall:
         """Return the call with these arguments.
 
         Args:
@@ -135,7 +135,7 @@ class Call:
                 found.append(x)
         return found
 
-    def _opened(self, places: Collection[int]) -> tuple[Opened, Call]:
+    def _opened(self, places: Collection[int]) -> tuple[Opened, TorchCall]:
         """Return the call with open numbers at these places."""
         opened, leaves = Opened(), []
         rest = iter([opened.open(n) if k in places else n for k, n in enumerate(self.numbers())])
@@ -157,7 +157,7 @@ class Call:
         parameters: Sequence[int] = (),
         draw: tuple[Array, Draw] | None = None,
         values: bool = False,
-    ) -> Recorded:
+    ) -> RecordedCall:
         """Trace ``function(*args)``; see `trace_function` and `recorded`.
 
         Args:
@@ -173,7 +173,7 @@ class Call:
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
         has_gradient = is_followed(self.arrays)
         derived = _traced(self.name, run, avals, (writable, parameters), draw, tensors, has_gradient, self.default)
-        return Recorded(derived, *result)
+        return RecordedCall(derived, *result)
 
     def trace_open(
         self,
@@ -230,7 +230,7 @@ class OpenCall:
         single: records it as a single operation; None: it cannot be one.
     """
 
-    traced: Traced
+    traced: TracedCall
     structure: tree.TreeDef
     others: list[Any]
     single: SingleCall | None = None
@@ -240,13 +240,13 @@ class OpenCall:
         """Its approximate bytes."""
         return self.traced.weight
 
-    def bind(self, call: Call, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> Recorded | None:
+    def bind(self, call: TorchCall, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> RecordedCall | None:
         """Return the call with these open numbers; None if the trace does not hold for them."""
         if draw is None and self.single is not None:
             return self._recorded(self.single, numbers)
         return self.apart(call, numbers, draw)
 
-    def apart(self, call: Call, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> Recorded | None:
+    def apart(self, call: TorchCall, numbers: Sequence[Any], draw: tuple[Array, Draw] | None) -> RecordedCall | None:
         """Return the call as `bind` does, with an operation for each call of aten."""
         avals = [x.aval for x in call.arrays]
         try:
@@ -258,9 +258,9 @@ class OpenCall:
             return None
         return self._recorded(derived, numbers)
 
-    def _recorded(self, derived: Derived | SingleCall, numbers: Sequence[Any]) -> Recorded:
+    def _recorded(self, derived: Derived | SingleCall, numbers: Sequence[Any]) -> RecordedCall:
         others = [numbers[x.place] if type(x) is Open else x for x in self.others]
-        return Recorded(derived, self.structure, others)
+        return RecordedCall(derived, self.structure, others)
 
 
 def _leaf(x: Any) -> Any:
@@ -272,22 +272,22 @@ def _leaf(x: Any) -> Any:
     return x.torch if isinstance(x, DType) else x
 
 
-def kept_call(call: Call, function: Callable[..., Any]) -> Recorded | None:
+def kept_call(call: TorchCall, function: Callable[..., Any]) -> RecordedCall | None:
     """Return a call that an earlier process traced; None if there is none, or the function is a user's."""
     key = _lasting_key(call, function)
     return None if key is None else derivations.find(key, _read_call)
 
 
-def _read_call(text: str) -> Recorded:
+def _read_call(text: str) -> RecordedCall:
     kind, _, graph = text.partition("\n")
     derived = read_derived(graph)
     make = _KINDS.get(kind) or getattr(torch.return_types, kind, None)
     if make is None:
         raise ValueError(f"expected the name of a result of torch, got {kind!r}")
-    return Recorded(derived, *reversed(tree.flatten(make([TENSOR] * len(derived.graph.outputs)))))
+    return RecordedCall(derived, *reversed(tree.flatten(make([TENSOR] * len(derived.graph.outputs)))))
 
 
-def keep_call(call: Call, function: Callable[..., Any], recorded: Recorded) -> None:
+def keep_call(call: TorchCall, function: Callable[..., Any], recorded: RecordedCall) -> None:
     """Store a traced call of a torch or gtrace function for later processes, if its result is flat."""
     key = _lasting_key(call, function)
     result = recorded.structure.unflatten(recorded.others)
@@ -305,7 +305,7 @@ _KINDS: dict[str, Callable[[list[Any]], Any]] = {"tensor": lambda found: found[0
 """Result types, besides torch's named tuples, that consist of tensors."""
 
 
-def _lasting_key(call: Call, function: Callable[..., Any]) -> Hashable | None:
+def _lasting_key(call: TorchCall, function: Callable[..., Any]) -> Hashable | None:
     """Return the key of a call in every process; None if its function or an argument has no lasting name."""
     if isinstance(function, types.FunctionType):
         found = sys.modules.get(function.__module__)

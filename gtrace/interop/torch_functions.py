@@ -27,9 +27,9 @@ from gtrace.interop.aten.derive import Draw
 from gtrace.interop.aten.trace_effects import observable
 from gtrace.interop.aten.versions import Kind, kinds
 from gtrace.interop.calls import (
-    Call,
     OpenCall,
-    Recorded,
+    RecordedCall,
+    TorchCall,
     is_followed,
     keep_call,
     kept_call,
@@ -65,7 +65,7 @@ class CallTable:
     """The traced calls of torch functions, by function and kind of arguments."""
 
     def __init__(self) -> None:
-        self._calls: BoundedTable[Hashable, Recorded] = BoundedTable(MAX_CALLS, lambda call: call.derived.weight)
+        self._calls: BoundedTable[Hashable, RecordedCall] = BoundedTable(MAX_CALLS, lambda call: call.derived.weight)
         self._kinds: BoundedTable[Hashable, Kind[OpenCall]] = kinds()
         self._looking: BoundedTable[Hashable, bool] = BoundedTable(MAX_CALLS)
         self._line: str | None = None
@@ -75,12 +75,12 @@ class CallTable:
     def find(
         self,
         head: tuple[Hashable, ...],
-        call: Call,
+        call: TorchCall,
         trace: Trace,
-        kept: Callable[[], Recorded | None] = lambda: None,
-        keep: Callable[[Recorded], None] = lambda recorded: None,
+        kept: Callable[[], RecordedCall | None] = lambda: None,
+        keep: Callable[[RecordedCall], None] = lambda recorded: None,
         draw: Drawn = lambda: None,
-    ) -> Recorded:
+    ) -> RecordedCall:
         """Return a call. It is traced unless a trace for these sizes, or with open ones, is known.
 
         Args:
@@ -97,12 +97,12 @@ class CallTable:
         return found
 
     def _new(
-        self, pattern: Hashable, call: Call, trace: Trace, kept: Callable[[], Recorded | None],
-        keep: Callable[[Recorded], None], draw: Drawn,
-    ) -> Recorded:  # fmt: skip
+        self, pattern: Hashable, call: TorchCall, trace: Trace, kept: Callable[[], RecordedCall | None],
+        keep: Callable[[RecordedCall], None], draw: Drawn,
+    ) -> RecordedCall:  # fmt: skip
         numbers, kind = call.numbers(), self._kinds.get(pattern)
         if kind is not None:
-            bound: Recorded | None = kind.bound(numbers, lambda known, values: known.bind(call, values, draw()))
+            bound: RecordedCall | None = kind.bound(numbers, lambda known, values: known.bind(call, values, draw()))
             if bound is not None:
                 return bound
         found = kept()
@@ -120,8 +120,13 @@ class CallTable:
         return found
 
     def find_or_look(
-        self, head: tuple[Hashable, ...], call: Call, trace: Trace, draw: Drawn, check: Callable[[Recorded], None]
-    ) -> Recorded:
+        self,
+        head: tuple[Hashable, ...],
+        call: TorchCall,
+        trace: Trace,
+        draw: Drawn,
+        check: Callable[[RecordedCall], None],
+    ) -> RecordedCall:
         """Return a call; see `find`. One that reads values is traced at each call, with these values.
 
         The second such call warns, once for each table.
@@ -146,7 +151,7 @@ class CallTable:
         self._looking.remember(key, True)
         return self._look(call, trace, check)
 
-    def _look(self, call: Call, trace: Trace, check: Callable[[Recorded], None]) -> Recorded:
+    def _look(self, call: TorchCall, trace: Trace, check: Callable[[RecordedCall], None]) -> RecordedCall:
         self._looks += 1
         if self._looks == 2:
             where = f" at {self._line}" if self._line else ""
@@ -157,7 +162,7 @@ class CallTable:
                 user_location(),
                 RetracingWarning,
             )
-        found: Recorded = trace(functools.partial(call.trace, values=True))
+        found: RecordedCall = trace(functools.partial(call.trace, values=True))
         check(found)
         return found
 
@@ -181,10 +186,10 @@ class CallTable:
         own = OWN_FUNCTIONS.get(function, _left_to_torch)(*args, **kwargs)
         if own is not NotImplemented:
             return own if not ambient or gradients_follow() else ops.stop_gradient(own)
-        call = Call.of(name, (args, kwargs), None if ambient else torch.float32)
+        call = TorchCall.of(name, (args, kwargs), None if ambient else torch.float32)
         arrays = call.arrays
 
-        def kept() -> Recorded | None:
+        def kept() -> RecordedCall | None:
             self._retraces.note(name, function, call.structure, call.leaves)
             return kept_call(call, function)
 
@@ -203,7 +208,7 @@ class CallTable:
         return found(arrays, not ambient or gradients_follow())
 
 
-def _run(call: Call, function: Callable[..., Any]) -> Any:
+def _run(call: TorchCall, function: Callable[..., Any]) -> Any:
     """Run a function whose result depends on values, with values."""
     args, kwargs = call.filled(whole(x, call.name).clone() for x in call.arrays)
     with torch.no_grad():

@@ -56,7 +56,6 @@ INSTEAD = {
     "jax.lax.scaled_dot": "Multiply by the scales, and use lax.dot_general.",
     "jax.nn.scaled_dot_general": "Multiply by the scales, and use lax.dot_general.",
     "jax.nn.get_scaled_dot_general_config": "Multiply by the scales, and use lax.dot_general.",
-    "jax.sharding.auto_axes": "All axes are automatic: call the function.",
     "jax.sharding.explicit_axes": "There are no explicit axes: use gt.with_sharding.",
     "jax.lax.psum_scatter_start": "Use lax.psum_scatter.",
     "jax.sharding.UnreducedKind": "Reductions over a mesh are always complete.",

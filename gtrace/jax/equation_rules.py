@@ -12,7 +12,7 @@ from gtrace import lax as ours
 from gtrace.extend import REGISTRY, UNSIGNED, DType, aval, custom_call, index_place
 from gtrace.ir import DTYPES
 from gtrace.jax.jaxprs import Literal
-from gtrace.jax.primitives import Call
+from gtrace.jax.primitives import PrimitiveCall
 
 SAME: dict[str, str] = {name: op.jax for name, op in REGISTRY.items() if op.jax}
 """Operations without parameters, with JAX's names."""
@@ -463,7 +463,7 @@ def _checkpoint(w: Any, node: Any, *operands: Any) -> Any:
 @_rule("custom_call")
 def _custom_call(w: Any, node: Any, *operands: Any) -> Any:
     p, rules = node.attributes, node.op.rules
-    call = Call.of(node.op)
+    call = PrimitiveCall.of(node.op)
     if call is not None and call.takes_arrays_alone and all(isinstance(x, Literal) for x in operands[call.count :]):
         return w.several(call.primitive, operands[: call.count], node.instr.aval.avals, **call.params)
     forward = rules.jvp is not None and node.op is not custom_call

@@ -77,6 +77,18 @@ def _axis_types(self: Mesh) -> tuple[AxisType, ...]:
 
 
 axis_types = property(_axis_types)
+auto_axes_of_mesh = property(lambda self: self.axis_names)
+no_axes_of_mesh = property(lambda self: ())
+"""The axes of a mesh that are explicit or manual: none."""
+
+
+def auto_axes(f: Callable[..., Any], /, *, axes: Any = None, out_sharding: Any = None) -> Callable[..., Any]:
+    """Return the function itself, because all axes of all meshes are automatic.
+
+    >>> auto_axes(abs)(-1)
+    1
+    """
+    return f
 
 
 class AbstractMesh(Mesh):
@@ -89,6 +101,8 @@ class AbstractMesh(Mesh):
     __slots__ = ()
 
     axis_types = axis_types
+    auto_axes = auto_axes_of_mesh
+    explicit_axes = manual_axes = no_axes_of_mesh
 
     def __init__(
         self,

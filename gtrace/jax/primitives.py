@@ -269,7 +269,7 @@ def _recorded(primitive: Primitive, args: Sequence[Any], params: dict[str, Any])
     what = f"{primitive.name} called at {user_location()}"
     captured = capture(run, [x.aval for x in operands], what, repeated=True, tokens="if any")
     captured = lift_numbers(captured, primitive.name)
-    call = Call(primitive, params, len(operands), values, captured.result)
+    call = PrimitiveCall(primitive, params, len(operands), values, captured.result)
     op = with_rules(call.vjp, call.jvp, call.batch)
     outs = call_with_rules(op, subgraph(captured.graph), [*operands, *captured.constants])
     if captured.token:
@@ -300,7 +300,7 @@ class AxisData:
 
 
 @attrs.frozen(eq=False)
-class Call:
+class PrimitiveCall:
     """The rules of one call.
 
     Attributes:
@@ -314,10 +314,10 @@ class Call:
     results: _Values
 
     @classmethod
-    def of(cls, op: Op) -> Call | None:
+    def of(cls, op: Op) -> PrimitiveCall | None:
         """Return the call that an operation is; None: it is another one, such as that of a batch."""
         found = getattr(op.rules.vjp, "__self__", None)
-        return found if isinstance(found, Call) else None
+        return found if isinstance(found, PrimitiveCall) else None
 
     @property
     def takes_arrays_alone(self) -> bool:

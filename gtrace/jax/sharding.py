@@ -30,6 +30,8 @@ class Mesh(sharding.Mesh):
     __slots__ = ()
 
     axis_types = meshes.axis_types
+    auto_axes = meshes.auto_axes_of_mesh
+    explicit_axes = manual_axes = meshes.no_axes_of_mesh
 
     def __init__(self, devices: Any, axis_names: Sequence[str] | str, axis_types: Any = None) -> None:
         grid = numpy.asarray(devices)

@@ -104,7 +104,7 @@ def integer_pow(x: Any, y: int) -> Array:
     >>> gt.lax.integer_pow(gt.array([2., 3.]), 3)
     Array([ 8., 27.], dtype=float32)
     """
-    return ops.power(lift("integer_pow", x), as_int("integer_pow", "y", y))
+    return lift("integer_pow", x) ** as_int("integer_pow", "y", y)
 
 
 # the derivative by each operand; at a bound all are 0, as in JAX

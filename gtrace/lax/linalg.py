@@ -49,7 +49,7 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenve
     out = [values]
     if compute_left_eigenvectors:
         left = ops.conj(ops.matrix_transpose(linalg.inv(right)))
-        out.append(ops.divide(left, linalg.vector_norm(left, axis=-2, keepdims=True)))
+        out.append(left / linalg.vector_norm(left, axis=-2, keepdims=True))
     return [*out, right] if compute_right_eigenvectors else out
 
 
@@ -94,9 +94,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Array:
     """
     r, w = promote_arrays("cholesky_update", r_matrix, w_vector, floating=True)
     column = ops.expand_dims(w, -1)
-    return linalg.cholesky(
-        ops.add(ops.matmul(ops.matrix_transpose(r), r), ops.multiply(column, ops.matrix_transpose(column))), upper=True
-    )
+    return linalg.cholesky(ops.matrix_transpose(r) @ r + column * ops.matrix_transpose(column), upper=True)
 
 
 def symmetric_product(
@@ -110,8 +108,8 @@ def symmetric_product(
            [2., 5.]], dtype=float32)
     """
     a, c = promote_arrays("symmetric_product", a_matrix, c_matrix, floating=True)
-    out = ops.add(ops.multiply(ops.matmul(a, ops.matrix_transpose(a)), alpha), ops.multiply(c, beta))
-    return ops.add(ops.tril(out), ops.matrix_transpose(ops.tril(out, -1))) if symmetrize_output else out
+    out = a @ ops.matrix_transpose(a) * alpha + ops.multiply(c, beta)
+    return ops.tril(out) + ops.matrix_transpose(ops.tril(out, -1)) if symmetrize_output else out
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
@@ -144,23 +142,23 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Array:
     def eliminate(above: tuple[Array, Array, Array], row: Any) -> Any:
         first, second, value = above  # a row with an element in this column and in the next
         low, middle, high, right = row
-        exchange = ops.greater(ops.absolute(low), ops.absolute(first))
+        exchange = ops.absolute(low) > ops.absolute(first)
         pivot = ops.where(exchange, low, first)
-        factor = ops.divide(ops.where(exchange, first, low), pivot)
+        factor = ops.where(exchange, first, low) / pivot
         kept = (
             pivot, ops.where(exchange, middle, second), ops.where(exchange, high, 0), ops.where(exchange, right, value),
         )  # fmt: skip
         below = (
-            ops.subtract(ops.where(exchange, second, middle), ops.multiply(factor, kept[1])),
-            ops.subtract(ops.where(exchange, 0, high), ops.multiply(factor, kept[2])),
-            ops.subtract(ops.where(exchange, value, right), ops.multiply(factor, kept[3])),
+            ops.where(exchange, second, middle) - factor * kept[1],
+            ops.where(exchange, 0, high) - factor * kept[2],
+            ops.where(exchange, value, right) - factor * kept[3],
         )
         return below, kept
 
     def substitute(below: tuple[Array, Array], row: Any) -> Any:
         pivot, second, third, value = row
-        known = ops.add(ops.multiply(second, below[0]), ops.multiply(third, below[1]))
-        x = ops.divide(ops.subtract(value, known), pivot)
+        known = ops.multiply(second, below[0]) + ops.multiply(third, below[1])
+        x = (value - known) / pivot
         return (x, below[0]), x
 
     rows[2] = rows[2].at[-1].set(0)

@@ -60,7 +60,7 @@ def dot_general(
     rows, columns = tuple(x.shape[a] for a in rest_x), tuple(y.shape[a] for a in rest_y)
     a = ops.reshape(ops.permute_dims(x, batch_x + rest_x + inner_x), (*batch, math.prod(rows), count))
     b = ops.reshape(ops.permute_dims(y, batch_y + inner_y + rest_y), (*batch, count, math.prod(columns)))
-    return ops.reshape(ops.matmul(a, b), batch + rows + columns)
+    return ops.reshape(a @ b, batch + rows + columns)
 
 
 def _operands(name: str, lhs: Any, rhs: Any, dtype: Any) -> list[Array]:
@@ -135,4 +135,4 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: 
     row = ops.expand_dims(ops.arange(m, device=x.device), 1)
     own = ops.logical_and(row < stops, row >= stops - sizes)
     spread = ops.where(ops.expand_dims(own, 2), ops.expand_dims(x, 1), 0)
-    return ops.matmul(ops.reshape(spread, (m, groups * k)), ops.reshape(y, (groups * k, n)))
+    return ops.reshape(spread, (m, groups * k)) @ ops.reshape(y, (groups * k, n))

@@ -185,7 +185,7 @@ def _of_integers(x: Array, w: Array, strides: Sequence[int], gaps: Sequence[int]
         weights = getitem(w, (slice(None), slice(None), *offsets[2:]))
         a = ops.reshape(weights, (1, groups, features // groups, channels))
         b = ops.reshape(part, (count, groups, channels, math.prod(part.shape[2:])))
-        total = total + ops.matmul(a, b)
+        total = total + a @ b
         sizes = part.shape[2:]
     return ops.reshape(total, (count, features, *sizes))
 

@@ -132,7 +132,7 @@ def _scores(name: str, query: Array, key: Array, bias: Array | None, mask: Array
     groups, keys = key.shape[-3:-1]
     # the queries of a group of heads, one after the other, share keys and values, so nothing is repeated
     rows = ops.reshape(query, (*batch, groups, heads // max(groups, 1) * queries, depth))
-    scores = ops.reshape(widened(ops.matmul(rows, ops.matrix_transpose(key))), (*batch, heads, queries, keys))
+    scores = ops.reshape(widened(rows @ ops.matrix_transpose(key)), (*batch, heads, queries, keys))
     if bias is not None:
         scores = scores + _fit(name, "bias", bias, scores.shape)
     for visible in (None if mask is None else _fit(name, "mask", mask, scores.shape), earlier):
@@ -149,7 +149,7 @@ def _weighted(scores: Array, value: Array, rate: float = 0.0, draws: Any = None)
     seen = ops.any(scores != -math.inf, -1, keepdims=True)
     weights = ops.where(seen, ops.softmax(ops.where(seen, scores, 0.0)), 0.0)
     weights = dropout(cast(weights, value.aval.dtype), rate, draws, training=rate > 0)
-    out = ops.matmul(ops.reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)), value)
+    out = ops.reshape(weights, (*batch, groups, heads // max(groups, 1) * queries, keys)) @ value
     return ops.reshape(out, (*batch, heads, queries, value.shape[-1]))
 
 

@@ -89,6 +89,6 @@ def vector_norm(name: str, x: Array, p: Any, axis: int, keepdims: bool = False) 
         return ops.where(zero, 0.0, ops.sqrt(ops.where(zero, 1.0, total)))
     size = ops.absolute(x)
     none = size == 0  # for p < 1 the derivative of the power is infinite there
-    total = ops.sum(ops.where(none, 0.0, ops.power(ops.where(none, 1.0, size), float(number))), axis, keepdims=keepdims)
+    total = ops.sum(ops.where(none, 0.0, ops.where(none, 1.0, size) ** float(number)), axis, keepdims=keepdims)
     zero = total == 0
-    return ops.where(zero, 0.0, ops.power(ops.where(zero, 1.0, total), 1.0 / number))
+    return ops.where(zero, 0.0, ops.where(zero, 1.0, total) ** (1.0 / number))

@@ -62,7 +62,7 @@ def ctc_loss(
     inputs, counts = (_lengths(z, size, single) for z in (input_lengths, target_lengths))
     labels = _labels(targets, target_lengths, counts, size, single)
     places = ops.arange(labels.shape[1], device=x.device)
-    labels = ops.where(ops.less(places, ops.expand_dims(counts, 1)), labels, none)
+    labels = ops.where(places < ops.expand_dims(counts, 1), labels, none)
 
     # the states of an alignment: the labels, with blanks between and around them
     blanks = ops.full((size, 1), none, labels.aval.dtype, device=x.device)
@@ -74,7 +74,7 @@ def ctc_loss(
     leaps = ops.logical_and(ops.not_equal(states, none), ops.not_equal(states, _shifted(states, 2, none)))
     start = ops.where(ops.equal(ops.arange(width, device=x.device), 0), 0.0, -math.inf)
     start = ops.broadcast_to(cast(start, wide.aval.dtype), (size, width))
-    running = ops.less(ops.expand_dims(ops.arange(steps, device=x.device), 1), inputs)
+    running = ops.expand_dims(ops.arange(steps, device=x.device), 1) < inputs
 
     def step(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
         score, on = now
@@ -84,7 +84,7 @@ def ctc_loss(
 
     total, _ = scan(step, start, (scores, running))
     last = ops.expand_dims(ops.multiply(counts, 2), 1)
-    ends = ops.take_along_axis(total, ops.concat([last, ops.clip(ops.subtract(last, 1), 0, None)], 1), 1)
+    ends = ops.take_along_axis(total, ops.concat([last, ops.clip(last - 1, 0, None)], 1), 1)
     losses = -_log_sum_exp(ends[:, 0], ops.where(ops.equal(counts, 0), -math.inf, ends[:, 1]))
     if zero_infinity:
         losses = ops.where(ops.equal(losses, math.inf), 0.0, losses)
@@ -114,7 +114,7 @@ def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) ->
     longest = builtins.min(labels.shape[0], int(numpy.max(given))) if known else labels.shape[0]
     if not longest:
         return ops.broadcast_to(ops.expand_dims(labels[:0], 0), (size, 0))
-    starts = ops.expand_dims(ops.subtract(ops.cumsum(counts, 0), counts), 1)
+    starts = ops.expand_dims(ops.cumsum(counts, 0) - counts, 1)
     return ops.take(labels, ops.clip(starts + ops.arange(longest, device=labels.device), 0, labels.shape[0] - 1), 0)
 
 

@@ -12,13 +12,13 @@ from gtrace.extend import (
     ArgumentError,
     Array,
     Aval,
-    Call,
     CallTable,
     Derived,
     Draw,
     Drawn,
     RandomOperatorError,
-    Recorded,
+    RecordedCall,
+    TorchCall,
     gradients_follow,
     message,
     new_lock,
@@ -87,7 +87,7 @@ class Apply:
         name = type(self._module).__name__
         params = self._checked(name, "params", params, self._names[0])
         buffers = self._checked(name, "state", self.state if state is None else state, self._names[1])
-        call = Call.of(name, (params, buffers, args, kwargs))
+        call = TorchCall.of(name, (params, buffers, args, kwargs))
         arrays = call.arrays
         drawn = None if key is None else as_key("from_module", key)
 
@@ -138,7 +138,7 @@ class Apply:
         return {key: given[key] if type(given[key]) is Array else ops.array(given[key]) for key in names}
 
     def _trace(
-        self, call: Call, params: list[str], buffers: list[str], train: bool, draw: Drawn, how: Callable[..., Any]
+        self, call: TorchCall, params: list[str], buffers: list[str], train: bool, draw: Drawn, how: Callable[..., Any]
     ) -> Any:
         """Trace the module as a function that returns its result and its new buffers; `how` is a method of the call."""
 
@@ -166,7 +166,7 @@ class Apply:
         return recorded
 
     @staticmethod
-    def _check_undrawn(call: Call, recorded: Recorded) -> None:
+    def _check_undrawn(call: TorchCall, recorded: RecordedCall) -> None:
         """Raise for a module that reads values and samples: the values would depend on other samples."""
         assert isinstance(recorded.derived, Derived)  # a call that reads values is traced for its sizes
         graph = recorded.derived.graph
@@ -178,7 +178,7 @@ class Apply:
             )
 
     @staticmethod
-    def _check_pure(name: str, recorded: Recorded, params: list[str], buffers: list[str]) -> None:
+    def _check_pure(name: str, recorded: RecordedCall, params: list[str], buffers: list[str]) -> None:
         """Raise for a call without a state if the module writes to its buffers."""
         returned = recorded.derived.returned
         new = returned[len(returned) - len(buffers) :]

@@ -126,7 +126,7 @@ def modf(x: Any) -> tuple[Array, Array]:
     return ops.where(
         ops.isinf(x),
         ops.copysign(0.0, x),
-        ops.multiply(sign, ops.subtract(ops.multiply(sign, x), ops.multiply(sign, whole))),
+        sign * (ops.multiply(sign, x) - sign * whole),
     ), whole
 
 
@@ -157,10 +157,10 @@ def ldexp(x: Any, exponent: Any) -> Array:
     # three factors, none of which is 0 or infinite; with larger exponents the result would be the same
     least = 3 * math.frexp(torch.finfo(x.aval.dtype).smallest_normal)[1]
     exponent = ops.clip(cast(exponent, torch.int64), least, -least)
-    third = ops.floor_divide(exponent, 3)
+    third = exponent // 3
     factor = exp2(cast(third, x.aval.dtype))
-    rest = exp2(cast(ops.subtract(exponent, ops.multiply(third, 2)), x.aval.dtype))
-    return ops.multiply(ops.multiply(ops.multiply(x, factor), rest), factor)
+    rest = exp2(cast(exponent - third * 2, x.aval.dtype))
+    return ops.multiply(x, factor) * rest * factor
 
 
 def heaviside(x: Any, middle: Any) -> Array:
@@ -181,9 +181,9 @@ def logaddexp2(x: Any, y: Any) -> Array:
     """
     x, y = promote_arrays("logaddexp2", x, y, floating=True)
     if x.aval.complex:
-        return ops.divide(ops.logaddexp(ops.multiply(x, math.log(2.0)), ops.multiply(y, math.log(2.0))), math.log(2.0))
+        return ops.logaddexp(ops.multiply(x, math.log(2.0)), ops.multiply(y, math.log(2.0))) / math.log(2.0)
     gap = ops.where(ops.equal(x, y), 0.0, ops.absolute(ops.subtract(x, y)))  # of equal infinities it would be NaN
-    return ops.add(ops.maximum(x, y), ops.divide(ops.log1p(exp2(neg(gap))), math.log(2.0)))
+    return ops.maximum(x, y) + ops.log1p(exp2(neg(gap))) / math.log(2.0)
 
 
 def deg2rad(x: Any) -> Array:
@@ -235,13 +235,13 @@ def sinc(x: Any) -> Array:
     Array([1.        , 0.63661975], dtype=float32)
     """
     angle = ops.multiply(_floats("sinc", x), math.pi)
-    near = ops.less(ops.absolute(angle), 0.1)
+    near = ops.absolute(angle) < 0.1
     t = ops.square(ops.where(near, angle, 0.0))
     series: Any = 1.0
     for k in (8, 6, 4, 2):  # the Taylor series, by Horner's rule
-        series = ops.subtract(1.0, ops.multiply(ops.divide(t, float(k * (k + 1))), series))
+        series = 1.0 - t / float(k * (k + 1)) * series
     far = ops.where(near, 1.0, angle)
-    return ops.where(near, series, ops.divide(ops.sin(far), far))
+    return ops.where(near, series, ops.sin(far) / far)
 
 
 def bitwise_count(x: Any) -> Array:
@@ -259,10 +259,10 @@ def bitwise_count(x: Any) -> Array:
     bits = cast(x, torch.int64)
     bits = ops.absolute(bits) if x.aval.dtype.is_signed else bits
     # sums of 1, 2 and 4 neighbouring bits, in place; then of the eight bytes
-    bits = ops.subtract(bits, ops.bitwise_and(ops.bitwise_right_shift(bits, 1), 0x5555555555555555))
+    bits = bits - ops.bitwise_and(ops.bitwise_right_shift(bits, 1), 0x5555555555555555)
     pairs = ops.bitwise_and(ops.bitwise_right_shift(bits, 2), 0x3333333333333333)
-    bits = ops.add(ops.bitwise_and(bits, 0x3333333333333333), pairs)
-    bits = ops.bitwise_and(ops.add(bits, ops.bitwise_right_shift(bits, 4)), 0x0F0F0F0F0F0F0F0F)
+    bits = ops.bitwise_and(bits, 0x3333333333333333) + pairs
+    bits = ops.bitwise_and(bits + ops.bitwise_right_shift(bits, 4), 0x0F0F0F0F0F0F0F0F)
     for shift in (8, 16, 32):
-        bits = ops.add(bits, ops.bitwise_right_shift(bits, shift))
+        bits = bits + ops.bitwise_right_shift(bits, shift)
     return cast(ops.bitwise_and(bits, 0x7F), torch.uint8)

@@ -249,8 +249,8 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Array, ...]:
     rest = ops.clip(cast(ops.array(indices), torch.int64), -total, total - 1)
     for n in reversed(sizes):
         count = ops.maximum(n, 1) if traced else max(n, 1)
-        out.append(ops.remainder(rest, count))
-        rest = ops.floor_divide(rest, count)
+        out.append(rest % count)
+        rest = rest // count
     return tuple(reversed(out))
 
 
@@ -286,7 +286,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str | None = None, orde
         sizes, axes = sizes[::-1], axes[::-1]
     out = axes[0]
     for n, index in zip(sizes[1:], axes[1:], strict=True):
-        out = ops.add(ops.multiply(out, n), index)
+        out = ops.multiply(out, n) + index
     return out
 
 
@@ -367,7 +367,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:  # 
     if x.ndim != 1:
         raise ShapeError(message("vander", "one dimension", repr(x.aval), "Use gt.ravel."))
     count = x.size if N is None else as_int("vander", "N", N)
-    powers = [ops.power(x, k) for k in range(count)]
+    powers = [x**k for k in range(count)]
     if not powers:
         return ops.reshape(x[:0], (0, 0)) if not x.size else ops.ones((x.size, 0), x.aval.dtype)
     out = ops.stack(promote_arrays("vander", *powers), 1)

@@ -51,7 +51,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
 
 def _count(places: Array, weights: Any, count: int) -> Array:
     """Return the counts, or the sums of weights, of the numbers below `count`; others go to one slot more."""
-    inside = ops.logical_and(ops.greater_equal(places, 0), places < count)
+    inside = ops.logical_and(places >= 0, places < count)
     places = ops.where(inside, places, count)
     if weights is None:
         out = ops.full((count + 1,), 0, torch.int64, device=places.device).at[places].add(1, mode="promise_in_bounds")
@@ -89,7 +89,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     side = "left" if right else "right"
     rising, falling = (
         ops.searchsorted(bins, x, side),
-        ops.subtract(bins.size, ops.searchsorted(ops.flip(bins), x, side)),
+        bins.size - ops.searchsorted(ops.flip(bins), x, side),
     )
     return ops.where(ops.less_equal(bins[0], bins[-1]), rising, falling)
 
@@ -134,9 +134,7 @@ def _bins(x: Array, edges: Array) -> Array:
     """Return the bin of each element, or -1 outside and for NaN. The last bin includes its upper edge."""
     x, edges = promote_arrays("histogram", x, edges)
     inside = ops.logical_and(ops.greater_equal(x, edges[0]), ops.less_equal(x, edges[-1]))
-    places = ops.clip(
-        ops.subtract(ops.searchsorted(edges, ops.where(inside, x, edges[0]), "right"), 1), 0, edges.size - 2
-    )
+    places = ops.clip(ops.searchsorted(edges, ops.where(inside, x, edges[0]), "right") - 1, 0, edges.size - 2)
     return ops.where(inside, places, -1)
 
 
@@ -162,7 +160,7 @@ def histogram(
     if density:
         real = promote_arrays("histogram", edges, counts, floating=True)[0]
         counts = cast(counts, accumulator(real))
-        counts = cast(ops.divide(ops.divide(counts, ops.diff(edges)), ops.sum(counts)), real.aval.dtype)
+        counts = cast(counts / ops.diff(edges) / ops.sum(counts), real.aval.dtype)
     return counts, edges
 
 
@@ -197,16 +195,16 @@ def histogramdd(
     for x, e, n in zip(axes, edges, sizes, strict=True):
         place = _bins(x, e)
         inside = ops.logical_and(inside, ops.greater_equal(place, 0))
-        cell = ops.add(ops.multiply(cell, n), place)
+        cell = ops.multiply(cell, n) + place
     counts = ops.reshape(_count(ops.where(inside, cell, -1), weights, math.prod(sizes)), tuple(sizes))
     if weights is None:
         counts = counted(counts)
     if density:
         real = promote_arrays("histogramdd", edges[0], counts, floating=True)[0]
         counts = cast(counts, accumulator(real))
-        counts = ops.divide(counts, ops.sum(counts))
+        counts = counts / ops.sum(counts)
         for k, (e, n) in enumerate(zip(edges, sizes, strict=True)):
-            counts = ops.divide(counts, ops.reshape(ops.diff(e), (n, *(1,) * (len(sizes) - 1 - k))))
+            counts = counts / ops.reshape(ops.diff(e), (n, *(1,) * (len(sizes) - 1 - k)))
         counts = cast(counts, real.aval.dtype)
     return counts, edges
 

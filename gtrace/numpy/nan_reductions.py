@@ -159,7 +159,7 @@ def nanvar(
         ddof = correction
     x, mask = _counted("nanvar", x, where)
     out = ops.var(x, axis, ddof, keepdims, dtype=dtype, where=mask, mean=mean)
-    return ops.where(ops.greater(ops.sum(mask, axis, keepdims=keepdims), ddof), out, math.nan)
+    return ops.where(ops.sum(mask, axis, keepdims=keepdims) > ddof, out, math.nan)
 
 
 def nanstd(

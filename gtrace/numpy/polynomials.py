@@ -107,7 +107,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     for k in range(steps):
         factor = ops.divide(a[k], b[0])
         quotient.append(factor)
-        a = a.at[k : k + b.size].add(neg(ops.multiply(b, factor)))
+        a = a.at[k : k + b.size].add(neg(b * factor))
     rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.device)
     return ops.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
@@ -147,17 +147,17 @@ def polyfit(
         raise ShapeError(message("polyfit", "weights (m,)", repr(weights[0].aval), "Use gt.vmap."))
     powers, right = vander(x, degree + 1), y
     if weights:
-        powers = ops.multiply(powers, ops.expand_dims(weights[0], 1))
+        powers = powers * ops.expand_dims(weights[0], 1)
         right = ops.multiply(right, weights[0] if y.ndim == 1 else ops.expand_dims(weights[0], 1))
     scale = ops.sqrt(ops.sum(ops.square(powers), 0))
     bound = torch.finfo(x.aval.dtype).eps * x.size if rcond is None else rcond
-    solution, residuals, rank, singular = lstsq(ops.divide(powers, scale), right, bound)
+    solution, residuals, rank, singular = lstsq(powers / scale, right, bound)
     found = ops.divide(solution, scale if y.ndim == 1 else ops.expand_dims(scale, 1))
     if full:
         return found, residuals, rank, singular, bound
     if not cov:
         return found
-    matrix = ops.divide(inv(ops.matmul(ops.matrix_transpose(powers / scale), powers / scale)), ops.outer(scale, scale))
+    matrix = inv(ops.matrix_transpose(powers / scale) @ (powers / scale)) / ops.outer(scale, scale)
     if cov != "unscaled":
         spare = x.size - degree - 1
         if spare < 1:
@@ -166,7 +166,7 @@ def polyfit(
         factor = ops.divide(residuals, float(spare))
     else:
         factor = ops.ones((), x.aval.dtype, device=x.device)
-    return found, ops.multiply(matrix if y.ndim == 1 else ops.expand_dims(matrix, -1), factor)
+    return found, (matrix if y.ndim == 1 else ops.expand_dims(matrix, -1)) * factor
 
 
 def polyder(p: Any, m: int = 1) -> Array:

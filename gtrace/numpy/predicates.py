@@ -31,7 +31,7 @@ def isclose(x: Any, y: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
     Array([ True, False], dtype=bool)
     """
     x, y = promote_arrays("isclose", x, y, floating=True)
-    near = ops.less_equal(ops.absolute(ops.subtract(x, y)), ops.add(ops.multiply(ops.absolute(y), rtol), atol))
+    near = ops.absolute(ops.subtract(x, y)) <= ops.absolute(y) * rtol + atol
     out = ops.where(ops.logical_and(ops.isfinite(x), ops.isfinite(y)), near, ops.equal(x, y))
     return ops.logical_or(out, ops.logical_and(ops.isnan(x), ops.isnan(y))) if equal_nan else out
 

@@ -74,7 +74,7 @@ def kron(x: Any, y: Any) -> Array:
     sizes = [(1,) * (ndim - z.ndim) + z.shape for z in (x, y)]
     left = ops.reshape(x, tuple(m for n in sizes[0] for m in (n, 1)))
     right = ops.reshape(y, tuple(m for n in sizes[1] for m in (1, n)))
-    return ops.reshape(ops.multiply(left, right), tuple(math.prod(pair) for pair in zip(*sizes, strict=True)))
+    return ops.reshape(left * right, tuple(math.prod(pair) for pair in zip(*sizes, strict=True)))
 
 
 @replayable

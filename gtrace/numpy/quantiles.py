@@ -76,7 +76,7 @@ def _quantile(
     nothing = ops.logical_and(
         ops.logical_not(ops.isfinite(gap)), ops.logical_or(ops.equal(below, above), ops.equal(weight, 0.0))
     )
-    out = ops.add(below, ops.multiply(ops.where(nothing, 0.0, gap), weight))
+    out = below + ops.where(nothing, 0.0, gap) * weight
     if not skip:
         last = slice_axis(ordered, rows.ndim - 1, size - 1, size)
         out = ops.where(ops.isnan(last), math.nan, out)
@@ -116,21 +116,21 @@ def _place(q: Array, count: Any, method: str) -> tuple[Array, Array]:
     """Return the place of the element below each quantile, and the weight of the next one."""
     if method in _CONTINUOUS:
         alpha, beta = _CONTINUOUS[method]
-        place = ops.add(ops.multiply(q, count), ops.subtract(ops.add(ops.multiply(q, 1.0 - alpha - beta), alpha), 1.0))
+        place = ops.multiply(q, count) + (q * (1.0 - alpha - beta) + alpha - 1.0)
     elif method in _INVERTED:
-        place = ops.subtract(ops.multiply(q, count), 1.5 if method == "closest_observation" else 1.0)
+        place = ops.multiply(q, count) - (1.5 if method == "closest_observation" else 1.0)
         low = ops.floor(place)
         whole = ops.equal(place, low)
         if method == "averaged_inverted_cdf":
             return ops.maximum(low, 0.0), ops.where(low < 0, 0.0, ops.where(whole, 0.5, 1.0))
-        keep = whole if method == "inverted_cdf" else ops.logical_and(whole, ops.equal(ops.remainder(low, 2.0), 1.0))
+        keep = whole if method == "inverted_cdf" else ops.logical_and(whole, ops.equal(low % 2.0, 1.0))
         return ops.maximum(ops.where(keep, low, low + 1.0), 0.0), ops.multiply(place, 0.0)
     else:
-        place = ops.multiply(q, ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
+        place = q * (ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
         place = {"lower": ops.floor, "higher": ops.ceil, "nearest": ops.round}.get(method, lambda p: p)(place)
     place = ops.clip(place, 0.0, ops.subtract(count, 1) if isinstance(count, Array) else count - 1)
     low = ops.floor(place)
-    fraction = ops.subtract(place, low)
+    fraction = place - low
     return low, ops.where(fraction > 0, 0.5, 0.0) if method == "midpoint" else fraction
 
 
@@ -209,5 +209,5 @@ def nanmedian(x: Any, axis: Any = None, *, keepdims: bool = False) -> Array:
 def _hundredths(q: Any) -> Any:
     # in double precision: 0.3 of ten elements is a place, 0.30000001 is between two
     if isinstance(q, (Array, torch.Tensor)):
-        return ops.divide(ops.array(q, dtype=torch.float64), 100.0)
+        return ops.array(q, dtype=torch.float64) / 100.0
     return numpy.asarray(q, numpy.float64) / 100.0

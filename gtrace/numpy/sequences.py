@@ -116,17 +116,17 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     count = xp.size
     above = ops.clip(ops.searchsorted(xp, x, "right"), 1, max(count - 1, 1))
     above = ops.clip(above, 0, count - 1)
-    below = ops.clip(ops.subtract(above, 1), 0, count - 1)
+    below = ops.clip(above - 1, 0, count - 1)
     x0, f0 = index_axis(xp, below, 0), index_axis(fp, below, 0)
     width, past = ops.subtract(index_axis(xp, above, 0), x0), ops.subtract(x, x0)
     # where the width has no finite inverse, a line has values, but derivatives take it for a constant
-    steep = ops.less_equal(ops.absolute(width), torch.finfo(width.aval.dtype).tiny / 4)
+    steep = ops.absolute(width) <= torch.finfo(width.aval.dtype).tiny / 4
     fraction = ops.where(
         steep,
-        ops.stop_gradient(ops.where(ops.equal(width, 0), 0.0, ops.divide(past, width))),
-        ops.divide(past, ops.where(steep, 1.0, width)),
+        ops.stop_gradient(ops.where(ops.equal(width, 0), 0.0, past / width)),
+        past / ops.where(steep, 1.0, width),
     )
-    out = ops.add(f0, ops.multiply(fraction, ops.subtract(index_axis(fp, above, 0), f0)))
+    out = f0 + fraction * ops.subtract(index_axis(fp, above, 0), f0)
     for outside, end, value in ends:
         out = ops.where(outside, fp[end] if value is None else value, out)
     return out
@@ -171,28 +171,21 @@ def _slopes(f: Array, axis: int, h: Array, order: int) -> Array:
         raise ShapeError(message("gradient", f"{order + 1} samples, and a coordinate for each", got, "Check both."))
     y = ops.moveaxis(f, axis, -1)
     d = cast(ops.diff(h) if h.ndim else h, f.aval.dtype)
-    forward = ops.divide(ops.diff(y), d)
+    forward = ops.diff(y) / d
     if h.ndim:
         left, right = d[:-1], d[1:]
         total = ops.add(left, right)
-        inner = ops.add(
-            ops.multiply(forward[..., :-1], ops.divide(right, total)),
-            ops.multiply(forward[..., 1:], ops.divide(left, total)),
-        )
+        inner = forward[..., :-1] * (right / total) + forward[..., 1:] * (left / total)
     else:
-        inner = ops.divide(ops.subtract(y[..., 2:], y[..., :-2]), ops.multiply(d, 2.0))
+        inner = (y[..., 2:] - y[..., :-2]) / ops.multiply(d, 2.0)
     first, last = forward[..., :1], forward[..., -1:]
     if order == 2:
         # the slope of the parabola through three samples
-        ratio = (
-            (ops.divide(d[:1], ops.add(d[:1], d[1:2])), ops.divide(d[-1:], ops.add(d[-1:], d[-2:-1])))
-            if h.ndim
-            else (0.5, 0.5)
-        )
-        bend = ops.subtract(forward[..., 1:2], first), ops.subtract(last, forward[..., -2:-1])
+        ratio = (d[:1] / ops.add(d[:1], d[1:2]), d[-1:] / ops.add(d[-1:], d[-2:-1])) if h.ndim else (0.5, 0.5)
+        bend = forward[..., 1:2] - first, last - forward[..., -2:-1]
         first, last = (
-            ops.subtract(first, ops.multiply(bend[0], ratio[0])),
-            ops.add(last, ops.multiply(bend[1], ratio[1])),
+            first - ops.multiply(bend[0], ratio[0]),
+            last + ops.multiply(bend[1], ratio[1]),
         )
     return ops.moveaxis(ops.concat([first, inner, last], -1), -1, axis)
 
@@ -231,7 +224,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Array:
         x = ops.array(x)
         width = ops.diff(x if x.ndim == 1 else ops.moveaxis(x, normalize_axis("trapezoid", axis, x.ndim), -1))
     pairs = ops.add(slice_axis(y, y.ndim - 1, 1, y.shape[-1]), slice_axis(y, y.ndim - 1, 0, max(y.shape[-1] - 1, 0)))
-    return ops.multiply(ops.sum(ops.multiply(pairs, width), -1), 0.5)
+    return ops.sum(pairs * width, -1) * 0.5
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
@@ -247,10 +240,10 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     axis = normalize_axis("unwrap", axis, p.ndim)
     step = ops.diff(p, axis=axis)
     half = period // 2 if isinstance(period, int) and not p.aval.floating else period / 2
-    short = ops.subtract(ops.remainder(ops.add(step, half), period), half)
-    short = ops.where(ops.logical_and(ops.equal(short, -half), ops.greater(step, 0)), half, short)
-    correction = ops.subtract(short, step)
-    correction = ops.where(ops.less(ops.absolute(step), half if discont is None else discont), 0, correction)
+    short = ops.remainder(step + half, period) - half
+    short = ops.where(ops.logical_and(ops.equal(short, -half), step > 0), half, short)
+    correction = short - step
+    correction = ops.where(ops.absolute(step) < (half if discont is None else discont), 0, correction)
     start = slice_axis(p, axis, 0, min(1, p.shape[axis]))
     rest = slice_axis(p, axis, min(1, p.shape[axis]), p.shape[axis])
     return ops.concat([start, ops.add(rest, cast(ops.cumsum(correction, axis), p.aval.dtype))], axis)
@@ -263,10 +256,10 @@ def _cosines(op: str, count: int, *weights: float) -> Array:
     count = as_int(op, "number of points", count)
     if count <= 1:
         return ops.ones(max(count, 0))
-    angle = ops.multiply(ops.arange(count, dtype=torch.float64), 2 * math.pi / (count - 1))
+    angle = ops.arange(count, dtype=torch.float64) * (2 * math.pi / (count - 1))
     out: Any = weights[0]
     for k, weight in enumerate(weights[1:], 1):
-        out = ops.add(out, ops.multiply(ops.cos(ops.multiply(angle, float(k))), weight))
+        out = out + ops.cos(angle * float(k)) * weight
     return cast(out, default_dtype(float))
 
 
@@ -319,8 +312,8 @@ def kaiser(M: int, beta: Any) -> Array:  # noqa: N803 - NumPy's name
     height = ops.array(numpy.sqrt(numpy.maximum(1.0 - place * place, 0.0)))
     wide = cast(beta, torch.float64)
     # scaled, both by the larger one: i0 itself overflows
-    small = ops.multiply(ops.absolute(wide), ops.subtract(height, 1.0))
-    return cast(ops.divide(ops.multiply(i0e(ops.multiply(wide, height)), ops.exp(small)), i0e(wide)), beta.aval.dtype)
+    small = ops.absolute(wide) * (height - 1.0)
+    return cast(i0e(wide * height) * ops.exp(small) / i0e(wide), beta.aval.dtype)
 
 
 def bartlett(M: int) -> Array:  # noqa: N803 - NumPy's name

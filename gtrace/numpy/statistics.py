@@ -51,7 +51,7 @@ def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         w = _on_axes(w, axes, x.ndim)
     dtype, x, w = x.aval.dtype, unshortened(x), unshortened(w)
     total = ops.sum(ops.broadcast_to(w, x.shape), axis, None, keepdims=keepdims)
-    out = cast(ops.divide(ops.sum(ops.multiply(x, w), axis, None, keepdims=keepdims), total), dtype)
+    out = cast(ops.sum(ops.multiply(x, w), axis, None, keepdims=keepdims) / total, dtype)
     return (out, cast(total, dtype)) if returned else out
 
 
@@ -108,22 +108,18 @@ def cov(
             w = lift("cov", given)
             if w.shape != (count,):
                 raise ShapeError(message("cov", f"{count} weights", repr(w.aval), "Pass one for each observation."))
-            weights = w if weights is None else ops.multiply(weights, w)
+            weights = w if weights is None else weights * w
     if weights is None:
-        centered = ops.subtract(variables, ops.mean(variables, 1, True))
-        product = ops.matmul(centered, ops.conj(ops.matrix_transpose(centered)))
-        return _squeezed(ops.divide(product, max(float(count - freedom), 0.0)))
+        centered = variables - ops.mean(variables, 1, True)
+        product = centered @ ops.conj(ops.matrix_transpose(centered))
+        return _squeezed(product / max(float(count - freedom), 0.0))
     total = ops.sum(weights)
-    centered = ops.subtract(
-        variables, ops.divide(ops.sum(ops.multiply(variables, weights), 1, None, keepdims=True), total)
-    )
-    scale: Any = ops.subtract(total, float(freedom))
+    centered = variables - ops.sum(ops.multiply(variables, weights), 1, None, keepdims=True) / total
+    scale: Any = total - float(freedom)
     if aweights is not None:
-        scale = ops.subtract(
-            total, ops.divide(ops.multiply(ops.sum(ops.multiply(weights, lift("cov", aweights))), freedom), total)
-        )
-    product = ops.matmul(ops.multiply(centered, weights), ops.conj(ops.matrix_transpose(centered)))
-    return _squeezed(ops.divide(product, scale))
+        scale = total - ops.sum(weights * lift("cov", aweights)) * freedom / total
+    product = centered * weights @ ops.conj(ops.matrix_transpose(centered))
+    return _squeezed(product / scale)
 
 
 def _rows(x: Any, rowvar: bool) -> Array:
@@ -151,7 +147,7 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Array:
     if not c.ndim:
         return ops.divide(c, c)
     deviations = ops.sqrt(ops.real(diagonal(c)))
-    out = ops.divide(ops.divide(c, ops.expand_dims(deviations, 1)), deviations)
+    out = c / ops.expand_dims(deviations, 1) / deviations
     if not out.aval.complex:
         return ops.clip(out, -1.0, 1.0)
     return ops.complex(ops.clip(ops.real(out), -1.0, 1.0), ops.clip(ops.imag(out), -1.0, 1.0))

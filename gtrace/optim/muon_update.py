@@ -61,8 +61,8 @@ def _orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, 
     x = ops.matrix_transpose(x) if tall else x
     x = over_count(x, ops.sqrt(ops.sum(squared(unshortened(x)))) + eps)
     for _ in range(steps):
-        product = ops.matmul(x, ops.matrix_transpose(x))
-        x = a * x + ops.matmul(b * product + c * ops.matmul(product, product), x)
+        product = x @ ops.matrix_transpose(x)
+        x = a * x + (b * product + c * (product @ product)) @ x
     return ops.matrix_transpose(x) if tall else x
 
 

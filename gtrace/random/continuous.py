@@ -139,7 +139,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None) -> Array:
         kind = as_dtype(dtype).to_real()
         real_key, imag_key = two_keys(fresh_key("normal", key))
         both = ops.complex(draw_normal(real_key, sizes, kind), draw_normal(imag_key, sizes, kind))
-        return ops.divide(both, math.sqrt(2.0))
+        return both / math.sqrt(2.0)
     return draw_normal(fresh_key("normal", key), sizes, float_dtype("normal", dtype))
 
 
@@ -244,7 +244,7 @@ def draw_gumbel(key: Array, shape: tuple[int, ...], dtype: torch.dtype, mode: st
     if mode == "low":
         return neg(ops.log(neg(ops.log(draw_uniform(key, shape, dtype, tiny, 1.0)))))
     high, low = ops.unstack(draw_unit(key, (2, *shape), dtype))
-    fine = ops.add(ops.add(high, ops.multiply(low, 2.0 ** -_MANTISSA[dtype])), tiny)
+    fine = high + ops.multiply(low, 2.0 ** -_MANTISSA[dtype]) + tiny
     return neg(ops.log(neg(ops.log1p(neg(ops.where(ops.greater_equal(high, 0.5), high, fine))))))
 
 

@@ -40,7 +40,7 @@ def _count_dtype(name: str, dtype: Any, default: torch.dtype) -> torch.dtype:
 
 def draw_signs(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     """Return `rademacher` without checking the arguments."""
-    return ops.subtract(ops.multiply(cast(ops.less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2), 1)
+    return ops.multiply(cast(ops.less(draw_unit(key, shape, default_dtype(float)), 0.5), dtype), 2) - 1
 
 
 @replayable
@@ -91,7 +91,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Array:
     found, (chance,), sizes = parameters("geometric", key, shape, _drawn_in(p), p=p)
     # for a sample of 0, take the logarithm half a step above it
     u = ops.maximum(draw_unit(found, sizes, chance.aval.dtype), torch.finfo(chance.aval.dtype).eps / 2)
-    return cast(ops.add(ops.floor(ops.divide(ops.log(u), ops.log1p(ops.multiply(chance, -1.0)))), 1.0), kind)
+    return cast(ops.floor(ops.log(u) / ops.log1p(ops.multiply(chance, -1.0))) + 1.0, kind)
 
 
 def _drawn_in(p: Any) -> torch.dtype:
@@ -154,7 +154,7 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
         raise ArgumentError(message("poisson", "lam >= 0", repr(lam), "Pass a non-negative number."))
     found, (rate,), sizes = parameters("poisson", key, shape, torch.float64, lam=lam)
     rate = ops.broadcast_to(rate, sizes)
-    large = ops.greater_equal(rate, 10.0)
+    large = rate >= 10.0
     product = _poisson_product(found, ops.where(large, 0.0, rate), sizes)
     # if one element must propose, all do, as in jax: which proposal is last depends on all elements
     ready = ops.broadcast_to(ops.logical_not(ops.any(large)), sizes)
@@ -164,13 +164,13 @@ def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 def _poisson_product(key: Array, rate: Array, shape: tuple[int, ...]) -> Array:
     def running(state: tuple[Array, ...]) -> Array:
-        return ops.any(ops.greater(state[2], ops.multiply(rate, -1.0)))
+        return ops.any(ops.greater(state[2], rate * -1.0))
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, count, total = state
         key, subkey = two_keys(key)
-        count = ops.where(ops.greater(total, ops.multiply(rate, -1.0)), ops.add(count, 1.0), count)
-        return key, count, ops.add(total, ops.log(_wide_unit(subkey, shape)))
+        count = ops.where(total > rate * -1.0, ops.add(count, 1.0), count)
+        return key, count, total + ops.log(_wide_unit(subkey, shape))
 
     zero = full_like_scalar(0.0, torch.float64, shape, key.device)
     return ops.subtract(while_loop(running, go_on, (key, zero, zero))[1], 1.0)
@@ -178,24 +178,20 @@ def _poisson_product(key: Array, rate: Array, shape: tuple[int, ...]) -> Array:
 
 def _poisson_refusing(key: Array, rate: Array, ready: Array, shape: tuple[int, ...]) -> Array:
     # the constants of the method PTRS in the paper
-    b = ops.add(ops.multiply(ops.sqrt(rate), 2.53), 0.931)
-    a = ops.add(ops.multiply(b, 0.02483), -0.059)
-    inverse_alpha = ops.add(ops.divide(1.1328, ops.subtract(b, 3.4)), 1.1239)
-    sure = ops.subtract(0.9277, ops.divide(3.6224, ops.subtract(b, 2.0)))
+    b = ops.sqrt(rate) * 2.53 + 0.931
+    a = b * 0.02483 - 0.059
+    inverse_alpha = 1.1328 / (b - 3.4) + 1.1239
+    sure = 0.9277 - 3.6224 / (b - 2.0)
     log_rate = ops.log(rate)
 
     def propose(u: Array, v: Array) -> tuple[Array, Array]:
-        distance = ops.subtract(0.5, ops.absolute(u))
-        k = ops.floor(
-            ops.add(ops.add(ops.multiply(ops.add(ops.divide(ops.multiply(a, 2.0), distance), b), u), rate), 0.43)
-        )
-        inside = ops.logical_and(ops.greater_equal(distance, 0.07), ops.less_equal(v, sure))
-        outside = ops.logical_or(ops.less(k, 0.0), ops.logical_and(ops.less(distance, 0.013), ops.greater(v, distance)))
-        height = ops.log(
-            ops.divide(ops.multiply(v, inverse_alpha), ops.add(ops.divide(a, ops.multiply(distance, distance)), b))
-        )
-        likelihood = ops.subtract(ops.subtract(ops.multiply(k, log_rate), rate), gammaln(ops.add(k, 1.0)))
-        likely = ops.logical_and(ops.logical_not(outside), ops.less_equal(height, likelihood))
+        distance = 0.5 - ops.absolute(u)
+        k = ops.floor((a * 2.0 / distance + b) * u + rate + 0.43)
+        inside = ops.logical_and(distance >= 0.07, v <= sure)
+        outside = ops.logical_or(k < 0.0, ops.logical_and(distance < 0.013, v > distance))
+        height = ops.log(v * inverse_alpha / (a / (distance * distance) + b))
+        likelihood = k * log_rate - rate - gammaln(k + 1.0)
+        likely = ops.logical_and(ops.logical_not(outside), height <= likelihood)
         return k, ops.logical_or(inside, likely)
 
     return _refuse_until_all(key, ready, shape, propose)
@@ -241,10 +237,10 @@ def _trials(name: str, n: Any) -> None:
 
 def _binomial(key: Array, n: Array, p: Array) -> Array:
     """Return float64 numbers of successes for parameters of one shape."""
-    q = ops.minimum(p, ops.subtract(1.0, p))
-    possible = ops.logical_and(ops.greater_equal(n, 0.0), ops.greater_equal(q, 0.0))
-    large = ops.logical_and(possible, ops.greater_equal(ops.multiply(n, q), 10.0))
-    some = ops.logical_and(ops.logical_and(possible, ops.greater(q, 0.0)), ops.logical_not(large))
+    q = ops.minimum(p, 1.0 - p)
+    possible = ops.logical_and(n >= 0.0, q >= 0.0)
+    large = ops.logical_and(possible, n * q >= 10.0)
+    some = ops.logical_and(ops.logical_and(possible, q > 0.0), ops.logical_not(large))
     small = _binomial_sum(key, ops.where(some, n, -1.0), ops.where(some, q, 0.5))
     counts = ops.where(
         large,
@@ -252,18 +248,18 @@ def _binomial(key: Array, n: Array, p: Array) -> Array:
         small,
     )
     counts = ops.where(ops.equal(q, 0.0), 0.0, counts)
-    counts = ops.where(ops.greater(p, 0.5), ops.subtract(n, counts), counts)
+    counts = ops.where(p > 0.5, n - counts, counts)
     return ops.where(possible, counts, float("nan"))
 
 
 def _binomial_sum(key: Array, n: Array, q: Array) -> Array:
-    log_failure = ops.log1p(ops.multiply(q, -1.0))
+    log_failure = ops.log1p(q * -1.0)
 
     def go_on(state: tuple[Array, ...]) -> tuple[Array, ...]:
         key, count, trials = state
         key, subkey = two_keys(key)
-        count = ops.where(ops.less_equal(trials, n), ops.add(count, 1.0), count)
-        return key, count, ops.add(trials, ops.ceil(ops.divide(ops.log(_wide_unit(subkey, n.shape)), log_failure)))
+        count = ops.where(trials <= n, ops.add(count, 1.0), count)
+        return key, count, trials + ops.ceil(ops.log(_wide_unit(subkey, n.shape)) / log_failure)
 
     zero = full_like_scalar(0.0, torch.float64, n.shape, key.device)
     done = while_loop(lambda state: ops.any(ops.less_equal(state[2], n)), go_on, (key, zero, zero))
@@ -272,32 +268,25 @@ def _binomial_sum(key: Array, n: Array, q: Array) -> Array:
 
 def _binomial_refusing(key: Array, n: Array, q: Array, ready: Array) -> Array:
     # the constants of the method BTRS in the paper
-    deviation = ops.sqrt(ops.multiply(ops.multiply(n, q), ops.subtract(1.0, q)))
-    b = ops.add(ops.multiply(deviation, 2.53), 1.15)
-    a = ops.add(ops.add(ops.multiply(b, 0.0248), ops.multiply(q, 0.01)), -0.0873)
-    sure = ops.subtract(0.92, ops.divide(4.2, b))
-    alpha = ops.multiply(ops.add(ops.divide(5.1, b), 2.83), deviation)
-    middle = ops.floor(ops.multiply(ops.add(n, 1.0), q))
-    odds = ops.log(ops.divide(q, ops.subtract(1.0, q)))
-    most = ops.add(gammaln(ops.add(middle, 1.0)), gammaln(ops.add(ops.subtract(n, middle), 1.0)))
+    deviation = ops.sqrt(n * q * (1.0 - q))
+    b = deviation * 2.53 + 1.15
+    a = b * 0.0248 + q * 0.01 - 0.0873
+    sure = 0.92 - 4.2 / b
+    alpha = (5.1 / b + 2.83) * deviation
+    middle = ops.floor((n + 1.0) * q)
+    odds = ops.log(q / (1.0 - q))
+    most = ops.add(gammaln(middle + 1.0), gammaln(n - middle + 1.0))
 
     def propose(u: Array, v: Array) -> tuple[Array, Array]:
-        distance = ops.subtract(0.5, ops.absolute(u))
-        k = ops.floor(
-            ops.add(
-                ops.add(ops.multiply(ops.add(ops.divide(ops.multiply(a, 2.0), distance), b), u), ops.multiply(n, q)),
-                0.5,
-            )
-        )
-        inside = ops.logical_and(ops.greater_equal(distance, 0.07), ops.less_equal(v, sure))
-        within = ops.logical_and(ops.greater_equal(k, 0.0), ops.less_equal(k, n))
-        height = ops.log(
-            ops.divide(ops.multiply(v, alpha), ops.add(ops.divide(a, ops.multiply(distance, distance)), b))
-        )
+        distance = 0.5 - ops.absolute(u)
+        k = ops.floor((a * 2.0 / distance + b) * u + n * q + 0.5)
+        inside = ops.logical_and(distance >= 0.07, v <= sure)
+        within = ops.logical_and(k >= 0.0, k <= n)
+        height = ops.log(v * alpha / (a / (distance * distance) + b))
         kept = ops.where(within, k, middle)
-        ways = ops.add(gammaln(ops.add(kept, 1.0)), gammaln(ops.add(ops.subtract(n, kept), 1.0)))
-        likelihood = ops.add(ops.subtract(most, ways), ops.multiply(ops.subtract(kept, middle), odds))
-        likely = ops.logical_and(within, ops.less_equal(height, likelihood))
+        ways = ops.add(gammaln(kept + 1.0), gammaln(n - kept + 1.0))
+        likelihood = most - ways + (kept - middle) * odds
+        likely = ops.logical_and(within, height <= likelihood)
         return k, ops.logical_or(inside, likely)
 
     return _refuse_until_all(key, ready, n.shape, propose)
@@ -338,12 +327,12 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
     consume("multinomial", found)
     rows = ops.moveaxis(ops.broadcast_to(weights, (*sizes, count)), -1, 0)
     rest = ops.flip(ops.cumsum(ops.flip(rows, 0), axis=0), 0)
-    shares = ops.minimum(ops.divide(rows, ops.where(ops.greater(rest, 0.0), rest, 1.0)), 1.0)
+    shares = ops.minimum(rows / ops.where(rest > 0.0, rest, 1.0), 1.0)
 
     def draw(left: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         subkey, share = step
         taken = _binomial(subkey, left, share)
-        return ops.subtract(left, taken), taken
+        return left - taken, taken
 
     keys = slice_axis(subkeys(found, (count,)), 0, 0, count - 1)
     left, taken = scan(draw, ops.broadcast_to(trials, sizes), (keys, slice_axis(shares, 0, 0, count - 1)))

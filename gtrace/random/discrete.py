@@ -54,7 +54,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     if mode == "low":
         return ops.less(draw_unit(found, sizes, chance.aval.dtype), chance)
     coarse, fine = ops.unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
-    return ops.less(ops.multiply(fine, torch.finfo(chance.aval.dtype).eps), ops.subtract(chance, coarse))
+    return ops.multiply(fine, torch.finfo(chance.aval.dtype).eps) < ops.subtract(chance, coarse)
 
 
 @replayable
@@ -101,8 +101,8 @@ def categorical(
     found = fresh_key("categorical", key)
     if replace:
         noise = draw_gumbel(found, (*prefix, *x.shape), x.aval.dtype, mode)
-        return ops.argmax(ops.add(noise, x), axis=len(prefix) + place)
-    noisy = ops.moveaxis(ops.add(x, draw_gumbel(found, x.shape, x.aval.dtype, mode)), place, -1)
+        return ops.argmax(noise + x, axis=len(prefix) + place)
+    noisy = ops.moveaxis(x + draw_gumbel(found, x.shape, x.aval.dtype, mode), place, -1)
     order = slice_axis(ops.argsort(noisy, descending=True), x.ndim - 1, 0, math.prod(prefix))
     return ops.reshape(ops.moveaxis(order, -1, 0), sizes)
 
@@ -213,11 +213,9 @@ def choice(
     elif replace:
         sums = ops.cumsum(weights)
         unit = draw_unit(found, sizes, weights.aval.dtype)
-        indices = ops.searchsorted(
-            sums, ops.multiply(slice_axis(sums, 0, count - 1, count).reshape(()), ops.subtract(1.0, unit))
-        )
+        indices = ops.searchsorted(sums, slice_axis(sums, 0, count - 1, count).reshape(()) * ops.subtract(1.0, unit))
     else:
-        noisy = ops.add(draw_gumbel(found, (count,), weights.aval.dtype, mode), ops.log(weights))
+        noisy = draw_gumbel(found, (count,), weights.aval.dtype, mode) + ops.log(weights)
         indices = ops.reshape(slice_axis(ops.argsort(noisy, descending=True), 0, 0, draws), sizes)
     return indices if isinstance(population, int) else _taken(population, indices, axis)
 

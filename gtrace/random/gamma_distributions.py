@@ -56,15 +56,15 @@ def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, ne
     normal_key, subkey = two_keys(normal_key)
     dtype = alpha.aval.dtype
     x = draw_normal(subkey, (), dtype)
-    d = ops.subtract(alpha, 1.0 / 3.0)
-    root = ops.add(ops.multiply(x, ops.divide(1.0 / 3.0, ops.sqrt(d))), 1.0)
-    possible = ops.logical_not(ops.less_equal(root, 0.0))  # also for NaN, so that the loop ends
-    cube = ops.power(ops.where(possible, root, 1.0), 3)
+    d = alpha - 1.0 / 3.0
+    root = x * (1.0 / 3.0 / ops.sqrt(d)) + 1.0
+    possible = ops.logical_not(root <= 0.0)  # also for NaN, so that the loop ends
+    cube = ops.where(possible, root, 1.0) ** 3
     squared = ops.square(x)
     u = draw_uniform(uniform_key, (), dtype, 0.0, 1.0)
-    outside = ops.greater(u, ops.subtract(1.0, ops.multiply(ops.square(squared), 0.0331)))
-    least = ops.add(ops.multiply(squared, 0.5), ops.multiply(d, ops.add(ops.subtract(1.0, cube), ops.log(cube))))
-    refused = ops.logical_and(outside, ops.greater(ops.log(u), least))
+    outside = u > 1.0 - ops.square(squared) * 0.0331
+    least = squared * 0.5 + d * (1.0 - cube + ops.log(cube))
+    refused = ops.logical_and(outside, ops.log(u) > least)
     return key, normal_key, uniform_key, possible, cube, ops.logical_and(possible, ops.logical_not(refused))
 
 
@@ -99,16 +99,16 @@ def _draw(key: Array, alpha: Array, logarithm: bool) -> Array:
     keys = ops.reshape(subkeys(key, shape), (a.size, 2))
     pairs = vmap(two_keys)(keys)
     # a sample for alpha is one for alpha + 1 times u ** (1 / alpha)
-    large = ops.greater_equal(a, 1.0)
-    raised = ops.where(large, a, ops.add(a, 1.0))
-    cube, d = _cubes(raised, pairs[0]), ops.subtract(raised, 1.0 / 3.0)
+    large = a >= 1.0
+    raised = ops.where(large, a, a + 1.0)
+    cube, d = _cubes(raised, pairs[0]), raised - 1.0 / 3.0
     unit = vmap(lambda k: draw_unit(k, (), dtype))(pairs[1])
     if logarithm:
         log_unit = ops.log1p(ops.multiply(unit, -1.0))
-        boost = ops.where(ops.logical_or(large, ops.equal(log_unit, 0.0)), 0.0, ops.divide(log_unit, a))
-        return ops.reshape(ops.add(ops.add(ops.log(d), ops.log(cube)), boost), shape)
-    boost = ops.where(large, 1.0, ops.power(ops.subtract(1.0, unit), ops.divide(1.0, a)))
-    return ops.reshape(ops.multiply(ops.multiply(d, cube), boost), shape)
+        boost = ops.where(ops.logical_or(large, ops.equal(log_unit, 0.0)), 0.0, log_unit / a)
+        return ops.reshape(ops.log(d) + ops.log(cube) + boost, shape)
+    boost = ops.where(large, 1.0, ops.subtract(1.0, unit) ** (1.0 / a))
+    return ops.reshape(d * cube * boost, shape)
 
 
 # A sample is the point of a fixed quantile, so it moves with alpha. Derivatives follow from the incomplete integral.
@@ -215,7 +215,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Arra
     log_x, log_y = _gamma(key_a, first, sizes, True), _gamma(key_b, second, sizes, True)
     most = ops.stop_gradient(ops.maximum(log_x, log_y))
     x, y = ops.exp(ops.subtract(log_x, most)), ops.exp(ops.subtract(log_y, most))
-    return ops.divide(x, ops.add(x, y))
+    return x / (x + y)
 
 
 @replayable
@@ -239,7 +239,7 @@ def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
 
 
 def _chisquare(key: Array, df: Array, shape: tuple[int, ...]) -> Array:
-    return ops.multiply(ops.exp(_gamma(key, ops.divide(df, 2.0), shape, True)), 2.0)
+    return ops.exp(_gamma(key, df / 2.0, shape, True)) * 2.0
 
 
 @replayable
@@ -263,7 +263,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     found, (upper, lower), sizes = parameters("f", key, shape, dtype, positive=positive)
     key_lower, key_upper = two_keys(found)
     above = ops.divide(_chisquare(key_upper, upper, sizes), upper)
-    return ops.divide(above, ops.divide(_chisquare(key_lower, lower, sizes), lower))
+    return above / ops.divide(_chisquare(key_lower, lower, sizes), lower)
 
 
 @replayable
@@ -285,8 +285,8 @@ def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Array:
     found, (freedom,), sizes = parameters("t", key, shape, dtype, positive={"df": df})
     key_normal, key_gamma = two_keys(found)
     half = ops.divide(freedom, 2.0)
-    scale = ops.sqrt(ops.divide(half, _gamma(key_gamma, half, sizes, False)))
-    return ops.multiply(draw_normal(key_normal, sizes, freedom.aval.dtype), scale)
+    scale = ops.sqrt(half / _gamma(key_gamma, half, sizes, False))
+    return draw_normal(key_normal, sizes, freedom.aval.dtype) * scale
 
 
 @replayable
@@ -335,9 +335,9 @@ def generalized_normal(key: Any, p: Any, shape: Any = None, dtype: Any = None) -
 
 def _generalized_normal(key: Array, p: Array, shape: tuple[int, ...]) -> Array:
     key_gamma, key_sign = two_keys(key)
-    inverse = ops.divide(1.0, p)
-    size = ops.power(_gamma(key_gamma, inverse, shape, False), inverse)
-    return ops.multiply(draw_signs(key_sign, shape, p.aval.dtype), size)
+    inverse = 1.0 / p
+    size = _gamma(key_gamma, inverse, shape, False) ** inverse
+    return draw_signs(key_sign, shape, p.aval.dtype) * size
 
 
 @replayable
@@ -368,5 +368,5 @@ def ball(key: Any, d: Any, p: Any = 2, shape: Any = (), dtype: Any = None) -> Ar
     key_points, key_radius = two_keys(found)
     x = _generalized_normal(key_points, exponent, whole)
     e = draw_exponential(key_radius, sizes, exponent.aval.dtype)
-    norm = ops.power(ops.add(ops.sum(ops.power(ops.absolute(x), exponent), -1), e), ops.divide(1.0, exponent))
-    return ops.divide(x, ops.expand_dims(norm, -1))
+    norm = (ops.sum(ops.absolute(x) ** exponent, -1) + e) ** ops.divide(1.0, exponent)
+    return x / ops.expand_dims(norm, -1)

@@ -104,12 +104,12 @@ def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int |
         start, stop = (_clipped(x, least, end, key) for x, end in ((low, most), (high, most + 1)))
         span = ops.where(ops.less_equal(stop, start), 1, ops.subtract(stop, start))
         factor = ops.remainder(65536, span)
-        factor = ops.remainder(ops.bitwise_and(ops.multiply(factor, factor), MASK), span)
+        factor = ops.bitwise_and(ops.multiply(factor, factor), MASK) % span
     offset = ops.remainder(draw_bits(lower_key, shape, 32), span)
     if type(factor) is Array or factor:
         upper = ops.remainder(draw_bits(upper_key, shape, 32), span)
-        offset = ops.remainder(ops.bitwise_and(ops.add(ops.multiply(upper, factor), offset), MASK), span)
-    return ops.add(offset, start)
+        offset = ops.bitwise_and(upper * factor + offset, MASK) % span
+    return offset + start
 
 
 def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
@@ -124,33 +124,30 @@ def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
 
 def _remainder(x: Array, divisor: Array) -> Array:
     """Return the remainder of unsigned 64-bit numbers; a divisor of 0 means 2**64."""
-    positive = ops.where(ops.greater(divisor, 0), divisor, 1)
-    half = ops.remainder(ops.bitwise_and(ops.bitwise_right_shift(x, 1), _LARGEST), positive)
-    room = ops.subtract(positive, half)
-    doubled = ops.subtract(half, ops.where(ops.greater_equal(half, room), room, ops.subtract(0, half)))
-    result = ops.add(doubled, ops.bitwise_and(x, 1))
+    positive = ops.where(divisor > 0, divisor, 1)
+    half = ops.bitwise_and(ops.bitwise_right_shift(x, 1), _LARGEST) % positive
+    room = positive - half
+    doubled = half - ops.where(half >= room, room, 0 - half)
+    result = doubled + ops.bitwise_and(x, 1)
     result = ops.where(ops.equal(result, positive), 0, result)
     # the quotient by a divisor of 2**63 or more is 0 or 1
-    once = ops.logical_and(ops.logical_and(ops.less(divisor, 0), ops.less(x, 0)), ops.greater_equal(x, divisor))
-    return ops.where(ops.greater(divisor, 0), result, ops.subtract(x, ops.where(once, divisor, 0)))
+    once = ops.logical_and(ops.logical_and(divisor < 0, x < 0), x >= divisor)
+    return ops.where(divisor > 0, result, x - ops.where(once, divisor, 0))
 
 
 def _product(x: Array, y: Array, divisor: Array) -> Array:
     """Return x * y modulo `divisor`, which is at most 2**32 and greater than x and y."""
-    upper = ops.remainder(ops.multiply(x, ops.bitwise_right_shift(y, 16)), divisor)
-    return ops.remainder(ops.add(ops.multiply(upper, 65536), ops.multiply(x, ops.bitwise_and(y, 65535))), divisor)
+    upper = x * ops.bitwise_right_shift(y, 16) % divisor
+    return (upper * 65536 + x * ops.bitwise_and(y, 65535)) % divisor
 
 
 def _difference(high: Array, low: Array) -> Array:
     """Return high - low, which is positive, as an unsigned number."""
-    lower = ops.subtract(ops.bitwise_and(high, MASK), ops.bitwise_and(low, MASK))
-    upper = ops.add(
-        ops.subtract(ops.bitwise_right_shift(high, 32), ops.bitwise_right_shift(low, 32)),
-        ops.bitwise_right_shift(lower, 32),
-    )
+    lower = ops.bitwise_and(high, MASK) - ops.bitwise_and(low, MASK)
+    upper = ops.bitwise_right_shift(high, 32) - ops.bitwise_right_shift(low, 32) + ops.bitwise_right_shift(lower, 32)
     upper = ops.bitwise_and(upper, MASK)
-    signed = ops.subtract(upper, ops.bitwise_left_shift(ops.bitwise_right_shift(upper, 31), 32))
-    return ops.add(ops.multiply(signed, 1 << 32), ops.bitwise_and(lower, MASK))
+    signed = upper - ops.bitwise_left_shift(ops.bitwise_right_shift(upper, 31), 32)
+    return signed * (1 << 32) + ops.bitwise_and(lower, MASK)
 
 
 def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Array, least: int, most: int) -> Array:
@@ -167,10 +164,10 @@ def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Arra
     # for divisors beyond 2**32 the factor of the upper bits is 0
     small = ops.logical_and(ops.greater(span, 0), ops.less_equal(span, 1 << 32))
     divisor = ops.where(small, span, 1)
-    factor = ops.remainder(1 << 32, divisor)
+    factor = (1 << 32) % divisor
     factor = _product(factor, factor, divisor)
     upper = _product(_remainder(draw_bits(upper_key, shape, 64), divisor), factor, divisor)
-    offset = ops.where(small, ops.remainder(ops.add(upper, ops.where(small, lower, 0)), divisor), lower)
+    offset = ops.where(small, (upper + ops.where(small, lower, 0)) % divisor, lower)
     # in two halves, so that no sum overflows int64
     half = ops.bitwise_and(ops.bitwise_right_shift(offset, 1), _LARGEST)
-    return ops.add(ops.add(start, half), ops.add(half, ops.bitwise_and(offset, 1)))
+    return start + half + (half + ops.bitwise_and(offset, 1))

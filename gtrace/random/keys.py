@@ -68,7 +68,7 @@ def as_key(name: str, key: Any) -> Array:
 def merged_halves(words: Array) -> Array:
     """Return four words of keys, along the last axis, as two: the first two, if the other two repeat them."""
     first, second = (slice_axis(words, words.ndim - 1, k, k + 2) for k in (0, 2))
-    difference = ops.multiply(ops.bitwise_xor(first, second), 0x9E3779B1)  # odd, so that no difference gets lost
+    difference = ops.bitwise_xor(first, second) * 0x9E3779B1  # odd, so that no difference gets lost
     return ops.bitwise_xor(first, ops.bitwise_and(difference, MASK))
 
 

@@ -82,15 +82,15 @@ def multivariate_normal(
     found = fresh_key("multivariate_normal", key)
     factor = _factor(matrix, method)
     noise = draw_normal(found, (*sizes, center.shape[-1]), kind)
-    moved = ops.squeeze(ops.matmul(factor, ops.expand_dims(cast(noise, _wide(kind)), -1)), -1)
-    return cast(ops.add(center, moved), kind)
+    moved = ops.squeeze(factor @ ops.expand_dims(cast(noise, _wide(kind)), -1), -1)
+    return cast(center + moved, kind)
 
 
 def _factor(cov: Array, method: str) -> Array:
     """Return a matrix whose product with its transpose is the covariance."""
     found = None
     if method == "cholesky":
-        found = factorizations.cholesky(ops.multiply(ops.add(cov, ops.matrix_transpose(cov)), 0.5))
+        found = factorizations.cholesky((cov + ops.matrix_transpose(cov)) * 0.5)
     return call_torch("multivariate_normal", _torch_factor, cov, method) if found is None else found
 
 
@@ -138,5 +138,5 @@ def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | No
     noise = cast(normal(key, (*sizes, max(rows, columns), min(rows, columns)), kind), _wide(kind))
     q, r = factorizations.qr(noise, "reduced") or call_torch("orthogonal", torch.linalg.qr, noise)
     # the signs of the factors depend on the algorithm; a positive diagonal makes the distribution uniform
-    q = cast(ops.multiply(q, ops.expand_dims(ops.sign(diagonal(r, 0, -2, -1)), -2)), kind)
+    q = cast(q * ops.expand_dims(ops.sign(diagonal(r, 0, -2, -1)), -2), kind)
     return ops.matrix_transpose(q) if rows < columns else q

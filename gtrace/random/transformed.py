@@ -59,17 +59,17 @@ def _without_parameters(
 
 def _cauchy(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     u = draw_uniform(key, shape, dtype, torch.finfo(dtype).eps, 1.0)
-    return ops.tan(ops.multiply(ops.subtract(u, 0.5), math.pi))
+    return ops.tan(ops.subtract(u, 0.5) * math.pi)
 
 
 def _laplace(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     u = draw_uniform(key, shape, dtype, -1.0 + torch.finfo(dtype).eps / 2, 1.0)
-    return ops.multiply(ops.sign(u), ops.log1p(neg(ops.absolute(u))))
+    return ops.sign(u) * ops.log1p(neg(ops.absolute(u)))
 
 
 def _logistic(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
     u = draw_uniform(key, shape, dtype, torch.finfo(dtype).eps, 1.0)
-    return ops.log(ops.divide(u, ops.subtract(1.0, u)))
+    return ops.log(u / ops.subtract(1.0, u))
 
 
 def _maxwell(key: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Array:
@@ -129,7 +129,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
         raise ShapeError(message(name, "parameters that broadcast", got, "Sizes must be equal or 1.")) from None
     key_size, key_sign = two_keys(fresh_key(name, key))
     size = ops.multiply(draw_signs(key_sign, sizes, kind), _maxwell(key_size, sizes, kind))
-    return ops.add(ops.multiply(size, both[1]), both[0])
+    return size * both[1] + both[0]
 
 
 @replayable
@@ -172,7 +172,7 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Arra
     # for a sample of 0, take the logarithm half a step above it
     half_step = torch.finfo(factor.aval.dtype).eps / 2
     u = ops.maximum(draw_unit(found, sizes, factor.aval.dtype), half_step)
-    return ops.multiply(ops.sqrt(ops.multiply(ops.log(u), -2.0)), factor)
+    return ops.sqrt(ops.log(u) * -2.0) * factor
 
 
 @replayable
@@ -199,11 +199,11 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     found, (low, peak, high), sizes = parameters("triangular", key, shape, dtype, left=left, mode=mode, right=right)
     u = draw_unit(found, sizes, low.aval.dtype)
     width, rise, fall = ops.subtract(high, low), ops.subtract(peak, low), ops.subtract(high, peak)
-    first = ops.less(u, ops.divide(rise, width))
+    first = u < rise / width
     # the unused root must not make the derivative of the used one infinite, nor must a u of 0
-    before = ops.multiply(ops.sqrt(u), ops.sqrt(ops.where(first, ops.multiply(width, rise), 1.0)))
-    after = ops.sqrt(ops.where(first, 1.0, ops.multiply(ops.multiply(ops.subtract(1.0, u), width), fall)))
-    return ops.where(first, ops.add(low, before), ops.subtract(high, after))
+    before = ops.sqrt(u) * ops.sqrt(ops.where(first, width * rise, 1.0))
+    after = ops.sqrt(ops.where(first, 1.0, ops.subtract(1.0, u) * width * fall))
+    return ops.where(first, low + before, high - after)
 
 
 @replayable
@@ -228,11 +228,11 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Array:
     found, (mu,), sizes = parameters("wald", key, shape, dtype, positive={"mean": mean})
     key_normal, key_choice = two_keys(found)
     v, z = draw_normal(key_normal, sizes, mu.aval.dtype), draw_unit(key_choice, sizes, mu.aval.dtype)
-    y = ops.multiply(ops.square(v), mu)
+    y = ops.square(v) * mu
     # the smaller root, as a quotient without cancellation; the product of the roots is mu ** 2
-    root = ops.multiply(ops.absolute(v), ops.sqrt(ops.multiply(mu, ops.add(y, 4.0))))
-    small = ops.divide(ops.multiply(mu, 2.0), ops.add(ops.add(y, 2.0), root))
-    return ops.where(ops.less_equal(z, ops.divide(mu, ops.add(mu, small))), small, ops.divide(ops.square(mu), small))
+    root = ops.absolute(v) * ops.sqrt(mu * (y + 4.0))
+    small = ops.multiply(mu, 2.0) / (y + 2.0 + root)
+    return ops.where(z <= mu / (mu + small), small, ops.square(mu) / small)
 
 
 @replayable
@@ -255,4 +255,4 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = None, dty
     positive = {"scale": scale, "concentration": concentration}
     found, (factor, exponent), sizes = parameters("weibull_min", key, shape, dtype, positive=positive)
     e = draw_exponential(found, sizes, factor.aval.dtype)
-    return ops.multiply(ops.power(e, ops.divide(1.0, exponent)), factor)
+    return e ** ops.divide(1.0, exponent) * factor

@@ -204,17 +204,17 @@ truncnorm = Distribution(
 
 
 def _gennorm_tail(z: Array, beta: Array) -> Array:
-    tail = special.gammaincc(1.0 / beta, ops.power(ops.absolute(z), beta)) / 2
+    tail = special.gammaincc(1.0 / beta, ops.absolute(z) ** beta) / 2
     return ops.where(z < 0, tail, 1 - tail)
 
 
 gennorm = Distribution(
-    "gennorm", lambda z, beta: ops.log(0.5 * beta) - special.gammaln(1.0 / beta) - ops.power(ops.absolute(z), beta),
+    "gennorm", lambda z, beta: ops.log(0.5 * beta) - special.gammaln(1.0 / beta) - ops.absolute(z) ** beta,
     cdf=_gennorm_tail, sf=lambda z, beta: _gennorm_tail(neg(z), beta), shapes="beta", wide=True,
 )  # fmt: skip
 vonmises = Distribution(
     "vonmises",
-    lambda z, kappa: ops.multiply(kappa, -2 * ops.square(ops.sin(z / 2))) - ops.log(2 * math.pi * i0e(kappa)),
+    lambda z, kappa: kappa * (-2 * ops.square(ops.sin(z / 2))) - ops.log(2 * math.pi * i0e(kappa)),
     shapes="kappa",
     valid=lambda kappa: kappa >= 0,
     wide=True,

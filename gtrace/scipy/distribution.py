@@ -35,7 +35,7 @@ def _logarithm(part: Function | None, rest: Function | None) -> Function | None:
         wide = [cast(x, torch.float64) for x in args]
         p, q = part(*wide), rest(*wide)
         small = ops.less(p, 0.5)
-        out = ops.where(small, ops.log(ops.where(small, p, 1.0)), ops.log1p(ops.negative(ops.where(small, 0.0, q))))
+        out = ops.where(small, ops.log(ops.where(small, p, 1.0)), ops.log1p(-ops.where(small, 0.0, q)))
         return cast(out, args[0].aval.dtype)
 
     return logarithm
@@ -47,13 +47,13 @@ def _first(*functions: Function | None) -> Function | None:
 
 def log1mexp(x: Array) -> Array:
     """Return log(1 - exp(-x)) of positive numbers."""
-    small = ops.less(x, math.log(2.0))
-    near = ops.log(ops.negative(ops.expm1(ops.negative(ops.where(small, x, 1.0)))))
-    return ops.where(small, near, ops.log1p(ops.negative(ops.exp(ops.negative(ops.where(small, 1.0, x))))))
+    small = x < math.log(2.0)
+    near = ops.log(-ops.expm1(-ops.where(small, x, 1.0)))
+    return ops.where(small, near, ops.log1p(-ops.exp(-ops.where(small, 1.0, x))))
 
 
 def _rest(p: Array) -> Array:
-    return ops.subtract(1.0, p)
+    return 1.0 - p
 
 
 def _floored(function: Function) -> Function:
@@ -152,18 +152,18 @@ class Distribution:
             got = f"{self.name}.{method}"
             raise ArgumentError(message(got, "a function that is there", "none", "It has no closed form here."))
         kind, x, loc, scale, shapes, valid = self._arguments(method, x, args, named)
-        z = ops.divide(ops.subtract(x, loc), scale)
+        z = ops.subtract(x, loc) / scale
         density, mass = method in ("logpdf", "pdf"), method in ("logpmf", "pmf")
         if self.discrete and not mass:
             z = ops.floor(z)
         out = function(z, *shapes)
         if density:
-            out = ops.where(ops.isinf(z), -math.inf, ops.subtract(out, ops.log(scale)))
+            out = ops.where(ops.isinf(z), -math.inf, out - ops.log(scale))
         if self._support is not _everywhere:
             start, end = self._support(*shapes)
-            below, above = ops.less(z, start), ops.greater(z, end)
+            below, above = z < start, z > end
             if mass:
-                below = ops.logical_or(below, ops.subtract(z, ops.floor(z)) != 0)
+                below = ops.logical_or(below, z - ops.floor(z) != 0)
             out = ops.where(below, low, ops.where(above, high, out))
         if method in ("pdf", "pmf"):
             out = ops.exp(out)

@@ -37,7 +37,7 @@ def _along(name: str, x: Any, kind: int, n: int | None, axis: int, norm: str | N
     elif n is not None:
         x = slice_axis(x, place, 0, n)
     weights = ops.array(_matrix(x.shape[place], None if norm == "backward" else norm, inverse), x.aval.dtype)
-    out = ops.matmul(weights, ops.expand_dims(ops.moveaxis(x, place, -1), -1))[..., 0]
+    out = (weights @ ops.expand_dims(ops.moveaxis(x, place, -1), -1))[..., 0]
     return ops.moveaxis(out, -1, place)
 
 

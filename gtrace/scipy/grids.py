@@ -19,11 +19,11 @@ def _within(index: Array, size: int, mode: str) -> Array:
     if mode in ("constant", "nearest"):
         return ops.clip(index, 0, size - 1)
     if mode == "wrap":
-        return ops.remainder(index, size)
+        return index % size
     if size == 1:
         return index * 0
     period = 2 * size - 2 if mode == "mirror" else 2 * size
-    place = ops.remainder(index, period)
+    place = index % period
     return ops.where(place >= size, (period if mode == "mirror" else period - 1) - place, place)
 
 
@@ -66,7 +66,7 @@ def map_coordinates(
         for place, step, size in zip(places, corner, x.shape, strict=True):
             base = ops.round(place) if order == 0 else ops.floor(place) + step
             if order == 1:
-                share = ops.subtract(place, ops.floor(place))
+                share = place - ops.floor(place)
                 weight = weight * (share if step else 1 - share)
             whole = cast(base, as_dtype("int32"))
             inside = ops.logical_and(inside, ops.logical_and(ops.greater_equal(whole, 0), ops.less(whole, size)))

@@ -35,7 +35,7 @@ class gaussian_kde:  # noqa: N801 - SciPy's name
         self.d, self.n = self.dataset.shape
         ones_ = self.dataset[0] * 0 + 1
         (raw,) = as_arrays("gaussian_kde", ones_ if weights is None else weights)
-        self.weights = ops.divide(raw, ops.sum(raw))
+        self.weights = raw / ops.sum(raw)
         self.neff = 1.0 / ops.sum(self.weights * self.weights)
         if bw_method in (None, "scott"):
             self.factor: Any = ops.power(self.neff, -1.0 / (self.d + 4))
@@ -56,7 +56,7 @@ class gaussian_kde:  # noqa: N801 - SciPy's name
         white = linalg.solve_triangular(self._factor, apart.reshape((self.d, -1)), lower=True)
         energy = ops.sum(white * white, 0).reshape((points.shape[1], self.n)) * 0.5
         norm = ops.sum(ops.log(linalg.diagonal(self._factor))) + 0.5 * self.d * math.log(2 * math.pi)
-        return ops.subtract(ops.logsumexp(neg(energy), 1, b=self.weights), norm)
+        return ops.logsumexp(neg(energy), 1, b=self.weights) - norm
 
     def pdf(self, x: Any) -> Array:
         """Return the density at points."""

@@ -140,11 +140,7 @@ def polar(a: Any, side: str = "right") -> tuple[Array, Array]:
         raise ArgumentError(message("polar", "left or right as side", repr(side), "Pass one of them."))
     u, s, vh = linalg.svd(a, full_matrices=False)
     v, uh = _adjoint(vh), _adjoint(u)
-    scaled = (
-        ops.matmul(ops.multiply(v, ops.expand_dims(s, -2)), vh)
-        if side == "right"
-        else ops.matmul(ops.multiply(u, ops.expand_dims(s, -2)), uh)
-    )
+    scaled = v * ops.expand_dims(s, -2) @ vh if side == "right" else u * ops.expand_dims(s, -2) @ uh
     return ops.matmul(u, vh), scaled
 
 

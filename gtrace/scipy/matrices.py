@@ -186,7 +186,7 @@ def sqrtm(A: Any, blocksize: int = 1) -> Array:  # noqa: N803 - SciPy's name
     [[2.0, 0.0], [0.0, 3.0]]
     """
     values, vectors = linalg.eig(A)
-    scaled = ops.multiply(vectors, ops.expand_dims(ops.sqrt(values), -2))
+    scaled = vectors * ops.expand_dims(ops.sqrt(values), -2)
     return ops.matrix_transpose(linalg.solve(ops.matrix_transpose(vectors), ops.matrix_transpose(scaled)))
 
 
@@ -227,6 +227,6 @@ def eigh_tridiagonal(d: Any, e: Any, *, eigvals_only: bool = False) -> Any:
     """
     d, e = promote_arrays("eigh_tridiagonal", _vector("eigh_tridiagonal", d), e, floating=True)
     n = d.size
-    beside = ops.multiply(ops.eye(n, dtype=d.aval.dtype, k=-1), ops.concat([e, ops.zeros(1, e.aval.dtype)]))
+    beside = ops.eye(n, dtype=d.aval.dtype, k=-1) * ops.concat([e, ops.zeros(1, e.aval.dtype)])
     full = ops.multiply(ops.eye(n, dtype=d.aval.dtype), d) + beside + ops.matrix_transpose(beside)
     return linalg.eigvalsh(full) if eigvals_only else tuple(linalg.eigh(full))

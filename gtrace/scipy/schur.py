@@ -189,25 +189,25 @@ def funm(A: Any, func: Callable[[Array], Any], disp: bool = True) -> Any:  # noq
     n = t.shape[-1]
     values = linalg.diagonal(t)
     one = ops.eye(n, dtype=t.aval.dtype)
-    whole = ops.multiply(one, ops.expand_dims(func(values), -2))
+    whole = one * ops.expand_dims(func(values), -2)
     above, known = ops.triu(t, 1), ops.multiply(t, 0)
-    apart = ops.subtract(ops.expand_dims(values, -2), ops.expand_dims(values, -1))
+    apart = ops.expand_dims(values, -2) - ops.expand_dims(values, -1)
     same = ops.equal(apart, 0)
     images = linalg.diagonal(whole)
-    grown = ops.subtract(ops.expand_dims(images, -2), ops.expand_dims(images, -1))
+    grown = ops.expand_dims(images, -2) - ops.expand_dims(images, -1)
     for k in range(1, n):
         here = ops.array(numpy.eye(n, k=k, dtype=bool))
-        between = ops.subtract(ops.matmul(above, known), ops.matmul(known, above))
-        total = ops.add(ops.multiply(t, grown), between)
-        known = ops.add(known, ops.where(here, ops.divide(total, ops.where(same, 1, apart)), 0))
-    whole = ops.matmul(ops.matmul(z, ops.add(whole, known)), ops.conj(ops.matrix_transpose(z)))
+        between = above @ known - known @ above
+        total = t * grown + between
+        known = known + ops.where(here, total / ops.where(same, 1, apart), 0)
+    whole = z @ (whole + known) @ ops.conj(ops.matrix_transpose(z))
     if disp:
         return whole
     sizes = abs(ops.where(ops.array(numpy.triu(numpy.ones((n, n), bool), 1)), apart, numpy.inf))
     least = sizes.min() if n > 1 else ops.array(1.0)
     least = ops.where(ops.equal(least, 0), numpy.finfo(numpy.float32).eps, least)
     eps = numpy.finfo(str(least.dtype)).eps
-    error = ops.multiply(eps, ops.divide(linalg.norm(ops.triu(t, 1), 1), least))
+    error = eps * ops.divide(linalg.norm(ops.triu(t, 1), 1), least)
     error = ops.where(error < eps, eps, ops.where(error > 1, 1.0, error))
     return whole, error
 
@@ -224,7 +224,7 @@ def fiedler_companion(a: Any) -> Array:
         raise ShapeError(message("fiedler_companion", "one dimension", repr(x.aval), "Use gt.ravel."))
     n = x.size - 1
     if n < 2:
-        return ops.multiply(-1, ops.divide(x[1:], x[0]))[:, None] if n == 1 else ops.zeros((0,), x.aval.dtype)
+        return (-1 * ops.divide(x[1:], x[0]))[:, None] if n == 1 else ops.zeros((0,), x.aval.dtype)
     scaled = ops.divide(x, x[0])
     ones, from_a = numpy.zeros((n, n)), numpy.zeros((n, n), int)
     ones[numpy.arange(3, n, 2), numpy.arange(1, n - 2, 2)] = 1
@@ -233,8 +233,8 @@ def fiedler_companion(a: Any) -> Array:
     from_a[numpy.arange(2, n, 2), numpy.arange(1, n - 1, 2)] = numpy.arange(3, n + 1, 2)
     from_a[numpy.arange(0, n - 1, 2), numpy.arange(1, n, 2)] = numpy.arange(2, n + 1, 2)
     from_a[0, 0] = 1
-    taken = ops.multiply(scaled[ops.array(from_a)], ops.array(-(from_a > 0).astype(numpy.float32)).astype(x.dtype))
-    return ops.add(taken, ops.array(ones).astype(x.dtype))
+    taken = scaled[ops.array(from_a)] * ops.array(-(from_a > 0).astype(numpy.float32)).astype(x.dtype)
+    return taken + ops.array(ones).astype(x.dtype)
 
 
 def qr_multiply(a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False) -> Any:

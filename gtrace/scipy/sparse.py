@@ -32,12 +32,12 @@ def _dot(x: Array, y: Array) -> Array:
 
 
 def _cg(product: Product, b: Array, x: Array, limit: Array, most: int, M: Product) -> Array:  # noqa: N803
-    r = ops.subtract(b, product(x))
+    r = b - product(x)
     z = M(r)
 
     def going(state: Any) -> Any:
         _, r, _, _, k = state
-        return ops.logical_and(ops.greater(ops.sqrt(_dot(r, r).real), limit), ops.less(k, most))
+        return ops.logical_and(ops.sqrt(_dot(r, r).real) > limit, ops.less(k, most))
 
     def step(state: Any) -> Any:
         x, r, p, rz, k = state
@@ -53,14 +53,12 @@ def _cg(product: Product, b: Array, x: Array, limit: Array, most: int, M: Produc
 
 
 def _bicgstab(product: Product, b: Array, x: Array, limit: Array, most: int, M: Product) -> Array:  # noqa: N803
-    r = ops.subtract(b, product(x))
+    r = b - product(x)
     one = _dot(r, r) * 0 + 1
 
     def going(state: Any) -> Any:
         r, k, broken = state[1], state[7], state[8]
-        return ops.logical_and(
-            ops.logical_and(ops.greater(ops.sqrt(_dot(r, r).real), limit), ops.less(k, most)), ~broken
-        )
+        return ops.logical_and(ops.logical_and(ops.sqrt(_dot(r, r).real) > limit, ops.less(k, most)), ~broken)
 
     def step(state: Any) -> Any:
         x, r, p, q, rho, alpha, omega, k, _ = state
@@ -74,7 +72,7 @@ def _bicgstab(product: Product, b: Array, x: Array, limit: Array, most: int, M: 
         z = M(s)
         t = product(z)
         tt = _dot(t, t)
-        omega = ops.where(ops.equal(tt, 0), 0.0, ops.divide(_dot(t, s), ops.where(ops.equal(tt, 0), 1.0, tt)))
+        omega = ops.where(ops.equal(tt, 0), 0.0, _dot(t, s) / ops.where(ops.equal(tt, 0), 1.0, tt))
         x = x + alpha * better + omega * z
         # a product of 0 leaves no direction to go on in
         broken = ops.equal(omega, 0) | ops.equal(new, 0)
@@ -92,12 +90,12 @@ def _gmres(restart: int) -> Callable[..., Array]:
 
         def going(state: Any) -> Any:
             _, r, k = state
-            return ops.logical_and(ops.greater(linalg.norm(r), limit), ops.less(k, most))
+            return ops.logical_and(linalg.norm(r) > limit, ops.less(k, most))
 
         def cycle(state: Any) -> Any:
             x, r, k = state
             beta = linalg.norm(r)
-            basis, columns = [ops.divide(r, ops.where(ops.equal(beta, 0), 1.0, beta))], []
+            basis, columns = [r / ops.where(ops.equal(beta, 0), 1.0, beta)], []
             for j in range(size):
                 w = M(product(basis[j]))
                 column: list[Array] = []
@@ -109,17 +107,17 @@ def _gmres(restart: int) -> Callable[..., Array]:
                     column = parts if not column else [a + c for a, c in zip(column, parts, strict=True)]
                 norm = linalg.norm(w)
                 small = ops.less(norm, 1e-7 * beta)
-                basis.append(ops.where(small, 0.0, ops.divide(w, ops.where(small, 1.0, norm))))
+                basis.append(ops.where(small, 0.0, w / ops.where(small, 1.0, norm)))
                 filled = [*column, ops.where(small, 0.0, norm) + 0 * column[0]]
                 columns.append(ops.concat([h.reshape((1,)) for h in filled] + [ops.zeros(size - j - 1, w.aval.dtype)]))
             matrix = ops.concat([c[:, None] for c in columns], 1)
             target = ops.concat([(beta + 0 * columns[0][0]).reshape((1,)), ops.zeros(size, r.aval.dtype)])
-            weights = ops.matmul(linalg.pinv(matrix), target)
+            weights = linalg.pinv(matrix) @ target
             for v, y in zip(basis, weights, strict=False):
                 x = x + ops.multiply(v, y)
-            return x, M(ops.subtract(b, product(x))), k + 1
+            return x, M(b - product(x)), k + 1
 
-        found: Array = while_loop(going, cycle, (x, M(ops.subtract(b, product(x))), ops.array(0)))[0]
+        found: Array = while_loop(going, cycle, (x, M(b - product(x)), ops.array(0)))[0]
         return found
 
     return solve

@@ -101,7 +101,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     (x,) = promote_arrays("detrend", data, floating=True)
     place = normalize_axis("detrend", axis, x.ndim)
     if type == "constant":
-        return ops.subtract(x, ops.mean(x, place, keepdims=True))
+        return x - ops.mean(x, place, keepdims=True)
     if type != "linear":
         raise ArgumentError(message("detrend", "linear or constant as type", repr(type), "Pass one of them."))
     size = x.shape[place]
@@ -113,7 +113,7 @@ def detrend(data: Any, axis: int = -1, type: str = "linear", bp: Any = 0, overwr
     for start, stop in itertools.pairwise(bounds):
         line = numpy.stack([numpy.ones(stop - start), numpy.linspace(0, 1, stop - start)], 1)
         left[start:stop, start:stop] -= line @ numpy.linalg.pinv(line)
-    return ops.moveaxis(ops.matmul(ops.moveaxis(x, place, -1), ops.array(left.T, x.aval.dtype)), -1, place)
+    return ops.moveaxis(ops.moveaxis(x, place, -1) @ ops.array(left.T, x.aval.dtype), -1, place)
 
 
 def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
@@ -138,7 +138,7 @@ def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
     else:
         before, after = ops.flip(x[..., 1 : count + 1], -1), ops.flip(x[..., -count - 1 : -1], -1)
         if kind == "odd":
-            before, after = ops.subtract(ops.multiply(first, 2), before), ops.subtract(ops.multiply(last, 2), after)
+            before, after = first * 2 - before, last * 2 - after
     return ops.concat([before, x, after], -1)
 
 
@@ -153,7 +153,7 @@ def _transformed(
         parts = trend(parts)
     elif trend:
         parts = detrend(parts, -1, trend)
-    parts = ops.multiply(parts, ops.array(window, ops.real(parts).aval.dtype))
+    parts = parts * ops.array(window, ops.real(parts).aval.dtype)
     return (fft.rfft if onesided else fft.fft)(parts, points), starts
 
 
@@ -258,18 +258,18 @@ def csd(
         return _transformed(ops.concat([signal, filled], -1), weights, shared, points, detrend, onesided)[0]
 
     of_first = spectrum(first)
-    product = ops.multiply(ops.conj(of_first), of_first if alone else spectrum(second))
+    product = ops.conj(of_first) * (of_first if alone else spectrum(second))
     scale = 1 / (fs * (weights**2).sum()) if scaling == "density" else 1 / weights.sum() ** 2
     factors = numpy.full(product.shape[-1], scale)
     if onesided:
         factors[1 : None if points % 2 else -1] *= 2  # what negative frequencies would have
-    out = ops.multiply(product, ops.array(factors, ops.real(product).aval.dtype))
+    out = product * ops.array(factors, ops.real(product).aval.dtype)
     if average == "mean":
         out = ops.mean(out, -2)
     else:
         even = 2.0 * numpy.arange(1, (out.shape[-2] - 1) // 2 + 1)
         bias = float(1 + (1 / (even + 1) - 1 / even).sum())
-        out = ops.divide(ops.complex(median(ops.real(out), -2), median(ops.imag(out), -2)), bias)
+        out = ops.complex(median(ops.real(out), -2), median(ops.imag(out), -2)) / bias
     out = ops.broadcast_to(ops.real(out) if alone else out, (*outer, out.shape[-1]))
     return _frequencies(points, fs, onesided, first), ops.moveaxis(out, -1, normalize_axis("csd", axis, out.ndim))
 
@@ -321,7 +321,7 @@ def istft(
     weights = _window("istft", window, length)
     parts = (fft.irfft if input_onesided else fft.ifft)(z, points)[..., :length]
     kind = ops.real(parts).aval.dtype
-    parts = ops.multiply(parts, ops.array(weights * weights.sum(), kind))
+    parts = parts * ops.array(weights * weights.sum(), kind)
     step, count = length - shared, parts.shape[-2]
     places = numpy.arange(count)[:, None] * step + numpy.arange(length)
     total = length + (count - 1) * step
@@ -329,7 +329,7 @@ def istft(
     numpy.add.at(norm, places, numpy.broadcast_to(weights**2, places.shape))
     out = ops.zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.device)
     out = out.at[..., ops.array(places)].add(parts)
-    out = ops.divide(out, ops.array(numpy.where(norm > 1e-10, norm, 1.0), kind))
+    out = out / ops.array(numpy.where(norm > 1e-10, norm, 1.0), kind)
     if boundary:
         out = out[..., length // 2 : total - length // 2]
     times = ops.array(numpy.arange(out.shape[-1]) / fs, kind)

@@ -27,7 +27,7 @@ __all__ = [
 def _per_x(y: Array, x: Array) -> Array:
     """Return y / x for a function y that goes like x / 2 at 0."""
     zero = ops.equal(x, 0.0)
-    return ops.where(zero, 0.5, ops.divide(y, ops.where(zero, 1.0, x)))
+    return ops.where(zero, 0.5, y / ops.where(zero, 1.0, x))
 
 
 _EVERYWHERE = both(unary_floats(), unary_floats(3.0, 9.0))
@@ -52,12 +52,12 @@ i1 = unary(
 )  # fmt: skip
 i0e = unary(
     "i0e", widened(torch.special.i0e), "Return exp(-|x|) * i0(x).", "round(float(gt.special.i0e(1.0)), 4) => 0.4658",
-    partials=(lambda x, out: ops.subtract(i1e(x), ops.multiply(ops.sign(x), out)),), reference=scipy_special("i0e"),
+    partials=(lambda x, out: i1e(x) - ops.sign(x) * out,), reference=scipy_special("i0e"),
     jax="bessel_i0e",
 )  # fmt: skip
 i1e = unary(
     "i1e", _odd(torch.special.i1e), "Return exp(-|x|) * i1(x).", "round(float(gt.special.i1e(1.0)), 4) => 0.2079",
-    partials=(lambda x, out: ops.subtract(ops.subtract(i0e(x), ops.multiply(ops.sign(x), out)), _per_x(out, x)),),
+    partials=(lambda x, out: i0e(x) - ops.sign(x) * out - _per_x(out, x),),
     reference=scipy_special("i1e"), jax="bessel_i1e",
 )  # fmt: skip
 
@@ -138,7 +138,7 @@ bessel_y1 = unary(
     "bessel_y1", _Y1, "Return the Bessel function of the second kind of order 1, x > 0.",
     "round(float(gt.special.bessel_y1(1.0)), 4) => -0.7812",
     direct=in_blocks(_Y1),
-    partials=(lambda x, out: ops.subtract(bessel_y0(x), ops.divide(out, x)),), samples=_POSITIVE,
+    partials=(lambda x, out: bessel_y0(x) - ops.divide(out, x),), samples=_POSITIVE,
     reference=scipy_special("y1"),
 )  # fmt: skip
 
@@ -154,7 +154,7 @@ modified_bessel_k1 = unary(
     "modified_bessel_k1", widened(torch.special.modified_bessel_k1),
     "Return the modified Bessel function of the second kind of order 1, for x > 0.",
     "round(float(gt.special.modified_bessel_k1(1.0)), 4) => 0.6019",
-    partials=(lambda x, out: neg(ops.add(modified_bessel_k0(x), ops.divide(out, x))),), samples=_POSITIVE,
+    partials=(lambda x, out: neg(modified_bessel_k0(x) + ops.divide(out, x)),), samples=_POSITIVE,
     reference=scipy_special("k1"),
 )  # fmt: skip
 scaled_modified_bessel_k0 = unary(
@@ -166,6 +166,6 @@ scaled_modified_bessel_k0 = unary(
 scaled_modified_bessel_k1 = unary(
     "scaled_modified_bessel_k1", widened(torch.special.scaled_modified_bessel_k1),
     "Return exp(x) * modified_bessel_k1(x).", "round(float(gt.special.scaled_modified_bessel_k1(1.0)), 4) => 1.6362",
-    partials=(lambda x, out: ops.subtract(ops.subtract(out, ops.divide(out, x)), scaled_modified_bessel_k0(x)),),
+    partials=(lambda x, out: out - ops.divide(out, x) - scaled_modified_bessel_k0(x),),
     samples=_POSITIVE, reference=scipy_special("k1e"),
 )  # fmt: skip

@@ -39,7 +39,7 @@ def gammasgn(x: Any) -> Array:
     [1.0, -1.0]
     """
     (x,) = as_arrays("gammasgn", x)
-    odd = ops.logical_and(ops.less(x, 0.0), ops.equal(ops.remainder(ops.floor(x), 2.0), 1.0))
+    odd = ops.logical_and(ops.less(x, 0.0), ops.equal(ops.floor(x) % 2.0, 1.0))
     pole = ops.logical_and(whole_below(x), ops.not_equal(x, 0.0))
     sign = ops.where(ops.equal(x, 0.0), ops.copysign(1.0, x), ops.where(odd, -1.0, 1.0))
     return ops.where(ops.logical_or(pole, ops.isnan(x)), numpy.nan, sign)
@@ -65,7 +65,7 @@ def poch(z: Any, m: Any) -> Array:
     )
     size = ops.exp(gammaln(stop) - gammaln(start))
     low, step = ops.minimum(start, stop), ops.absolute(m)
-    far = ops.logical_and(ops.greater(low, _FAR), ops.greater(step, 0.0))
+    far = ops.logical_and(low > _FAR, step > 0.0)
     step = ops.where(far, step, 1.0)
     raised = gammaln(step) - betaln(ops.where(far, low, 1.0), step)
     size = ops.where(far, ops.exp(ops.where(ops.greater(m, 0.0), raised, -raised)), size)
@@ -121,11 +121,11 @@ def boxcox1p(x: Any, lmbda: Any) -> Array:
 def _boxcox(logarithm: Array, power: Array) -> Array:
     none = ops.equal(power, 0.0)
     safe = ops.where(none, 1.0, power)
-    exponent = ops.multiply(safe, logarithm)
+    exponent = safe * logarithm
     # a tiny exponent has lost its digits, but the first two terms of the series have them
-    small = ops.logical_and(ops.less(ops.absolute(exponent), 1e-9), ops.isfinite(logarithm))
-    series = ops.multiply(logarithm, ops.add(1.0, ops.multiply(exponent, 0.5)))
-    found = ops.where(small, series, ops.divide(ops.expm1(exponent), safe))
+    small = ops.logical_and(ops.absolute(exponent) < 1e-9, ops.isfinite(logarithm))
+    series = logarithm * (1.0 + exponent * 0.5)
+    found = ops.where(small, series, ops.expm1(exponent) / safe)
     return ops.where(none, logarithm, found)
 
 

@@ -26,7 +26,7 @@ xlogy = binary(
 xlog1py = binary(
     "xlog1py", widened(torch.special.xlog1py), "Return x * log(1 + y), 0 where x is 0.",
     "float(gt.special.xlog1py(0.0, -1.0)) => 0.0", floating=True,
-    partials=(lambda x, y, out: ops.log1p(y), lambda x, y, out: ops.divide(x, ops.add(y, 1.0))),
+    partials=(lambda x, y, out: ops.log1p(y), lambda x, y, out: x / ops.add(y, 1.0)),
     samples=binary_floats(-2.0, 2.0, -0.7, 3.0), reference=scipy_special("xlog1py"),
     cpp=Cpp("xlog1py<double>({0}, {1})", "f", 20, precise=True),
 )  # fmt: skip
@@ -39,7 +39,7 @@ entr = unary(
 logit = unary(
     "logit", widened(torch.special.logit), "Return log(x / (1 - x)), the inverse of expit.",
     "round(float(gt.special.logit(0.75)), 4) => 1.0986",
-    partials=(lambda x, out: ops.reciprocal(ops.multiply(x, ops.subtract(1.0, x))),), samples=unary_floats(0.1, 0.9),
+    partials=(lambda x, out: ops.reciprocal(x * ops.subtract(1.0, x)),), samples=unary_floats(0.1, 0.9),
     reference=scipy_special("logit"),
 )  # fmt: skip
 
@@ -53,19 +53,19 @@ def rel_entr(p: Any, q: Any) -> Array:
     p, q = as_arrays("rel_entr", p, q)
     inside = ops.logical_and(ops.greater(p, 0.0), ops.greater(q, 0.0))
     one, two = ops.where(inside, p, 1.0), ops.where(inside, q, 1.0)
-    ratio = ops.divide(one, two)
-    close = ops.logical_and(ops.greater(ratio, 0.5), ops.less(ratio, 2.0))
-    near = ops.log1p(ops.where(close, ops.divide(ops.subtract(one, two), two), 0.0))
+    ratio = one / two
+    close = ops.logical_and(ratio > 0.5, ratio < 2.0)
+    near = ops.log1p(ops.where(close, (one - two) / two, 0.0))
     # the quotient may overflow where the difference of the logarithms does not
-    logarithm = ops.where(close, near, ops.subtract(ops.log(one), ops.log(two)))
-    return ops.where(inside, ops.multiply(one, logarithm), _outside(p, q, 0.0))
+    logarithm = ops.where(close, near, ops.log(one) - ops.log(two))
+    return ops.where(inside, one * logarithm, _outside(p, q, 0.0))
 
 
 def _outside(p: Array, q: Array, empty: Any) -> Array:
     """Return the value where p or q is not positive: `empty` for p = 0, NaN for NaN, infinity elsewhere."""
     missing = ops.logical_or(ops.isnan(p), ops.isnan(q))
-    nothing = ops.logical_and(ops.equal(p, 0.0), ops.greater_equal(q, 0.0))
-    return ops.where(nothing, empty, ops.where(missing, ops.add(p, q), math.inf))
+    nothing = ops.logical_and(ops.equal(p, 0.0), q >= 0.0)
+    return ops.where(nothing, empty, ops.where(missing, p + q, math.inf))
 
 
 def kl_div(p: Any, q: Any) -> Array:
@@ -77,4 +77,4 @@ def kl_div(p: Any, q: Any) -> Array:
     p, q = as_arrays("kl_div", p, q)
     inside = ops.logical_and(ops.greater(p, 0.0), ops.greater(q, 0.0))
     one, two = ops.where(inside, p, 1.0), ops.where(inside, q, 1.0)
-    return ops.where(inside, ops.add(ops.subtract(rel_entr(one, two), one), two), _outside(p, q, q))
+    return ops.where(inside, rel_entr(one, two) - one + two, _outside(p, q, q))

@@ -21,13 +21,13 @@ _ROOT_2PI = math.sqrt(2.0 * math.pi)
 erfc = unary(
     "erfc", widened(torch.special.erfc), "Return 1 - erf(x), exact where that is small.",
     "round(float(gt.special.erfc(0.5)), 4) => 0.4795",
-    partials=(lambda x, out: ops.multiply(ops.exp(neg(ops.square(x))), -2.0 / math.sqrt(math.pi)),),
+    partials=(lambda x, out: ops.exp(neg(ops.square(x))) * (-2.0 / math.sqrt(math.pi)),),
     reference=scipy_special("erfc"), cpp=of_floats("erfc", 20, precise=True), jax="erfc",
 )  # fmt: skip
 erfcx = unary(
     "erfcx", widened(torch.special.erfcx), "Return exp(x ** 2) * erfc(x), without underflow.",
     "round(float(gt.special.erfcx(10.0)), 4) => 0.0561",
-    partials=(lambda x, out: ops.subtract(ops.multiply(ops.multiply(x, out), 2.0), 2.0 / math.sqrt(math.pi)),),
+    partials=(lambda x, out: ops.multiply(x, out) * 2.0 - 2.0 / math.sqrt(math.pi),),
     reference=scipy_special("erfcx"),
 )  # fmt: skip
 
@@ -40,13 +40,13 @@ def _ndtr(x: torch.Tensor) -> torch.Tensor:
 ndtr = unary(
     "ndtr", widened(_ndtr), "Return the distribution function of the standard normal distribution.",
     "round(float(gt.special.ndtr(1.0)), 4) => 0.8413",
-    partials=(lambda x, out: ops.multiply(ops.exp(ops.multiply(ops.square(x), -0.5)), 1.0 / _ROOT_2PI),),
+    partials=(lambda x, out: ops.exp(ops.square(x) * -0.5) * (1.0 / _ROOT_2PI),),
     reference=scipy_special("ndtr"),
 )  # fmt: skip
 ndtri = unary(
     "ndtri", widened(torch.special.ndtri), "Return the quantile of the standard normal distribution at x.",
     "round(float(gt.special.ndtri(0.975)), 4) => 1.96",
-    partials=(lambda x, out: ops.multiply(ops.exp(ops.multiply(ops.square(out), 0.5)), _ROOT_2PI),),
+    partials=(lambda x, out: ops.exp(ops.square(out) * 0.5) * _ROOT_2PI,),
     samples=unary_floats(0.05, 0.95),
     reference=scipy_special("ndtri"),
 )  # fmt: skip
@@ -56,9 +56,9 @@ def _log_ndtr_slope(x: Any, out: Array) -> Array:
     """Return the density over the distribution function."""
     left = ops.less(x, 0.0)
     # far to the left both are 0, and their logarithms large: erfcx is their quotient
-    scaled = erfcx(ops.multiply(ops.where(left, x, 0.0), -math.sqrt(0.5)))
-    size = ops.multiply(ops.square(ops.where(left, 0.0, x)), 0.5)
-    right = ops.exp(neg(ops.add(ops.add(size, ops.where(left, 0.0, out)), math.log(_ROOT_2PI))))
+    scaled = erfcx(ops.where(left, x, 0.0) * -math.sqrt(0.5))
+    size = ops.square(ops.where(left, 0.0, x)) * 0.5
+    right = ops.exp(neg(size + ops.where(left, 0.0, out) + math.log(_ROOT_2PI)))
     return ops.where(left, ops.divide(math.sqrt(2.0 / math.pi), scaled), right)
 
 

@@ -125,8 +125,8 @@ deviance = binary(
     "import gtrace.special.gamma_functions as special; round(float(special.deviance(2.0, 1.0)), 4) => 0.3863",
     floating=True, check=real_only, samples=binary_floats(0.3, 4.0, 0.3, 4.0),
     partials=(
-        lambda k, x, out: neg(ops.log1p(ops.divide(ops.subtract(x, k), k))),
-        lambda k, x, out: ops.divide(ops.subtract(x, k), x),
+        lambda k, x, out: neg(ops.log1p(ops.subtract(x, k) / k)),
+        lambda k, x, out: ops.subtract(x, k) / x,
     ),
     reference=lambda k, x: k * numpy.log(k / x) + x - k, cpp=Cpp("deviance<{T}>({0}, {1})", "f", 30),
 )  # fmt: skip
@@ -219,8 +219,8 @@ def log_sample_slope(a: Any, log_x: Any, x: Any) -> Array:
 
     Substituting t = x exp(-s) in the integral of log(t) t**(a - 1) exp(-t) gives two integrals without large terms.
     """
-    total = ops.multiply(ops.subtract(log_x, digamma(a)), _moment_of(a, x, 0, 0))
-    rest = ops.subtract(_moment_of(a, x, 1, 0), total)
+    total = ops.subtract(log_x, digamma(a)) * _moment_of(a, x, 0, 0)
+    rest = _moment_of(a, x, 1, 0) - total
     return ops.where(ops.less(x, ops.maximum(a, 1.0)), rest, neg(rest))
 
 
@@ -361,7 +361,7 @@ def zeta(x: Any, q: Any = 1.0) -> Array:
 
 def _sign(x: Array) -> Array:
     """Return the sign of the gamma function."""
-    odd = ops.logical_and(ops.less(x, 0.0), ops.equal(ops.remainder(ops.floor(x), 2.0), 1.0))
+    odd = ops.logical_and(x < 0.0, ops.equal(ops.floor(x) % 2.0, 1.0))
     return ops.where(odd, constant(-1.0, x.aval), 1.0)
 
 
@@ -391,7 +391,7 @@ def log_beta(m: Any, logarithm: Callable[[Any], Any], a: Any, b: Any) -> Any:
 
 def whole_below(z: Array) -> Array:
     """Whether z is 0, -1, -2, ..., or minus infinity."""
-    return ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.floor(z), z))
+    return ops.logical_and(z <= 0.0, ops.equal(ops.floor(z), z))
 
 
 def _with_sign(a: Array, b: Array) -> tuple[Array, Array]:
@@ -401,12 +401,12 @@ def _with_sign(a: Array, b: Array) -> tuple[Array, Array]:
     """
     first, second = whole_below(a), whole_below(b)
     pole, other = ops.where(first, a, b), ops.where(first, b, a)
-    mirror = ops.subtract(ops.subtract(1.0, pole), other)
+    mirror = 1.0 - pole - other
     whole = ops.logical_and(ops.equal(ops.floor(other), other), ops.logical_and(other > 0.0, mirror > 0.0))
     poles = ops.logical_or(first, second)
     finite = ops.logical_and(ops.logical_and(poles, whole), ops.isfinite(mirror))
-    odd = ops.equal(ops.remainder(other, 2.0), 1.0)
-    sign = ops.multiply(ops.multiply(_sign(a), _sign(b)), _sign(ops.add(a, b)))
+    odd = ops.equal(other % 2.0, 1.0)
+    sign = ops.multiply(_sign(a), _sign(b)) * _sign(a + b)
     sign = ops.where(poles, ops.where(ops.logical_and(finite, odd), -1.0, 1.0), sign)
     infinite = ops.logical_and(ops.logical_not(poles), ops.equal(ops.maximum(a, b), math.inf))
     known = ops.logical_or(poles, infinite)
@@ -418,7 +418,7 @@ def _with_sign(a: Array, b: Array) -> tuple[Array, Array]:
     value = log_beta(ops, gammaln, ops.where(far, 1.0, one), ops.where(far, 1.0, two))
     value = ops.where(far, _log_beta_far(ops.where(far, low, -0.5), ops.where(far, high, _FAR)), value)
     value = ops.where(ops.logical_and(poles, ops.logical_not(finite)), math.inf, value)
-    below = ops.greater(ops.minimum(a, b), 0.0)  # far out the function goes like gamma(b) * a ** -b
+    below = ops.minimum(a, b) > 0.0  # far out the function goes like gamma(b) * a ** -b
     value = ops.where(infinite, ops.where(below, -math.inf, math.inf), value)
     missing = ops.logical_or(ops.isnan(a), ops.isnan(b))
     return ops.where(missing, math.nan, value), ops.stop_gradient(sign)
@@ -461,7 +461,7 @@ def beta(a: Any, b: Any) -> Array:
     """
     a, b = as_arrays("beta", a, b)
     size, sign = _with_sign(cast(a, torch.float64), cast(b, torch.float64))
-    return cast(ops.multiply(sign, ops.exp(size)), a.aval.dtype)
+    return cast(sign * ops.exp(size), a.aval.dtype)
 
 
 def factorial(n: Any) -> Array:
@@ -472,7 +472,7 @@ def factorial(n: Any) -> Array:
     """
     (x,) = as_arrays("factorial", n)
     negative = ops.less(x, 0.0)
-    return ops.where(negative, 0.0, gamma(ops.add(ops.where(negative, 0.0, x), 1.0)))
+    return ops.where(negative, 0.0, gamma(ops.where(negative, 0.0, x) + 1.0))
 
 
 def multigammaln(a: Any, d: Any) -> Array:
@@ -493,5 +493,5 @@ def multigammaln(a: Any, d: Any) -> Array:
         raise ArgumentError(message("multigammaln", "a dimension >= 1", str(count), "Pass a positive integer."))
     (x,) = as_arrays("multigammaln", a)
     halves = constant_array(numpy.arange(count) * 0.5, x.aval.device)
-    terms = gammaln(ops.subtract(ops.expand_dims(x, -1), cast(halves, x.aval.dtype)))
-    return ops.add(ops.sum(terms, -1), count * (count - 1) / 4.0 * math.log(math.pi))
+    terms = gammaln(ops.expand_dims(x, -1) - cast(halves, x.aval.dtype))
+    return ops.sum(terms, -1) + count * (count - 1) / 4.0 * math.log(math.pi)

@@ -47,20 +47,17 @@ _weights = numpy.array(
 
 def _one_over_gamma(z: Array) -> Array:
     """Return 1 / gamma(z), which is smooth everywhere; below 1/2 by the reflection formula."""
-    low = ops.less(z, 0.5)
+    low = z < 0.5
     whole = ops.stop_gradient(ops.round(z))
-    sign = ops.subtract(
-        1.0,
-        ops.multiply(2.0, ops.absolute(ops.subtract(whole, ops.multiply(2.0, ops.round(ops.multiply(whole, 0.5)))))),
-    )
-    sine = ops.multiply(ops.sin(ops.multiply(ops.subtract(z, whole), math.pi)), sign)
-    mirrored = ops.multiply(ops.divide(sine, math.pi), ops.exp(gammaln(ops.subtract(1.0, ops.where(low, z, 0.0)))))
+    sign = 1.0 - 2.0 * ops.absolute(whole - 2.0 * ops.round(ops.multiply(whole, 0.5)))
+    sine = ops.sin((z - whole) * math.pi) * sign
+    mirrored = sine / math.pi * ops.exp(gammaln(1.0 - ops.where(low, z, 0.0)))
     return ops.where(low, mirrored, ops.exp(neg(gammaln(ops.where(low, 1.0, z)))))
 
 
 def _whole_below(z: Array) -> Array:
     """Whether z is 0, -1, -2, ..."""
-    return ops.logical_and(ops.less_equal(z, 0.0), ops.equal(ops.round(z), z))
+    return ops.logical_and(z <= 0.0, ops.equal(ops.round(z), z))
 
 
 def _series(above: list[Array], below: list[Array], x: Array, terms: int) -> Array:
@@ -69,18 +66,18 @@ def _series(above: list[Array], below: list[Array], x: Array, terms: int) -> Arr
     Where a number below is 0, -1, -2, ... it is infinite, unless the sum has ended before.
     """
     k = ops.arange(terms, dtype=torch.float64, device=x.device)
-    ratio = ops.divide(ops.expand_dims(x, -1), ops.add(k, 1.0))
+    ratio = ops.expand_dims(x, -1) / (k + 1.0)
     for a in above:
-        ratio = ops.multiply(ratio, ops.add(ops.expand_dims(a, -1), k))
+        ratio = ratio * (ops.expand_dims(a, -1) + k)
     for b in below:
-        factor = ops.add(ops.expand_dims(b, -1), k)
+        factor = ops.expand_dims(b, -1) + k
         pole = ops.equal(factor, 0.0)
-        ratio = ops.divide(ratio, ops.where(pole, 1.0, factor))
+        ratio = ratio / ops.where(pole, 1.0, factor)
         ended = functools.reduce(
             ops.logical_or, [ops.logical_and(_whole_below(a), ops.greater_equal(a, b)) for a in above]
         )
         ratio = ops.where(pole, ops.where(ops.expand_dims(ended, -1), 0.0, math.inf), ratio)
-    return ops.add(1.0, ops.sum(ops.cumprod(ratio, -1), -1))
+    return 1.0 + ops.sum(ops.cumprod(ratio, -1), -1)
 
 
 def hyp1f1(a: Any, b: Any, x: Any) -> Array:
@@ -102,25 +99,22 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
     swapped = ops.logical_and(left, ops.logical_not(polynomial))
     first = ops.where(swapped, ops.subtract(b, a), a)
     z = ops.where(swapped, neg(x), x)
-    far = ops.logical_and(ops.greater(ops.absolute(z), _FAR), ops.logical_not(_whole_below(first)))
+    far = ops.logical_and(ops.absolute(z) > _FAR, ops.logical_not(_whole_below(first)))
     near = _series([first], [b], ops.where(far, 1.0, z), _LONG)
-    near = ops.where(swapped, ops.multiply(ops.exp(ops.where(far, 0.0, x)), near), near)
+    near = ops.where(swapped, ops.exp(ops.where(far, 0.0, x)) * near, near)
     size = ops.where(far, z, 2 * _FAR)
-    front = ops.multiply(_one_over_gamma(first), ops.power(size, ops.subtract(first, b)))
-    front = ops.where(swapped, front, ops.multiply(front, ops.exp(ops.where(left, 0.0, size))))
-    tail = _falling(ops.subtract(b, first), ops.subtract(1.0, first), size)
-    beyond = ops.divide(ops.multiply(front, tail), _one_over_gamma(ops.where(far, b, 1.0)))
+    front = _one_over_gamma(first) * size ** ops.subtract(first, b)
+    front = ops.where(swapped, front, front * ops.exp(ops.where(left, 0.0, size)))
+    tail = _falling(ops.subtract(b, first), 1.0 - first, size)
+    beyond = front * tail / _one_over_gamma(ops.where(far, b, 1.0))
     return cast(ops.where(far, beyond, near), kind)
 
 
 def _falling(p: Array, q: Array, size: Array) -> Array:
     """Return the asymptotic series of (p)_k (q)_k / k! / size**k, up to its smallest term."""
     k = ops.arange(_SHORT, dtype=torch.float64, device=size.device)
-    ratio = ops.divide(
-        ops.multiply(ops.add(ops.expand_dims(p, -1), k), ops.add(ops.expand_dims(q, -1), k)),
-        ops.multiply(ops.expand_dims(size, -1), ops.add(k, 1.0)),
-    )
-    return ops.add(1.0, ops.sum(ops.cumprod(ops.where(ops.greater(ops.absolute(ratio), 1.0), 0.0, ratio), -1), -1))
+    ratio = (ops.expand_dims(p, -1) + k) * (ops.expand_dims(q, -1) + k) / (ops.expand_dims(size, -1) * (k + 1.0))
+    return 1.0 + ops.sum(ops.cumprod(ops.where(ops.absolute(ratio) > 1.0, 0.0, ratio), -1), -1)
 
 
 def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
@@ -129,22 +123,22 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     Where c - a - b is close to an integer, the two terms have poles that cancel. There the function is interpolated
     from its values at other c: the function is smooth there.
     """
-    gap = ops.subtract(ops.subtract(c, a), b)
-    close = ops.less(ops.absolute(ops.subtract(gap, ops.stop_gradient(ops.round(gap)))), _NEAR_INTEGER)
+    gap = ops.subtract(c, a) - b
+    close = ops.absolute(gap - ops.stop_gradient(ops.round(gap))) < _NEAR_INTEGER
     moved = ops.where(ops.expand_dims(close, -1), ops.array(_places, torch.float64, device=rest.device), 0.0)
     a, b, y = (ops.expand_dims(z, -1) for z in (a, b, rest))
-    c = ops.add(ops.expand_dims(c, -1), moved)
-    gap = ops.subtract(ops.subtract(c, a), b)
+    c = ops.expand_dims(c, -1) + moved
+    gap = ops.subtract(c, a) - b
     first = ops.multiply(_one_over_gamma(ops.subtract(c, a)), _one_over_gamma(ops.subtract(c, b)))
-    first = ops.divide(first, _one_over_gamma(gap))
-    second = ops.divide(ops.multiply(_one_over_gamma(a), _one_over_gamma(b)), _one_over_gamma(neg(gap)))
+    first = first / _one_over_gamma(gap)
+    second = ops.multiply(_one_over_gamma(a), _one_over_gamma(b)) / _one_over_gamma(neg(gap))
     shape = (a, b, y, c)
     a, b, y, c = ops.broadcast_arrays(*shape)
-    one = _series([a, b], [ops.subtract(1.0, gap)], y, _SHORT)
-    other = _series([ops.subtract(c, a), ops.subtract(c, b)], [ops.add(1.0, gap)], y, _SHORT)
-    value = ops.add(ops.multiply(first, one), ops.multiply(ops.multiply(second, ops.power(y, gap)), other))
-    value = ops.divide(value, _one_over_gamma(c))
-    return ops.sum(ops.multiply(value, ops.array(_weights, torch.float64, device=rest.device)), -1)
+    one = _series([a, b], [1.0 - gap], y, _SHORT)
+    other = _series([ops.subtract(c, a), ops.subtract(c, b)], [1.0 + gap], y, _SHORT)
+    value = first * one + second * y**gap * other
+    value = value / _one_over_gamma(c)
+    return ops.sum(value * ops.array(_weights, torch.float64, device=rest.device), -1)
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
@@ -168,45 +162,39 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
     sum_of_powers = ops.where(ends, sum_of_powers, math.inf)
     left = ops.less(x, 0.0)
     inside = ops.where(beyond, 0.0, x)
-    rest = ops.where(left, ops.divide(1.0, ops.subtract(1.0, ops.where(left, inside, 0.0))), ops.subtract(1.0, inside))
-    y = ops.where(left, ops.divide(inside, ops.subtract(inside, 1.0)), inside)
+    rest = ops.where(left, 1.0 / (1.0 - ops.where(left, inside, 0.0)), 1.0 - inside)
+    y = ops.where(left, inside / (inside - 1.0), inside)
     other = ops.where(left, ops.subtract(c, b), b)
     pole = ops.logical_and(_whole_below(c), ops.logical_not(ops.logical_and(ends, ops.greater_equal(a, c))))
-    close = ops.logical_and(ops.greater(y, _BORDER), ops.logical_not(_whole_below(c)))
+    close = ops.logical_and(y > _BORDER, ops.logical_not(_whole_below(c)))
     near = _series([a, other], [c], ops.where(close, 0.0, y), _LONG)
     at_end = ops.equal(rest, 0.0)
     lifted = ops.logical_and(close, ops.logical_not(at_end))
     half = [ops.where(lifted, z, safe) for z, safe in ((a, 0.5), (other, 0.25), (c, 1.1), (rest, 0.05))]
     value = ops.where(lifted, _near_one(*half), near)
     value = ops.where(at_end, _at_one(a, b, ops.where(at_end, c, 4.0)), value)
-    value = ops.where(
-        left, ops.multiply(ops.exp(ops.multiply(neg(a), ops.log1p(neg(ops.where(left, inside, 0.0))))), value), value
-    )
+    value = ops.where(left, ops.exp(neg(a) * ops.log1p(neg(ops.where(left, inside, 0.0)))) * value, value)
     value = ops.where(beyond, sum_of_powers, value)
     return cast(ops.where(pole, math.inf, ops.where(ops.isnan(x), math.nan, value)), kind)
 
 
 def _at_one(a: Array, b: Array, c: Array) -> Array:
     """Return the value at 1, by Gauss's theorem; infinite where the sum diverges."""
-    gap = ops.subtract(ops.subtract(c, a), b)
-    ratio = ops.multiply(_one_over_gamma(ops.subtract(c, a)), _one_over_gamma(ops.subtract(c, b)))
-    found = ops.divide(
-        ratio, ops.multiply(_one_over_gamma(c), _one_over_gamma(ops.where(ops.greater(gap, 0.0), gap, 1.0)))
-    )
-    return ops.where(ops.greater(gap, 0.0), found, math.inf)
+    gap = c - a - b
+    ratio = ops.multiply(_one_over_gamma(c - a), _one_over_gamma(c - b))
+    found = ratio / ops.multiply(_one_over_gamma(c), _one_over_gamma(ops.where(gap > 0.0, gap, 1.0)))
+    return ops.where(gap > 0.0, found, math.inf)
 
 
 def _polynomial(a: Array, b: Array, c: Array, x: Array) -> Array:
     """Return the sum where a is 0, -1, -2, ..., at any x; its terms beyond the end are left out."""
     k = ops.arange(_LONG, dtype=torch.float64, device=x.device)
     wide = [ops.expand_dims(z, -1) for z in (a, b, c, x)]
-    ended = ops.greater_equal(ops.add(k, wide[0]), 0.0)
-    below = ops.add(wide[2], k)
-    ratio = ops.divide(
-        ops.multiply(ops.add(wide[0], k), ops.add(wide[1], k)), ops.where(ops.equal(below, 0.0), 1.0, below)
-    )
-    ratio = ops.where(ended, 0.0, ops.multiply(ratio, ops.divide(wide[3], ops.add(k, 1.0))))
-    return ops.add(1.0, ops.sum(ops.cumprod(ratio, -1), -1))
+    ended = k + wide[0] >= 0.0
+    below = wide[2] + k
+    ratio = (wide[0] + k) * (wide[1] + k) / ops.where(ops.equal(below, 0.0), 1.0, below)
+    ratio = ops.where(ended, 0.0, ratio * (wide[3] / (k + 1.0)))
+    return 1.0 + ops.sum(ops.cumprod(ratio, -1), -1)
 
 
 # -- the complex error function
@@ -257,7 +245,7 @@ def _wofz(z: torch.Tensor) -> torch.Tensor:
 
 _faddeeva = define(
     "wofz", _wofz, elementwise=True, complex=True, check=complex_only,
-    partials=(lambda z, out: ops.add(ops.multiply(ops.multiply(z, out), -2.0), 2j / math.sqrt(math.pi)),),
+    partials=(lambda z, out: ops.multiply(z, out) * -2.0 + 2j / math.sqrt(math.pi),),
     samples=lambda: [Sample((complex_uniform(3, 4),)), Sample((complex_uniform(),))],
     errors=lambda: [BadSample((uniform(0.0, 1.0, 3),), {}, DtypeError, "complex")],
     reference=scipy_special("wofz"), user=lambda z: bind(_faddeeva, promote_arrays("wofz", z)),
@@ -309,24 +297,24 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: None = None, n_max:
     theta, phi = cast(theta, torch.float64), cast(phi, torch.float64)
     height, across = ops.cos(theta), ops.sin(theta)
     # the normalized function of degree m; from there on by the recurrence in the degree
-    value = ops.add(ops.multiply(theta, 0.0), math.sqrt(0.25 / math.pi))
+    value = ops.multiply(theta, 0.0) + math.sqrt(0.25 / math.pi)
     for k in range(1, top + 1):
-        grown = ops.multiply(ops.multiply(value, across), -math.sqrt((2 * k + 1) / (2 * k)))
+        grown = value * across * -math.sqrt((2 * k + 1) / (2 * k))
         value = ops.where(ops.greater_equal(size, k), grown, value)
-    before = ops.multiply(value, 0.0)
+    before = value * 0.0
     for k in range(1, top + 1):
         now = ops.add(size, k)
-        spread = ops.subtract(ops.power(now, 2), ops.power(size, 2))
-        up = ops.sqrt(ops.divide(ops.subtract(ops.multiply(4.0, ops.power(now, 2)), 1.0), spread))
-        last = ops.subtract(now, 1.0)
-        least = ops.where(ops.greater(last, size), ops.subtract(ops.multiply(4.0, ops.power(last, 2)), 1.0), 1.0)
-        back = ops.sqrt(ops.divide(ops.subtract(ops.power(last, 2), ops.power(size, 2)), least))
-        following = ops.multiply(up, ops.subtract(ops.multiply(height, value), ops.multiply(back, before)))
-        goes_on = ops.less_equal(now, degree)
+        spread = now**2 - ops.power(size, 2)
+        up = ops.sqrt((4.0 * now**2 - 1.0) / spread)
+        last = now - 1.0
+        least = ops.where(last > size, 4.0 * last**2 - 1.0, 1.0)
+        back = ops.sqrt((last**2 - ops.power(size, 2)) / least)
+        following = up * (height * value - back * before)
+        goes_on = now <= degree
         value, before = ops.where(goes_on, following, value), ops.where(goes_on, value, before)
     value = ops.where(ops.greater(size, degree), 0.0, value)
-    odd = ops.equal(ops.subtract(size, ops.multiply(2.0, ops.round(ops.multiply(size, 0.5)))), 0.0)
+    odd = ops.equal(size - 2.0 * ops.round(ops.multiply(size, 0.5)), 0.0)
     negative = ops.less(order, 0)
     value = ops.where(ops.logical_and(negative, ops.logical_not(odd)), neg(value), value)
     angle = ops.multiply(cast(order, torch.float64), phi)
-    return ops.complex(cast(ops.multiply(value, ops.cos(angle)), kind), cast(ops.multiply(value, ops.sin(angle)), kind))
+    return ops.complex(cast(value * ops.cos(angle), kind), cast(value * ops.sin(angle), kind))

@@ -66,7 +66,7 @@ def _ci(x: torch.Tensor) -> torch.Tensor:
 
 def _sinc(x: Array) -> Array:
     zero = ops.equal(x, 0.0)
-    return ops.where(zero, 1.0, ops.divide(ops.sin(x), ops.where(zero, 1.0, x)))
+    return ops.where(zero, 1.0, ops.sin(x) / ops.where(zero, 1.0, x))
 
 
 _sine_integral = unary(
@@ -77,7 +77,7 @@ _sine_integral = unary(
 _cosine_integral = unary(
     "cosine_integral", widened(_ci), "Return the cosine integral of abs(x).",
     "round(float(gt.special.sici(1.0)[1]), 4) => 0.3374", direct=in_blocks(widened(_ci)),
-    partials=(lambda x, out: ops.divide(ops.cos(x), x),),
+    partials=(lambda x, out: ops.cos(x) / x,),
     samples=_POSITIVE, reference=lambda x: scipy_special("sici")(x)[1],
 )  # fmt: skip
 
@@ -126,7 +126,7 @@ def _fresnel(x: torch.Tensor, sine: bool) -> torch.Tensor:
 
 
 def _angle(x: Array) -> Array:
-    return ops.multiply(ops.square(x), math.pi / 2)
+    return ops.square(x) * (math.pi / 2)
 
 
 def _beyond(x: Any, which: int) -> Any:
@@ -180,7 +180,7 @@ def _dawsn(x: torch.Tensor) -> torch.Tensor:
 dawsn = unary(
     "dawsn", widened(_dawsn), "Return Dawson's integral: exp(-x * x) times the integral of exp(t * t) from 0 to x.",
     "round(float(gt.special.dawsn(1.0)), 4) => 0.5381", direct=in_blocks(widened(_dawsn)),
-    partials=(lambda x, out: ops.subtract(1.0, ops.multiply(ops.multiply(x, out), 2.0)),), samples=_EVERYWHERE,
+    partials=(lambda x, out: 1.0 - ops.multiply(x, out) * 2.0,), samples=_EVERYWHERE,
     reference=scipy_special("dawsn"),
 )  # fmt: skip
 
@@ -202,10 +202,10 @@ def _spence(x: torch.Tensor) -> torch.Tensor:
 
 
 def _spence_partial(x: Array, out: Array) -> Array:
-    near = ops.absolute(ops.subtract(x, 1.0)) < 1e-4
-    v = ops.subtract(x, 1.0)
-    series = ops.add(-1.0, ops.multiply(v, ops.subtract(0.5, ops.divide(v, 3.0))))
-    return ops.where(near, series, ops.divide(ops.log(x), ops.where(near, 1.0, ops.subtract(1.0, x))))
+    near = ops.absolute(x - 1.0) < 1e-4
+    v = x - 1.0
+    series = -1.0 + v * (0.5 - v / 3.0)
+    return ops.where(near, series, ops.log(x) / ops.where(near, 1.0, 1.0 - x))
 
 
 spence = unary(
@@ -239,13 +239,13 @@ def _owens(h: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
 
 
 def _owens_by_h(h: Any, a: Any, out: Array) -> Array:
-    tail = ops.multiply(ops.erf(ops.divide(ops.multiply(a, h), math.sqrt(2.0))), 0.5 / math.sqrt(2.0 * math.pi))
-    return neg(ops.multiply(ops.exp(ops.multiply(ops.square(h), -0.5)), tail))
+    tail = ops.erf(ops.multiply(a, h) / math.sqrt(2.0)) * (0.5 / math.sqrt(2.0 * math.pi))
+    return neg(ops.exp(ops.square(h) * -0.5) * tail)
 
 
 def _owens_by_a(h: Any, a: Any, out: Array) -> Array:
-    rise = ops.add(ops.square(a), 1.0)
-    return ops.divide(ops.exp(ops.multiply(ops.multiply(ops.square(h), rise), -0.5)), ops.multiply(rise, 2.0 * math.pi))
+    rise = ops.square(a) + 1.0
+    return ops.exp(ops.square(h) * rise * -0.5) / (rise * (2.0 * math.pi))
 
 
 _owens_op = define(
@@ -296,4 +296,4 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     wide = ops.expand_dims(cast(x, torch.float64), (0, -1))
     points = ops.array((numpy.arange(512) + 0.5) * (math.pi / 512))
     n = cast(ops.arange(orders + 1, device=x.device), torch.float64).reshape((-1, *(1,) * (x.ndim + 1)))
-    return cast(ops.mean(ops.cos(ops.subtract(ops.multiply(n, points), ops.multiply(wide, ops.sin(points)))), -1), kind)
+    return cast(ops.mean(ops.cos(n * points - wide * ops.sin(points)), -1), kind)

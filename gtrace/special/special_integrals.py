@@ -100,13 +100,13 @@ def _by_x(a: Any, b: Any, x: Any, i: int, j: int) -> Array:
     density = ops.exp(log_beta_density(a, b, x))
     for count, factor in ((i, ops.log(x)), (j, ops.log1p(neg(x)))):
         if count:
-            density = ops.multiply(density, ops.power(factor, count))
+            density = density * ops.power(factor, count)
     return cast(density, kind)
 
 
 def _by_shape(one: Any, a: Any, b: Any, raised: Array, out: Array) -> Array:
     one, a, b = as_arrays("betainc", one, a, b)
-    return ops.subtract(raised, ops.multiply(out, ops.subtract(digamma(one), digamma(ops.add(a, b)))))
+    return raised - out * ops.subtract(digamma(one), digamma(ops.add(a, b)))
 
 
 def _beta_samples() -> list[Sample]:
@@ -188,7 +188,7 @@ def _regularized(name: str, a: Any, b: Any, x: Any, complement: bool) -> Array:
     one, two = ops.where(jump, 1.0, a), ops.where(jump, 1.0, b)
     part = _moment_of(one, two, ops.where(inside, x, math.nan), 0, 0)
     # above the mean the part is minus what is left to 1: its sign says so, but for 0
-    upper = ops.greater(ops.multiply(x, ops.add(one, two)), one)
+    upper = ops.multiply(x, one + two) > one
     upper = ops.where(ops.equal(part, 0.0), upper, ops.less(part, 0.0))
     one_side = ops.logical_not(upper) if complement else upper
     found = ops.add(neg(part) if complement else part, cast(one_side, part.aval.dtype))
@@ -253,7 +253,7 @@ def expn(n: Any, x: Any) -> Array:
     if order:
         return bind(_expn_op, (value,), (order,))
     inside = ops.greater(value, 0.0)
-    plain = ops.divide(ops.exp(neg(ops.where(inside, value, 1.0))), ops.where(inside, value, 1.0))
+    plain = ops.exp(neg(ops.where(inside, value, 1.0))) / ops.where(inside, value, 1.0)
     return ops.where(inside, plain, ops.where(ops.equal(value, 0.0), math.inf, math.nan))
 
 
@@ -287,7 +287,7 @@ _WIDE_EXPI = widened(_expi)
 expi = unary(
     "expi", _WIDE_EXPI, "Return the exponential integral Ei, the principal value of that of exp(t) / t up to x.",
     "round(float(gt.special.expi(1.0)), 4) => 1.8951",
-    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: ops.divide(ops.exp(x), x),),
+    direct=in_blocks(_WIDE_EXPI), partials=(lambda x, out: ops.exp(x) / x,),
     samples=both(unary_floats(0.6, 6.0), unary_floats(-4.0, -0.3)),
     reference=scipy_special("expi"),
 )  # fmt: skip

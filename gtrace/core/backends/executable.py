@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -64,8 +64,8 @@ class Executable:
         return attrs.evolve(self, run=copied, overwrites=False)
 
 
-def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Collection[int] = ()) -> Executable:
-    """Return an executable that interprets a program for these strides, and may write over the inputs at `donated`.
+def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]]) -> Executable:
+    """Return an executable that interprets a program for these strides.
 
     Its plan is made at the first call: a program of a new size may run by code for open sizes from the beginning.
     """
@@ -74,7 +74,7 @@ def interpreted(graph: Graph, strides: Sequence[tuple[int, ...]], donated: Colle
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         nonlocal made
         if made is None:
-            made = with_strides(interpreter(graph, donated=donated), graph, strides)
+            made = with_strides(interpreter(graph), graph, strides)
         return made(tensors)
 
     return Executable(run, INTERPRETED, place_of(graph.avals), identity=INTERPRETED)

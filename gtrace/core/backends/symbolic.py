@@ -177,7 +177,7 @@ def _plane(column: tuple[int, ...], x: tuple[int, ...], y: tuple[int, ...]) -> t
 
 
 @attrs.frozen(eq=False)
-class Sizes:
+class SymbolicSizes:
     """The numbers in which programs with the same skeleton differ.
 
     Attributes:
@@ -191,11 +191,11 @@ class Sizes:
     scalars: tuple[Scalar, ...]
 
 
-def shape_of(graph: Graph) -> tuple[Any, Sizes]:
+def shape_of(graph: Graph) -> tuple[Any, SymbolicSizes]:
     """Return the skeleton of a canonical graph, and its integers and scalars."""
     structure, sizes = skeleton(graph)
     scalars = tuple([x for node in graph.nodes for x in node.ins if x.__class__ is Scalar])
-    return structure, Sizes(sizes, sum(len(a.shape) for a in graph.avals), scalars)
+    return structure, SymbolicSizes(sizes, sum(len(a.shape) for a in graph.avals), scalars)
 
 
 @attrs.define(eq=False)
@@ -215,7 +215,7 @@ class SymbolicProgram:
 
     @staticmethod
     def matches(
-        relations: Sequence[Relation], constants: Sequence[Scalar | None], guards: Sequence[Any], shape: Sizes
+        relations: Sequence[Relation], constants: Sequence[Scalar | None], guards: Sequence[Any], shape: SymbolicSizes
     ) -> bool:
         """Whether code with these relations, constants and guards runs the program of `shape`."""
         if any(c is not None and c != x for c, x in zip(constants, shape.scalars, strict=True)):
@@ -224,7 +224,7 @@ class SymbolicProgram:
             guards, shape.sizes
         )
 
-    def executable_for(self, shape: Sizes) -> Executable | None:
+    def executable_for(self, shape: SymbolicSizes) -> Executable | None:
         """Return an executable for the program of `shape`, with its scalars bound; None if the code does not fit."""
         compiled = self.compiled
         if not self.matches(self.relations, self.constants, compiled.guards, shape):

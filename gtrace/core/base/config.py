@@ -85,7 +85,7 @@ def _path(text: str) -> str:
 
 def _names(text: str) -> str:
     if re.fullmatch(r"[a-z_0-9, ]*", text) is None:
-        raise ValueError("names with commas between them, such as norm_fusion,memory_reuse")
+        raise ValueError("names with commas between them, such as norm_fusion,cse")
     return text
 
 

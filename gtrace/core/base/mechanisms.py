@@ -1,6 +1,6 @@
 """Named rewrites, kernels, forms of a program and mended faults, which can be switched off.
 
-``GT_DISABLE=norm_fusion,memory_reuse`` switches off two, in this process and in its worker; ``all`` switches off all.
+``GT_DISABLE=norm_fusion,cse`` switches off two, in this process and in its worker; ``all`` switches off all.
 Switching one off costs speed. For a mended fault it costs digits; those switches are for tests.
 `gtrace bisect` finds the mechanism that causes a wrong result.
 
@@ -99,7 +99,6 @@ OPEN_RULES = _mechanism(
     _FORM,
     "functions and derivative rules that were recorded once are recorded at other sizes",
 )
-LAZY_OUTPUTS = _mechanism("lazy_outputs", _FORM, "outputs that follow from others are computed when somebody asks")
 LIFTED_SCALARS = _mechanism("lifted_scalars", _FORM, "numbers that change are inputs of one program, not constants")
 DONATION = _mechanism("donation", _FORM, "programs write over inputs that nobody needs any more")
 DRAWS_APART = _mechanism("draws_apart", _FORM, "random samples are programs of their own")
@@ -139,7 +138,6 @@ ATTENTION_FUSION = _mechanism("attention_fusion", _FUSION, "handwritten attentio
 
 # the interpreter
 _INTERPRETER = "Interpreter"
-MEMORY_REUSE = _mechanism("memory_reuse", _INTERPRETER, "a call writes over an operand that nothing needs any more")
 DIRECT_CALLS = _mechanism(
     "direct_calls", _INTERPRETER, "operations call shorter functions of torch where types allow it"
 )

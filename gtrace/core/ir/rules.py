@@ -43,7 +43,6 @@ class Rules:
         direct: (avals, **params) -> `Op.impl` specialized to these avals and attributes, as a function of the operands;
             or None. The interpreter calls it in place of `Op.impl`.
         cpp: the expressions of an elementwise operation in C++, one for each set of kinds of dtype; empty: it has none.
-        in_place: torch function that computes the same and overwrites the first operand with the result.
         body: (programs, tensors..., **params) -> tensors: runs an operation with sub-graphs. Each program is a
             sub-graph as a function of lists of tensors. Such an operation has a `result` and no `Op.impl`.
         narrow: (used results, **params) -> (params, kept results): the operation without its unused results.
@@ -70,7 +69,6 @@ class Rules:
     batch: Callable[..., Any] | None = None
     direct: Callable[..., Callable[..., Any] | None] | None = None
     cpp: tuple[Cpp, ...] = attrs.field(default=(), converter=_as_tuple)
-    in_place: Callable[..., Any] | None = None
     body: Callable[..., Any] | None = None
     narrow: Callable[..., tuple[tuple[Any, ...], Sequence[int]]] | None = None
     span: Callable[..., tuple[int, int] | None] | None = None

@@ -34,7 +34,7 @@ _NAMES = {
 
 
 @attrs.frozen
-class Sizes:
+class SmallSizes:
     """What becomes of sizes, devices and dtypes.
 
     Attributes:
@@ -111,7 +111,7 @@ def _counts(n: int) -> tuple[float, ...]:
     return (float(n), 1 / n, n - 1.0, 1 / (n - 1), (n - 1) / n, n / (n - 1))
 
 
-def small_sizes(avals: Sequence[Aval], programs: Sequence[Sequence[Step]]) -> Iterator[Sizes]:
+def small_sizes(avals: Sequence[Aval], programs: Sequence[Sequence[Step]]) -> Iterator[SmallSizes]:
     """Yield sizes at which programs are evaluated: two small ones, then their own."""
     shapes = {a.shape: a for a in avals}
     together: list[tuple[int, ...]] = []  # sizes whose product counts elements
@@ -137,5 +137,5 @@ def small_sizes(avals: Sequence[Aval], programs: Sequence[Sequence[Step]]) -> It
                     of[n] = math.prod(of.get(k, k) for k in products[n])
                 else:
                     of[n] = next(primes)
-            yield Sizes({n: small for n, small in of.items() if n != small}, devices)
-    yield Sizes({}, devices)
+            yield SmallSizes({n: small for n, small in of.items() if n != small}, devices)
+    yield SmallSizes({}, devices)

@@ -20,7 +20,7 @@ from gtrace.core.ir.graph import Graph, Node, Operand
 
 
 @attrs.frozen
-class View:
+class ViewCall:
     """A value that is a view of another one.
 
     Attributes:
@@ -32,7 +32,7 @@ class View:
     strides: tuple[int, ...]
 
 
-def find_views(graph: Graph) -> dict[int, View]:
+def find_views(graph: Graph) -> dict[int, ViewCall]:
     """Return the views of other operations' results in a program, assuming the layouts of torch's kernels.
 
     >>> from gtrace.core.ir.views import find_views
@@ -41,7 +41,7 @@ def find_views(graph: Graph) -> dict[int, View]:
     """
     avals = graph.value_avals()
     made: set[int] = set()
-    found: dict[int, View] = {}
+    found: dict[int, ViewCall] = {}
     known: dict[int, tuple[int, Any]] = {}  # for each view or bundle of views: its base, and a tensor without data
     for node in graph.nodes:
         made.add(node.out)
@@ -59,7 +59,7 @@ def find_views(graph: Graph) -> dict[int, View]:
         if isinstance(view, torch.Tensor):
             if not view._is_view() and view is not x:
                 continue  # a copy
-            found[node.out] = View(whole, view.stride())
+            found[node.out] = ViewCall(whole, view.stride())
         known[node.out] = whole, view
     return found
 

@@ -59,7 +59,7 @@ neg = unary(
 add = binary(
     "add", exact_arithmetic.by_parts(torch.add), "Return x + y.",
     "gt.add(gt.array([1., 2.]), 1) => Array([2., 3.], dtype=float32)",
-    algebraic=True, commutative=True, sum=True, fresh=True, in_place=torch.Tensor.add_, host_numbers=True,
+    algebraic=True, commutative=True, sum=True, fresh=True, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.add),
     partials=(lambda x, y, out: 1, lambda x, y, out: 1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.add, cpp=Cpp("{0} + {1}", boolean="{0} | {1}"), jax="add",
@@ -67,21 +67,21 @@ add = binary(
 subtract = binary(
     "sub", exact_arithmetic.by_parts(torch.sub), "Return x - y.",
     "gt.subtract(gt.array([1., 2.]), 1) => Array([0., 1.], dtype=float32)",
-    algebraic=True, sum=True, fresh=True, in_place=torch.Tensor.sub_, check=no_booleans, host_numbers=True,
+    algebraic=True, sum=True, fresh=True, check=no_booleans, host_numbers=True,
     direct=exact_arithmetic.unless_complex(torch.sub),
     partials=(lambda x, y, out: 1, lambda x, y, out: -1), samples=both(binary_floats(), binary_integers()),
     reference=numpy.subtract, cpp=Cpp("{0} - {1}", "if"), jax="sub",
 )  # fmt: skip
 multiply = binary(
     "mul", torch.mul, "Return x * y.", "gt.multiply(gt.array([1., 2.]), 3) => Array([3., 6.], dtype=float32)",
-    algebraic=True, commutative=True, product=True, fresh=True, in_place=torch.Tensor.mul_, host_numbers=True,
+    algebraic=True, commutative=True, product=True, fresh=True, host_numbers=True,
     partials=(lambda x, y, out: y, lambda x, y, out: x), samples=both(binary_floats(), binary_integers()),
     reference=numpy.multiply, cpp=Cpp("{0} * {1}", boolean="{0} & {1}"), jax="mul",
 )  # fmt: skip
 divide = binary(
     "div", torch.div, "Return x / y, floating for any dtype.",
     "gt.divide(gt.array([1, 3]), 2) => Array([0.5, 1.5], dtype=float32)", algebraic=True, floating=True, fresh=True,
-    in_place=torch.Tensor.div_, host_numbers=True,
+    host_numbers=True,
     partials=(lambda x, y, out: _inverse(y), lambda x, y, out: neg(divide(out, y))),
     samples=both(binary_floats(low2=0.5), binary_integers(low2=1)), reference=numpy.divide,
     cpp=Cpp("{0} / {1}", "f", 4), jax="div",

@@ -52,14 +52,6 @@ MOST_KNOWN = 1 << 25
 """Elements of a mask, at most, that is computed to see what it is.
 Chosen: 32 MiB of booleans, for the scores of 5,792 places."""
 
-LEAST_LAZY_NODES = 64
-"""Operations of a program from which on outputs are looked for that need not be computed.
-Chosen: shorter programs gain microseconds at most."""
-
-MAX_LAZY_NODES = 32
-"""Operations, at most, between such an output and what it follows from.
-Chosen: an update by an optimizer has fewer."""
-
 LEAST_IMAGE = 1 << 14
 """Elements of the images from which on a convolution takes them with the channels last.
 Chosen: a call for fewer takes a few microseconds, which a copy would only add to."""

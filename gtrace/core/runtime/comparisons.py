@@ -36,7 +36,7 @@ from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.programs import MAX_PROGRAMS
 from gtrace.core.runtime.routes import Parts, Route, Strides
 from gtrace.core.runtime.taken_inputs import Taken, fits, taken
-from gtrace.core.runtime.trials import Call, Trials, as_text, form_as_text
+from gtrace.core.runtime.trials import TrialCall, Trials, as_text, form_as_text
 from gtrace.core.runtime.whole_calls import Whole
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -260,7 +260,7 @@ class Comparisons:
 
     def withdraw(self, program: Program, executable: Executable, seconds: float) -> None:
         """Count a call of this form that was ended after some seconds, and is made again by another one."""
-        self._judging.count(program, Call(seconds, False, True, False, False, True, 0.0))
+        self._judging.count(program, TrialCall(seconds, False, True, False, False, True, 0.0))
         if run.forms is not None:
             run.forms[:] = [pair for pair in run.forms if pair != (program, executable)]
         run.withdrawn += seconds

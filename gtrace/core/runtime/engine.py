@@ -21,7 +21,7 @@ from torch import get_num_threads
 from gtrace.core.backends.interpreter.interpreter import Owned
 from gtrace.core.backends.interpreter.run_errors import REFUSALS, refuse
 from gtrace.core.backends.scheduler import Scheduler
-from gtrace.core.backends.symbolic import Sizes, shape_of
+from gtrace.core.backends.symbolic import SymbolicSizes, shape_of
 from gtrace.core.base.bounded_tables import SMALL, BoundedTable
 from gtrace.core.base.config import config
 from gtrace.core.base.events import Canonicalized, Ran, bus
@@ -40,7 +40,6 @@ from gtrace.core.passes.whole_program import SIMPLIFIED, is_divided, spelled_out
 from gtrace.core.runtime.comparisons import Comparisons, obstacle
 from gtrace.core.runtime.first_calls import NewSizes
 from gtrace.core.runtime.instruments import Instrument
-from gtrace.core.runtime.lazy_outputs import LazyOutputFinder, PartialResults
 from gtrace.core.runtime.lifted_scalars import Groups, changed_since, scalar_inputs
 from gtrace.core.runtime.loop_blocks import LoopBlocks
 from gtrace.core.runtime.measurements import save_ledger
@@ -80,29 +79,27 @@ class Engine:
         blocks = LoopBlocks(self.cut, self._call, self.comparisons)
         self.observed = ObservedCalls(self.tiering, self.comparisons, blocks)
         self.sizes = NewSizes(self)
-        self.lazy = LazyOutputFinder()
         self.forms = CanonicalForms(MAX_PROGRAMS)
         self.cuts = Cuts(MAX_PROGRAMS)
         self.gathers = Gathers(self.cut, self._call)
         # by hashes of skeletons, by place in the program: the slots of equal programs may differ
         self._changing: BoundedTable[int, Groups] = BoundedTable(MAX_PROGRAMS, lambda groups: SMALL * (1 + len(groups)))
 
-    def recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
+    def recorded(self, trace: RecordedTrace, numbers: Sequence[int]) -> list[Any]:
         """Run a recorded program.
 
         Args:
             numbers: of its outputs.
-            plain: whether outputs that follow from others may be left out; the results are then `PartialResults`.
         """
         if quiet():  # `without_modes`, written out, as in `call`
-            return self._recorded(trace, numbers, plain)
+            return self._recorded(trace, numbers)
         with no_modes():
-            return self._recorded(trace, numbers, plain)
+            return self._recorded(trace, numbers)
 
-    def _recorded(self, trace: RecordedTrace, numbers: Sequence[int], plain: bool) -> list[Any]:
+    def _recorded(self, trace: RecordedTrace, numbers: Sequence[int]) -> list[Any]:
         passes, marks, scalars = registered.passes, trace.marks, tuple(trace.scalars)
         tensors: Sequence[torch.Tensor] = trace.leaves
-        key = tuple(trace.flat), tuple(numbers), marks, passes, plain  # all but the values of the scalars
+        key = tuple(trace.flat), tuple(numbers), marks, passes  # all but the values of the scalars
         recording = self.recordings.get(key)
         if recording is None or not recording.fits(scalars):
             if recording is None and not marks and not passes:
@@ -110,27 +107,23 @@ class Engine:
                 if program is None:
                     return self.sizes.run(found, trace.flat, scalars, tensors, functools.partial(trace.decode, numbers))
                 with found.preparing():
-                    recording = self._recording(key, None, New(program, scalars, marks, passes, plain))
+                    recording = self._recording(key, None, New(program, scalars, marks, passes))
                 found.learn(program, scalars, recording.route.programs)
             else:
-                recording = self._recording(key, recording, New(trace.decode(numbers), scalars, marks, passes, plain))
+                recording = self._recording(key, recording, New(trace.decode(numbers), scalars, marks, passes))
         if recording.slots is not None:
             tensors = [tensors[slot] for slot in recording.slots]
         if recording.scalars.lifted:
             tensors = [*tensors, *recording.scalars.tensors(scalars)]
         route = recording.route
         results = self._call(route, tensors)
-        if recording.lazy is not None:
-            return PartialResults(results, recording.lazy)
         return results if route.avals is None else placed(results, route.avals)
 
     def _recording(self, key: Hashable, known: Recording | None, new: New) -> Recording:
         """Return the recording of a program that is new, or whose constants have changed, for other sizes too."""
         program, scalars = new.program, new.scalars
-        left = new.plain and not new.passes
-        graph, lazy = self.lazy.leave_out(program) if left else (program.graph, None)
+        graph, slots = program.graph, program.scalar_slots
         groups: Groups = {}
-        slots = program.scalar_slots
         if slots:
             structure = hash((skeleton(graph)[0], len(slots)))
             groups = {slots[place]: name for place, name in self._changing.get(structure, groups).items()}
@@ -149,7 +142,7 @@ class Engine:
         strides = [*program.strides, *[()] * len(inputs.lifted)]
         route = self.route_recorded(graph, strides, new)
         reordered = program.slots != list(range(len(program.slots)))
-        made = Recording(route, tuple(program.slots) if reordered else None, inputs, lazy, len(graph.nodes))
+        made = Recording(route, tuple(program.slots) if reordered else None, inputs, len(graph.nodes))
         self.recordings.remember(key, made)
         return made
 
@@ -333,7 +326,7 @@ class Engine:
         return attrs.evolve(made, whole=self.comparisons.whole(recorded, strides, donated, run, made))
 
     def _add(
-        self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: Sizes
+        self, key: CompileKey, signature: Signature, graph: Graph, skeleton_key: Hashable, shape: SymbolicSizes
     ) -> Program:
         """Return the program of a key that has none yet; `skeleton_key` and `shape` are what `shape_of` returns."""
         made = self.comparisons.recalled(new_program(key, signature, graph, skeleton_key, shape, self.tiering.left_out))

@@ -346,7 +346,7 @@ def _recorded(engine: Any) -> Prepare:
     """Return what prepares a recorded program with an engine."""
 
     def prepare(graph: Graph, strides: Strides) -> Route | Parts:
-        return engine.route_recorded(graph, strides, New(RecordedGraph(graph, [], [], []), (), (), (), True))
+        return engine.route_recorded(graph, strides, New(RecordedGraph(graph, [], [], []), (), (), ()))
 
     return prepare
 

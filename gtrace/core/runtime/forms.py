@@ -32,7 +32,7 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-class Event(enum.Enum):
+class FormEvent(enum.Enum):
     """What happens to a program."""
 
     KEPT = "nothing of it can or need be compiled"
@@ -56,22 +56,22 @@ _OPEN = (State.INTERPRETED, State.REQUESTED, State.PARTIAL)
 """States in which a program may still be compiled."""
 
 
-TRANSITIONS: Mapping[Event, tuple[tuple[State, ...], State]] = {
-    Event.KEPT: (_OPEN, State.KEPT),
-    Event.REQUESTED: ((State.INTERPRETED,), State.REQUESTED),
-    Event.ARRIVED_IN_PART: ((State.REQUESTED, State.PARTIAL), State.PARTIAL),
-    Event.PARTS_SLOWER: ((State.PARTIAL,), State.REQUESTED),
-    Event.WITHDRAWN: ((State.REQUESTED, State.PARTIAL), State.INTERPRETED),
-    Event.FAILED: (_OPEN, State.FAILED),
-    Event.REFUSED: (_OPEN, State.DEMOTED),
-    Event.ADOPTED: (_OPEN, State.TRIAL),
-    Event.ACCEPTED: (_OPEN, State.COMPILED),
-    Event.FASTER: ((State.TRIAL, State.REVIEW), State.COMPILED),
-    Event.SLOWER: ((State.TRIAL, State.REVIEW), State.DEMOTED),
-    Event.REVIEWED: ((State.COMPILED, State.DEMOTED), State.REVIEW),
-    Event.DISAGREED: ((State.PARTIAL, State.TRIAL, State.REVIEW, State.COMPILED, State.DEMOTED), State.DEMOTED),
-    Event.MISINTERPRETED: (tuple(State), State.KEPT),
-    Event.LEFT_TO_INDUCTOR: ((*_OPEN, State.DEMOTED), State.INTERPRETED),
+TRANSITIONS: Mapping[FormEvent, tuple[tuple[State, ...], State]] = {
+    FormEvent.KEPT: (_OPEN, State.KEPT),
+    FormEvent.REQUESTED: ((State.INTERPRETED,), State.REQUESTED),
+    FormEvent.ARRIVED_IN_PART: ((State.REQUESTED, State.PARTIAL), State.PARTIAL),
+    FormEvent.PARTS_SLOWER: ((State.PARTIAL,), State.REQUESTED),
+    FormEvent.WITHDRAWN: ((State.REQUESTED, State.PARTIAL), State.INTERPRETED),
+    FormEvent.FAILED: (_OPEN, State.FAILED),
+    FormEvent.REFUSED: (_OPEN, State.DEMOTED),
+    FormEvent.ADOPTED: (_OPEN, State.TRIAL),
+    FormEvent.ACCEPTED: (_OPEN, State.COMPILED),
+    FormEvent.FASTER: ((State.TRIAL, State.REVIEW), State.COMPILED),
+    FormEvent.SLOWER: ((State.TRIAL, State.REVIEW), State.DEMOTED),
+    FormEvent.REVIEWED: ((State.COMPILED, State.DEMOTED), State.REVIEW),
+    FormEvent.DISAGREED: ((State.PARTIAL, State.TRIAL, State.REVIEW, State.COMPILED, State.DEMOTED), State.DEMOTED),
+    FormEvent.MISINTERPRETED: (tuple(State), State.KEPT),
+    FormEvent.LEFT_TO_INDUCTOR: ((*_OPEN, State.DEMOTED), State.INTERPRETED),
 }
 """Of each event the states that have it, and the next state. docs/architecture.md prints this table."""
 
@@ -143,7 +143,7 @@ class Rival:
 
 
 @attrs.define(eq=False)
-class Partial:
+class PartialForm:
     """What runs a program while the worker compiles the rest of it.
 
     Attributes:
@@ -197,7 +197,7 @@ class Forms:
     agreed: tuple[Executable, ...] = ()
     doubted: bool = False
     compiled: Executable | None = None
-    partial: Partial | None = None
+    partial: PartialForm | None = None
     trial: Trial | None = None
     rival: Rival | None = None
     reason: str = ""
@@ -208,17 +208,17 @@ class Forms:
     def __attrs_post_init__(self) -> None:
         self.executable = self.interpreted
 
-    def may(self, event: Event) -> bool:
+    def may(self, event: FormEvent) -> bool:
         """Whether the event is one of this state's. A review needs a rival."""
-        return self.state in TRANSITIONS[event][0] and (event is not Event.REVIEWED or self.rival is not None)
+        return self.state in TRANSITIONS[event][0] and (event is not FormEvent.REVIEWED or self.rival is not None)
 
     def change(
         self,
-        event: Event,
+        event: FormEvent,
         *,
         reason: str = "",
         code: Code | None = None,
-        partial: Partial | None = None,
+        partial: PartialForm | None = None,
         trial: Trial | None = None,
         rival: Rival | None = None,
         awaited: object = None,
@@ -244,13 +244,13 @@ class Forms:
             usual = self.partial.usual  # of the interpreted form, which runs again
         if code is not None:
             self.compiled, self.origin, self.symbolic = code.executable, code.executable.origin, code.symbolic
-        elif event in (Event.DISAGREED, Event.MISINTERPRETED, Event.LEFT_TO_INDUCTOR):
+        elif event in (FormEvent.DISAGREED, FormEvent.MISINTERPRETED, FormEvent.LEFT_TO_INDUCTOR):
             self.compiled = None
         if interpreted is not None:
             self.interpreted = interpreted
-        if event is Event.MISINTERPRETED and self.trial is not None:
+        if event is FormEvent.MISINTERPRETED and self.trial is not None:
             self.trial.forms.remove(self)
-        if event in (Event.ARRIVED_IN_PART, Event.PARTS_SLOWER):
+        if event in (FormEvent.ARRIVED_IN_PART, FormEvent.PARTS_SLOWER):
             awaited = self.awaited
         self.state, self.reason = state, reason
         self.partial, self.trial, self.rival, self.awaited = partial, trial, rival, awaited

@@ -39,7 +39,7 @@ from gtrace.core.runtime.overtaken import around
 from gtrace.core.runtime.program import Program
 from gtrace.core.runtime.taken_inputs import Taken
 from gtrace.core.runtime.tier_controller import TierController
-from gtrace.core.runtime.trials import Call
+from gtrace.core.runtime.trials import TrialCall
 from gtrace.core.runtime.worker.client import worker
 from gtrace.core.runtime.worker.sharing import sharing
 
@@ -91,7 +91,7 @@ class ObservedCalls:
                 results = run(tensors)
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
-        self._count(program, Call(stop(), False, form.interprets, False, False, bool(worker.pending)))
+        self._count(program, TrialCall(stop(), False, form.interprets, False, False, bool(worker.pending)))
         return results
 
     def _measured(self, program: Program, form: Executable, own: Instrument | None = None) -> TensorFunction:
@@ -133,14 +133,16 @@ class ObservedCalls:
         except REFUSALS as error:
             refuse(f"program {program.signature}", error)
         seconds, saved = stop(), None if blocks is None else blocks.saved
-        self._count(program, Call(seconds, compiled, form.interprets, sampled, waits, disturbed or on_trial, saved))
+        self._count(
+            program, TrialCall(seconds, compiled, form.interprets, sampled, waits, disturbed or on_trial, saved)
+        )
         if taken is not None and saved is not None:
             self.comparisons.skip_long(program.signature.exact)
         elif taken is not None:
             results = self.comparisons.end(program, form, taken, results, seconds)
         return results
 
-    def _count(self, program: Program, call: Call) -> None:
+    def _count(self, program: Program, call: TrialCall) -> None:
         self.tiering.judging.count(program, call)
         if Ran in bus.wanted:
             bus.emit(Ran(program.signature.exact, "compiled" if call.compiled else "interpreted", call.seconds))

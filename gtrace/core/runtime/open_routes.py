@@ -15,7 +15,7 @@ import attrs
 import torch
 
 from gtrace.core.backends.schedule import CallSequence
-from gtrace.core.backends.symbolic import Relation, Sizes, SymbolicProgram
+from gtrace.core.backends.symbolic import Relation, SymbolicProgram, SymbolicSizes
 from gtrace.core.base.devices import number_tensor
 from gtrace.core.base.exact_keys import exact_key
 from gtrace.core.ir.aval import Aval
@@ -184,7 +184,7 @@ class OpenProgram:
         scalars = [Scalar(value, x.aval) for x, value in zip(program.shape.scalars, given, strict=True)]
         values = [relation(dims) for relation in self.relations]
         integers = tuple([values[k] for k in self.integers])
-        code = program.family.find(Sizes(integers, program.shape.dims, tuple(scalars)))
+        code = program.family.find(SymbolicSizes(integers, program.shape.dims, tuple(scalars)))
         if code is None or code.symbolic is None:
             run: Run = self._interpreted(integers, given)
         else:

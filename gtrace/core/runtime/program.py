@@ -17,14 +17,14 @@ from gtrace.core.backends.interpreter.result_strides import with_strides
 from gtrace.core.backends.request import CompileRequest, digest
 from gtrace.core.backends.schedule import Loop, NativeLoop, Schedule
 from gtrace.core.backends.scheduler import Scheduler
-from gtrace.core.backends.symbolic import Relation, Sizes, SymbolicProgram, fit
+from gtrace.core.backends.symbolic import Relation, SymbolicProgram, SymbolicSizes, fit
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.base.config import config
 from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.subgraph_calls import called_operators, communicates, count_operations, has_calls, has_effects
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
-from gtrace.core.runtime.forms import Code, Event, Forms, State, Trial
+from gtrace.core.runtime.forms import Code, FormEvent, Forms, State, Trial
 from gtrace.core.runtime.policy import AFTER_LOSS, native_seconds
 from gtrace.core.runtime.program_ledger import Ledger
 
@@ -137,7 +137,7 @@ class Family:
         """Return the members with other sizes, the newest first."""
         return [m for m in reversed(self.members) if m.dims != program.dims]
 
-    def find(self, shape: Sizes) -> Code | None:
+    def find(self, shape: SymbolicSizes) -> Code | None:
         """Return code for `shape`, made of a program for open sizes."""
         for symbolic in list(self.symbolic):
             executable = symbolic.executable_for(shape)
@@ -168,7 +168,7 @@ class Family:
 
 
 @attrs.frozen(eq=False)
-class Plan:
+class RunPlan:
     """How a program is compiled.
 
     Attributes:
@@ -201,7 +201,7 @@ class Program:
     key: CompileKey
     signature: Signature
     graph: Graph
-    shape: Sizes
+    shape: SymbolicSizes
     family: Family
     ledger: Ledger
     forms: Forms
@@ -209,7 +209,7 @@ class Program:
     alone: bool = attrs.field(factory=lambda: config.current.native)
     native_lost: bool = False
     forgotten: bool = False
-    _plan: Plan | None = None
+    _plan: RunPlan | None = None
 
     # -- what it is
 
@@ -291,7 +291,7 @@ class Program:
     # -- how it is compiled
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         """How it is compiled, as long as nothing is left out or to Inductor."""
         if self._plan is None:
             key = self.key
@@ -300,22 +300,22 @@ class Program:
             native = bool(schedule.requests) and all(request.native for request in schedule.requests)
             loops = [call.what for call in schedule.calls if isinstance(call.what, Loop | NativeLoop)]
             native_loops = bool(loops) and all(isinstance(loop, NativeLoop) for loop in loops)
-            self._plan = Plan(schedule, native, native and not self.has_calls, native and native_loops)
+            self._plan = RunPlan(schedule, native, native and not self.has_calls, native and native_loops)
         return self._plan
 
     @property
     def schedule(self) -> Schedule:
-        """See `Plan`."""
+        """See `RunPlan`."""
         return self.plan.schedule
 
     @property
     def native(self) -> bool:
-        """See `Plan`."""
+        """See `RunPlan`."""
         return self.plan.native
 
     @property
     def short(self) -> bool:
-        """See `Plan`."""
+        """See `RunPlan`."""
         return self.plan.short
 
     @property
@@ -360,7 +360,7 @@ class Program:
         if not self.alone or not self.short:
             return False
         self.alone, self._plan, self.native_lost = False, None, lost
-        self.forms.change(Event.LEFT_TO_INDUCTOR)
+        self.forms.change(FormEvent.LEFT_TO_INDUCTOR)
         return True
 
     @property

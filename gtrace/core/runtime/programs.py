@@ -8,7 +8,7 @@ from collections.abc import Hashable
 from gtrace.core.backends.backend import find_backend
 from gtrace.core.backends.executable import interpreted
 from gtrace.core.backends.inductor.refused import uncompilable
-from gtrace.core.backends.symbolic import Sizes
+from gtrace.core.backends.symbolic import SymbolicSizes
 from gtrace.core.backends.tuned import MAX_OPS
 from gtrace.core.base.allocator import keep_freed_memory
 from gtrace.core.base.bounded_tables import PART, PER_OPERATION, SMALL, BoundedTable, spread
@@ -18,7 +18,7 @@ from gtrace.core.ir.graph import Graph
 from gtrace.core.ir.signature import CompileKey, Signature
 from gtrace.core.passes.canonical import Canonical, canonicalize
 from gtrace.core.passes.subgraph_calls import called_operators, has_calls
-from gtrace.core.runtime.forms import Event, Forms
+from gtrace.core.runtime.forms import FormEvent, Forms
 from gtrace.core.runtime.program import Family, Program
 from gtrace.core.runtime.program_ledger import Ledger
 
@@ -80,7 +80,12 @@ class ProgramTable(BoundedTable[CompileKey, Program]):
 
 
 def new_program(
-    key: CompileKey, signature: Signature, graph: Graph, skeleton: Hashable, shape: Sizes, left_out: frozenset[str]
+    key: CompileKey,
+    signature: Signature,
+    graph: Graph,
+    skeleton: Hashable,
+    shape: SymbolicSizes,
+    left_out: frozenset[str],
 ) -> Program:
     """Return a program that is interpreted, in a family of its own.
 
@@ -107,8 +112,8 @@ def new_program(
     closed = closed or (f"parts of it are interpreted: {reason}" if reason else "")
     family = Family((skeleton, layouts, key.backend, key.mode, key.threads), closed, whole)
     ledger = Ledger()
-    forms = Forms(interpreted(graph, key.strides, key.donated), ledger)
+    forms = Forms(interpreted(graph, key.strides), ledger)
     made = Program(key, signature, graph, shape, family, ledger, forms, left_out=missing)
     if reason and not made.schedule.requests:
-        forms.change(Event.KEPT, reason=reason)
+        forms.change(FormEvent.KEPT, reason=reason)
     return made

@@ -14,7 +14,6 @@ from gtrace.core.ir.aval import Aval, contiguous_strides, layout
 from gtrace.core.ir.graph import Graph, Marks, RecordedGraph
 from gtrace.core.passes.channels_last import predicted_strides
 from gtrace.core.passes.user_passes import Passes
-from gtrace.core.runtime.lazy_outputs import LazyOutputs
 from gtrace.core.runtime.lifted_scalars import ScalarInputs, Scalars
 from gtrace.core.runtime.program import Program
 
@@ -54,14 +53,12 @@ class New:
         scalars: its numbers.
         marks: its regions.
         passes: the user's.
-        plain: whether outputs that follow from others may be left out.
     """
 
     program: RecordedGraph
     scalars: Scalars
     marks: Marks
     passes: Passes
-    plain: bool
 
 
 class Calls(Protocol):
@@ -180,16 +177,14 @@ class Recording:
         route: to the program, or programs, that run.
         slots: of the tensors that are inputs; None: all of them, in order.
         scalars: which scalars are further inputs.
-        lazy: the outputs that are not computed; None: all are.
         operations: how many were recorded.
     """
 
     route: Route | Parts
     slots: tuple[int, ...] | None
     scalars: ScalarInputs
-    lazy: LazyOutputs | None = None
     operations: int = 0
 
     def fits(self, scalars: Scalars) -> bool:
-        """Whether the scalars have values that it was made for, and nobody has asked for what is not computed."""
-        return (self.lazy is None or self.lazy.holds()) and self.scalars.fits(scalars)
+        """Whether the scalars have values that it was made for."""
+        return self.scalars.fits(scalars)

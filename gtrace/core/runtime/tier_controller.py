@@ -42,7 +42,7 @@ from gtrace.core.runtime.cache.manifest import VerdictKind
 from gtrace.core.runtime.compilation import Compilation, compilation, for_own_sizes
 from gtrace.core.runtime.compile_warnings import CompileWarnings, concerns_every_program
 from gtrace.core.runtime.decisions import WAIT, Action, Decision, decide
-from gtrace.core.runtime.forms import Code, Event, Partial, State
+from gtrace.core.runtime.forms import Code, FormEvent, PartialForm, State
 from gtrace.core.runtime.program import Family, Program
 from gtrace.core.runtime.trials import Trials, new_trial
 from gtrace.core.runtime.worker.sharing import sharing
@@ -97,7 +97,7 @@ class TierController:
         """
         for program in list(self._programs.values()):
             if program.forms.is_requested:
-                program.forms.change(Event.WITHDRAWN)
+                program.forms.change(FormEvent.WITHDRAWN)
 
     # -- deciding
 
@@ -240,13 +240,13 @@ class TierController:
         family = program.family
         others = family.others(program)
         if 0 in program.dims and others:
-            self._end(program, Event.KEPT, "a size is 0: there is nothing to compute")
+            self._end(program, FormEvent.KEPT, "a size is 0: there is nothing to compute")
             return True
         if family.versions < MAX_VERSIONS or program.dims in family.exact or not others:
             return False
         change = difference(others[0].graph, program.graph, (), ())
         why = f" ({family.closed})" if family.closed else ""
-        self._end(program, Event.KEPT, f"compiled for {MAX_VERSIONS} other sizes already")
+        self._end(program, FormEvent.KEPT, f"compiled for {MAX_VERSIONS} other sizes already")
         if not family.warned:
             family.warned = True
             warn_at(
@@ -357,7 +357,7 @@ class TierController:
         if program.forms.state is not State.INTERPRETED or self._refuse(program, location):
             return None
         way = compilation(program)
-        program.forms.change(Event.REQUESTED, awaited=way)
+        program.forms.change(FormEvent.REQUESTED, awaited=way)
         program.family.latest = program
         self._announce(program, background=True)
         return way
@@ -378,7 +378,7 @@ class TierController:
         program = way.program
         with self.lock:
             if program.forms.awaited is way and program.forgotten:
-                program.forms.change(Event.WITHDRAWN)
+                program.forms.change(FormEvent.WITHDRAWN)
             if program.forms.awaited is way and not self.join(program):
                 return True
         self._request_next(program.family)
@@ -391,7 +391,7 @@ class TierController:
             if forms.awaited is way and PARTLY_COMPILED.on:
                 PARTLY_COMPILED.used()
                 usual = forms.ledger.usual if forms.partial is None else forms.partial.usual
-                forms.change(Event.ARRIVED_IN_PART, partial=Partial(way.in_part(found), usual))
+                forms.change(FormEvent.ARRIVED_IN_PART, partial=PartialForm(way.in_part(found), usual))
 
     def _arrived(self, way: Compilation, outcome: Results | CompileError, seconds: float, location: str) -> None:
         """Adopt what the worker compiled, or note why it failed. Called in the thread that serves the worker."""
@@ -417,7 +417,7 @@ class TierController:
                     self._made.update(outcome)
                     self._finish(program, code, seconds)
                     return None
-            program.forms.change(Event.WITHDRAWN)
+            program.forms.change(FormEvent.WITHDRAWN)
             if self._leave_out(program, outcome):
                 return self._begin(program, location)
             if way.symbolic is not None and not concerns_every_program(outcome):
@@ -472,7 +472,7 @@ class TierController:
         self.judging.adopt(program, code)
         bus.emit(CompileFinished(program.signature.exact, seconds))
 
-    def _end(self, program: Program, event: Event, reason: str) -> bool:
+    def _end(self, program: Program, event: FormEvent, reason: str) -> bool:
         """Interpret a program from now on; returns False if another thread has found out about it meanwhile."""
         with self.lock:
             is_open = program.forms.is_open
@@ -488,10 +488,10 @@ class TierController:
     def _fail(self, program: Program, error: CompileError, location: str) -> None:
         if isinstance(error, RefusedError):
             failed = error.kind is VerdictKind.FAILED
-            self._end(program, Event.FAILED if failed else Event.REFUSED, str(error))
+            self._end(program, FormEvent.FAILED if failed else FormEvent.REFUSED, str(error))
             return
         own = not concerns_every_program(error)
-        news = self._end(program, Event.FAILED if own else Event.KEPT, str(error))
+        news = self._end(program, FormEvent.FAILED if own else FormEvent.KEPT, str(error))
         bus.emit(CompileFailed(program.signature.exact, str(error), "".join(traceback.format_exception(error))))
         if not news:
             return

@@ -22,7 +22,7 @@ from gtrace.core.runtime.cache.artifact_cache import artifacts
 from gtrace.core.runtime.cache.findings import findings
 from gtrace.core.runtime.cache.manifest import Verdict, VerdictKind
 from gtrace.core.runtime.compilation import for_own_sizes
-from gtrace.core.runtime.forms import Code, Event, Rival, State, Trial
+from gtrace.core.runtime.forms import Code, FormEvent, Rival, State, Trial
 from gtrace.core.runtime.program import Program
 
 
@@ -54,7 +54,7 @@ def operations_seconds(graph: Graph) -> float:
 
 
 @attrs.define  # frozen ones take twice as long to make
-class Call:
+class TrialCall:
     """What the engine has seen of a call.
 
     Attributes:
@@ -112,13 +112,13 @@ class Trials:
         """
         trial = new_trial(program) if code.symbolic is None else program.family.trials.get(code.symbolic)
         if trial is None or config.current.compile:
-            program.forms.change(Event.ACCEPTED, code=code)
+            program.forms.change(FormEvent.ACCEPTED, code=code)
             return
         trial.forms.append(program.forms)
         program.ledger.forget_samples()
-        program.forms.change(Event.ADOPTED, code=code, trial=trial)
+        program.forms.change(FormEvent.ADOPTED, code=code, trial=trial)
 
-    def count(self, program: Program, call: Call) -> None:
+    def count(self, program: Program, call: TrialCall) -> None:
         """Add a call to the ledger of a program, and to its trial if it is on one."""
         forms, ledger = program.forms, program.ledger
         with self._lock:
@@ -149,7 +149,7 @@ class Trials:
             return
         partial.took(seconds, program.ledger)
         if partial.is_slower(program.ledger):
-            program.forms.change(Event.PARTS_SLOWER)
+            program.forms.change(FormEvent.PARTS_SLOWER)
 
     def judge(self, program: Program, trial: Trial) -> None:
         """Compare both forms once enough calls were timed; a compiled program that is slower is interpreted again."""
@@ -162,7 +162,7 @@ class Trials:
         reason = "" if faster else f"compiled {after * 1e3:.2f} ms, interpreted {before * 1e3:.2f} ms"
         for forms in trial.forms:
             rival = Rival(before if faster else after, sum(map(sum, trial.pairs)), forms.ledger.seconds)
-            forms.change(Event.FASTER if faster else Event.SLOWER, reason=reason, rival=rival)
+            forms.change(FormEvent.FASTER if faster else FormEvent.SLOWER, reason=reason, rival=rival)
         if program.forms.symbolic is not None:
             program.family.trials.pop(program.forms.symbolic, None)
         if review:
@@ -184,7 +184,7 @@ class Trials:
         with self._lock:
             if program.forms.review_due:
                 REVIEWS.used()
-                program.forms.change(Event.REVIEWED, trial=Trial([program.forms]))
+                program.forms.change(FormEvent.REVIEWED, trial=Trial([program.forms]))
 
     def lose(self, program: Program, symbolic: SymbolicProgram, reason: str) -> None:
         """End the trial of code for open sizes that was slower than the recordings of which `program` is a part.
@@ -196,7 +196,7 @@ class Trials:
             if trial is None:
                 return
             for forms in trial.forms:
-                forms.change(Event.SLOWER, reason=reason)
+                forms.change(FormEvent.SLOWER, reason=reason)
             self._abandon(program, symbolic, Verdict(VerdictKind.DEMOTED, reason))
 
     def names(self, program: Program) -> list[str]:
@@ -239,7 +239,7 @@ class Trials:
         interpreted = program.forms.interpreted
         run = Executable(program.reference, interpreted.origin, interpreted.device)
         with self._lock:
-            program.forms.change(Event.MISINTERPRETED, reason=reason, interpreted=run)
+            program.forms.change(FormEvent.MISINTERPRETED, reason=reason, interpreted=run)
             program.forms.agree(run)
 
     def doubt(self, programs: Iterable[Program]) -> None:
@@ -265,7 +265,7 @@ class Trials:
             symbolic = forms.symbolic
             for other in {program, *list(self._programs.values())}:
                 shares = symbolic is not None and other.forms.symbolic is symbolic
-                if (other is program or shares) and other.forms.may(Event.DISAGREED):
-                    other.forms.change(Event.DISAGREED, reason=reason)
+                if (other is program or shares) and other.forms.may(FormEvent.DISAGREED):
+                    other.forms.change(FormEvent.DISAGREED, reason=reason)
             self._abandon(program, symbolic, Verdict(VerdictKind.QUARANTINED, reason))
             return True

@@ -243,7 +243,7 @@ def located(graph: Graph) -> Iterator[Node]:
 
 
 @attrs.frozen(eq=False)
-class Template:
+class Entries:
     """The list entries of a program, independent of their position in the list.
 
     Attributes:
@@ -274,7 +274,7 @@ class Template:
         """Append the entries; return the outputs, or None if another recording came in between.
 
         Args:
-            nodes: the operations with their lines. Equal programs may differ in their lines, so a template has none.
+            nodes: the operations with their lines. Equal programs may differ in their lines, so entries have none.
         """
         numbers = [x._number if x._trace is trace else as_input(trace, x) for x in inputs]
         slots, flat = trace.scalars, trace.flat
@@ -334,23 +334,23 @@ class Template:
         return dict(zip(self.places, results, strict=True))
 
 
-_templates: BoundedTable[int, tuple[Graph, Template | None]] = BoundedTable(
+_known_entries: BoundedTable[int, tuple[Graph, Entries | None]] = BoundedTable(
     MAX_STRETCHES, lambda known: _weight(known[0])
 )
 """By identity of the program, which is kept alive: comparing equal programs takes longer than recording them."""
 
 
-def _template(graph: Graph) -> Template | None:
-    """Return the template of a program; None if it has user-defined rules, which must run each time."""
-    known = _templates.get(id(graph))
+def _entries(graph: Graph) -> Entries | None:
+    """Return the entries of a program; None if it has user-defined rules, which must run each time."""
+    known = _known_entries.get(id(graph))
     if known is None:
-        known = graph, _made_template(graph)
-        _templates.remember(id(graph), known)
+        known = graph, _made_entries(graph)
+        _known_entries.remember(id(graph), known)
     return known[1]
 
 
 @remembered(MAX_STRETCHES, lambda made: SMALL if made is None else SMALL + PER_OPERATION * len(made.places))
-def _made_template(graph: Graph) -> Template | None:
+def _made_entries(graph: Graph) -> Entries | None:
     entries: list[Any] = []
     kinds: dict[str, list[Any]] = {"value": [], "input": [], "scalar": []}
     places: list[int] = []
@@ -381,7 +381,7 @@ def _made_template(graph: Graph) -> Template | None:
         places.append(start)
         operands.append(tuple(given))
     table = graph.value_avals()
-    return Template(
+    return Entries(
         entries=entries,
         values=tuple(kinds["value"]),
         inputs=tuple(kinds["input"]),
@@ -417,9 +417,9 @@ def replay(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     """Record the operations of `graph` on `inputs` in the current trace; return its outputs."""
     trace = thread.trace
     if len(graph.nodes) > 1 and room(trace, len(graph.nodes)):
-        template = _template(graph)
-        if template is not None and [x.aval for x in inputs] == list(graph.avals):
-            results = template.record(trace, inputs, graph.nodes)
+        entries = _entries(graph)
+        if entries is not None and [x.aval for x in inputs] == list(graph.avals):
+            results = entries.record(trace, inputs, graph.nodes)
             if results is not None:
                 if trace.capture is None and len(trace.flat) > trace.limit:
                     overflow(trace, len(trace.flat) - 1)

@@ -19,12 +19,10 @@ from gtrace.core.ir.op import Leaf, leaf
 from gtrace.core.ir.simplify import dce
 from gtrace.core.partitioner import processes
 from gtrace.core.runtime.engine import engine
-from gtrace.core.runtime.lazy_outputs import PartialResults
 from gtrace.core.runtime.nan_runs import run_checked
 from gtrace.core.runtime.sharded import Placed, placed
 from gtrace.core.trace.array_base import ArrayBase
 from gtrace.core.trace.no_value import concretization, leaked
-from gtrace.core.trace.recomputing_trace import RecomputingTrace
 from gtrace.core.trace.record import SETTLED, Trace, followed, followers, thread
 
 
@@ -116,8 +114,6 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
         if isinstance(tensors, Placed):
             x.aval = tensors.avals[0]
         x._buf = tensors[0]
-        if trace.__class__ is RecomputingTrace:
-            x._trace = SETTLED  # which has other tensors
     return x._buf
 
 
@@ -258,17 +254,12 @@ def flush(cause: str) -> None:
         program = trace.decode(numbers)
         results = run_checked(program.graph, trace.inputs(program))
     else:
-        results = engine.recorded(trace, numbers, plain=trace.tape is None and not trace.marks)
+        results = engine.recorded(trace, numbers)
     if results.__class__ is Placed:
         for x, a in zip(live, results.avals, strict=True):
             x.aval = a
-    # results that are left out follow from others
-    recomputing = RecomputingTrace(trace, numbers, results) if results.__class__ is PartialResults else None
     mark = -1 if trace.tape is None else thread.mark  # tells gradients whether they follow these Arrays
     for x, tensor in zip(live, results, strict=True):
-        if tensor is None:
-            x._trace = recomputing
-            continue
         x._buf = tensor
         x._trace = SETTLED
         x._number = mark

@@ -119,7 +119,7 @@ def narrowest(flat: Sequence[Any], period: int) -> int:
 
 
 @attrs.define
-class Loop:
+class PeriodicLoop:
     """A loop that reads no value.
 
     Attributes:
@@ -140,7 +140,7 @@ class Loop:
     missed: int = 0
 
     @classmethod
-    def of(cls, stream: list[int], period: int, end: int) -> Loop:
+    def of(cls, stream: list[int], period: int, end: int) -> PeriodicLoop:
         """Return the loop with which the end of a stream repeats, three times or more.
 
         Args:
@@ -206,7 +206,7 @@ class LoopSegmentation:
         stretches: for the beginnings of stretches their loop, or the number of operations that are not searched.
     """
 
-    loop: Loop | None = None
+    loop: PeriodicLoop | None = None
     known: bool = False
     recent: list[int] = attrs.field(factory=list)
     seen: int = 0
@@ -223,10 +223,10 @@ class LoopSegmentation:
     search: int = SEARCHED
     watching: bool = False
     beginning: tuple[Any, ...] = ()
-    first: Loop | None = None
-    stretches: dict[tuple[Any, ...], Loop | int] = attrs.field(factory=dict)
+    first: PeriodicLoop | None = None
+    stretches: dict[tuple[Any, ...], PeriodicLoop | int] = attrs.field(factory=dict)
 
-    def follow(self, loop: Loop | None, known: bool = False) -> None:
+    def follow(self, loop: PeriodicLoop | None, known: bool = False) -> None:
         """Expect the cuts of a loop; None: of no loop."""
         self.loop, self.known = loop, known
         self.seen = self.counted = self.matched = self.anchors = self.due = self.cuts = 0
@@ -265,7 +265,7 @@ class LoopSegmentation:
         self.passed, self.search = 0, SEARCHED
         self.lost = self.watching = False
 
-    def _remember(self, what: Loop | int) -> None:
+    def _remember(self, what: PeriodicLoop | int) -> None:
         # the oldest goes first: processes that record the same forget the same
         self.stretches.pop(self.beginning, None)
         self.stretches[self.beginning] = what
@@ -290,7 +290,7 @@ class LoopSegmentation:
                 end = narrowest(flat, period)
             else:
                 end = 0
-            self.follow(Loop.of(stream, period, end))
+            self.follow(PeriodicLoop.of(stream, period, end))
         else:
             self.lost = True
         if period is None and not full:

@@ -64,7 +64,7 @@ def empty_like(x: Array) -> Any:
     return numpy.zeros(x.shape, FLOAT0)
 
 
-class Call:
+class ArrayCall:
     """The differentiated arguments of one call as a flat list, and the call with replaced arguments.
 
     Args:

@@ -14,7 +14,7 @@ from gtrace.core.ops.operands import weak_like
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.capture import capture
 from gtrace.core.trace.record import thread
-from gtrace.core.transform.arguments import Call, check_holomorphic, named
+from gtrace.core.transform.arguments import ArrayCall, check_holomorphic, named
 from gtrace.core.transform.batch import batch
 from gtrace.core.transform.jvp import push
 from gtrace.core.transform.tape import Tape, pull, recorded_once, run_taped
@@ -38,8 +38,8 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
 def _run(
     name: str, f: Callable[..., Any], argnums: Any, has_aux: bool, holomorphic: bool, args: Any, kwargs: Any,
     integers: bool = False,
-) -> tuple[Call, list[Array], Any, Tape, Any]:  # fmt: skip
-    call = Call(name, f, argnums, args, kwargs, integers)
+) -> tuple[ArrayCall, list[Array], Any, Tape, Any]:  # fmt: skip
+    call = ArrayCall(name, f, argnums, args, kwargs, integers)
     if holomorphic:
         check_holomorphic(name, call.inputs, "inputs")
     outputs, structure, tape, aux = run_taped(name, call, has_aux)

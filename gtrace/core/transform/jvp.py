@@ -24,7 +24,7 @@ from gtrace.core.trace.bind import bind
 from gtrace.core.trace.capture import capture, replay
 from gtrace.core.trace.promotion import rule
 from gtrace.core.trace.record import thread, thread_has
-from gtrace.core.transform.arguments import Call, empty_like
+from gtrace.core.transform.arguments import ArrayCall, empty_like
 from gtrace.core.transform.tape import Tape, pull, record, run_taped
 
 __all__ = ["jvp", "linearize"]
@@ -124,11 +124,13 @@ def _transposed(
 # -- user functions
 
 
-def _taped(name: str, f: Callable[..., Any], primals: Any, has_aux: bool) -> tuple[Call, list[Array], Any, Tape, Any]:
+def _taped(
+    name: str, f: Callable[..., Any], primals: Any, has_aux: bool
+) -> tuple[ArrayCall, list[Array], Any, Tape, Any]:
     if not isinstance(primals, (tuple, list)):
         got = type(primals).__name__
         raise ArgumentError(message(name, "a tuple of primals", got, "One for each argument, such as (x,)."))
-    call = Call(name, f, tuple(range(len(primals))), tuple(primals), {}, integers=True)
+    call = ArrayCall(name, f, tuple(range(len(primals))), tuple(primals), {}, integers=True)
     return call, *run_taped(name, call, has_aux)
 
 

@@ -32,7 +32,7 @@ from gtrace.core.ops.shape import constant, unbroadcast
 from gtrace.core.trace.array import Array, fresh
 from gtrace.core.trace.bind import new_pending
 from gtrace.core.trace.record import PADDING, SETTLED, TapeEntry, Trace, followers, thread
-from gtrace.core.transform.arguments import Call, lift_outputs, split_aux
+from gtrace.core.transform.arguments import ArrayCall, lift_outputs, split_aux
 from gtrace.core.transform.open_pullbacks import Note, OpenPullback, composed, open_key
 from gtrace.core.transform.open_rules import DerivedCall, OpenRule, derived_call, open_rule
 
@@ -108,7 +108,7 @@ def record(inputs: Sequence[Array], function: Callable[[list[Array]], Any]) -> t
     return result, Tape(copies, entries, trace, (flat, len(trace.flat)), (scalars, len(trace.scalars)))
 
 
-def run_taped(name: str, call: Call, has_aux: bool) -> tuple[list[Array], TreeDef, Tape, Any]:
+def run_taped(name: str, call: ArrayCall, has_aux: bool) -> tuple[list[Array], TreeDef, Tape, Any]:
     """Run a user's function on fresh arguments; return its outputs, their structure, the tape and aux."""
     aux: list[Any] = []
 

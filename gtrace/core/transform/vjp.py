@@ -9,7 +9,7 @@ from gtrace.core.base.dtypes import LONG
 from gtrace.core.base.errors import ArgumentError, DtypeError, ShapeError, message
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.convert import lift
-from gtrace.core.transform.arguments import Call, check_holomorphic, is_array, like, named, split_aux
+from gtrace.core.transform.arguments import ArrayCall, check_holomorphic, is_array, like, named, split_aux
 from gtrace.core.transform.tape import pull, record, run_taped
 
 __all__ = ["grad", "value_and_grad", "vjp"]
@@ -42,7 +42,7 @@ def value_and_grad(
     """
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        call = Call("grad", f, argnums, args, kwargs, integers=allow_int)
+        call = ArrayCall("grad", f, argnums, args, kwargs, integers=allow_int)
         if holomorphic:
             check_holomorphic("grad", call.inputs, "inputs")
         aux: list[Any] = []
@@ -117,7 +117,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pullback(1.0)
     (Array(3., dtype=float32), Array(2., dtype=float32))
     """
-    call = Call("vjp", f, tuple(range(len(primals))), primals, {}, integers=True)
+    call = ArrayCall("vjp", f, tuple(range(len(primals))), primals, {}, integers=True)
     outputs, structure, tape, aux = run_taped("vjp", call, has_aux)
 
     def pullback(cotangents: Any) -> Any:

@@ -34,7 +34,7 @@ from gtrace.interop.aten.open_sizes import Opened, classes_noticed
 from gtrace.interop.aten.overloads import fake_tensors, of_torch
 from gtrace.interop.aten.packed_sequences import padded
 from gtrace.interop.aten.trace_effects import call_observed, observing_mode, users_detaches
-from gtrace.interop.aten.traced_calls import Traced
+from gtrace.interop.aten.traced_calls import TracedCall
 from gtrace.interop.aten.tracer import LooksAtValues, Untraceable, trace
 from gtrace.interop.aten.translate import record_calls
 
@@ -42,7 +42,7 @@ TensorFunction = Callable[..., Any]
 
 
 @without_modes
-def trace_rule(function: TensorFunction, avals: Sequence[Aval], opened: Opened | None = None) -> Traced:
+def trace_rule(function: TensorFunction, avals: Sequence[Aval], opened: Opened | None = None) -> TracedCall:
     """Return the aten calls that torch records for a derivative or a batched form.
 
     Args:
@@ -69,7 +69,7 @@ def trace_rule(function: TensorFunction, avals: Sequence[Aval], opened: Opened |
 
 def _traced_here(
     function: TensorFunction, avals: Sequence[Aval], *options: Any, **more: Any
-) -> tuple[Traced, list[int]]:
+) -> tuple[TracedCall, list[int]]:
     """Trace a function by the tracer of our own; see `trace`."""
     if not OWN_TRACER.on:
         raise Untraceable("GT_DISABLE=own_tracer")
@@ -77,7 +77,7 @@ def _traced_here(
     return trace(function, avals, *options, **more)
 
 
-def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> Traced:
+def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> TracedCall:
     make_fx = internals.MAKE_FX.get()
     with fake_tensors(avals) as fakes:
         module = make_fx(rule, decomposition_table=DECOMPOSITIONS)(*fakes)
@@ -87,9 +87,9 @@ def _traced_by_torch(rule: TensorFunction, avals: Sequence[Aval]) -> Traced:
     return _of_module(module, detached=False)
 
 
-def _of_module(module: torch.fx.GraphModule, detached: bool) -> Traced:
+def _of_module(module: torch.fx.GraphModule, detached: bool) -> TracedCall:
     module.graph.eliminate_dead_code()
-    return Traced.of(module.graph, lambda name: getattr(module, name), detached)
+    return TracedCall.of(module.graph, lambda name: getattr(module, name), detached)
 
 
 def _writes(node: torch.fx.Node) -> bool:
@@ -107,7 +107,7 @@ def trace_function(
     followed: bool = True,
     default: torch.dtype = torch.float32,
     opened: Opened | None = None,
-) -> Traced:
+) -> TracedCall:
     """Return the aten calls that torch records for a user's function. Writes are traced as new values.
 
     Values computed under ``torch.no_grad`` are detached.
@@ -170,7 +170,7 @@ def _function_traced_by_torch(
     tensors: Sequence[torch.Tensor] | None,
     followed: bool,
     default: torch.dtype,
-) -> tuple[Traced, list[int]]:
+) -> tuple[TracedCall, list[int]]:
     """Return the calls of a function, and the inputs that it writes to."""
     written: list[int] = []
 
@@ -315,7 +315,7 @@ Draw = Callable[[Array, str, Aval, list[Any]], Any]
 
 
 def recorded(
-    traced: Traced, avals: Sequence[Aval], draw: Draw | None = None, numbers: Sequence[Any] | None = None
+    traced: TracedCall, avals: Sequence[Aval], draw: Draw | None = None, numbers: Sequence[Any] | None = None
 ) -> Derived:
     """Return a traced function as a graph.
 

@@ -31,7 +31,7 @@ from gtrace.interop.aten.derive import (
 from gtrace.interop.aten.derived_on_disk import derivations
 from gtrace.interop.aten.open_sizes import Opened
 from gtrace.interop.aten.overloads import caller, find_overload, new_caller, of_torch
-from gtrace.interop.aten.traced_calls import OtherSizesError, Traced
+from gtrace.interop.aten.traced_calls import OtherSizesError, TracedCall
 from gtrace.interop.aten.versions import Kind, kinds
 
 MAX_RULES = 4096
@@ -133,7 +133,7 @@ def _derived(rule: tuple[Any, ...], call: OperatorCall, make: Make, avals: list[
     return found
 
 
-def _bound(traced: Traced, avals: list[Aval], numbers: list[Any]) -> Derived | None:
+def _bound(traced: TracedCall, avals: list[Aval], numbers: list[Any]) -> Derived | None:
     """Return a rule with these open numbers; None if the trace does not hold for them."""
     with contextlib.suppress(OtherSizesError):
         return recorded(traced, avals, None, numbers)
@@ -149,7 +149,7 @@ def _opened(call: OperatorCall, make: Make, avals: list[Aval], numbers: list[int
     return opened, trace_rule(make(function), avals, opened)
 
 
-_kinds: BoundedTable[Hashable, Kind[Traced]] = kinds()
+_kinds: BoundedTable[Hashable, Kind[TracedCall]] = kinds()
 
 _rules: BoundedTable[Hashable, Derived] = BoundedTable(MAX_RULES, lambda found: found.weight)
 

@@ -31,7 +31,7 @@ from gtrace.interop.aten.custom_functions import CUSTOM
 from gtrace.interop.aten.derive import Derived, recorded
 from gtrace.interop.aten.open_sizes import Open
 from gtrace.interop.aten.overloads import ATTENTION
-from gtrace.interop.aten.traced_calls import BY_MEMORY, Step, Traced, Type
+from gtrace.interop.aten.traced_calls import BY_MEMORY, Step, TracedCall, Type
 from gtrace.interop.aten.translate import RECORDED, record_calls
 from gtrace.interop.aten.versions import Version
 
@@ -60,9 +60,9 @@ class SingleCall:
     """
 
     name: str
-    traced: Traced
+    traced: TracedCall
     integers: tuple[int | None, ...]
-    version: Version[Traced]
+    version: Version[TracedCall]
     constants: tuple[Array, ...]
     returned: tuple[int | None, ...]
     count: int
@@ -73,7 +73,7 @@ class SingleCall:
 
     @classmethod
     def of(
-        cls, name: str, traced: Traced, integers: Sequence[int | None], version: Version[Traced]
+        cls, name: str, traced: TracedCall, integers: Sequence[int | None], version: Version[TracedCall]
     ) -> SingleCall | None:
         """Return a function that can be a single operation; None: it is short, or has calls that torch cannot make."""
         calls = [step for step in traced.steps if step.kind == "call"]
@@ -261,7 +261,7 @@ _NAMED = NamedFunction(
 )
 
 
-def _written(traced: Traced, inputs: Sequence[Step]) -> Callable[[Tensors, Sequence[Value]], list[torch.Tensor]]:
+def _written(traced: TracedCall, inputs: Sequence[Step]) -> Callable[[Tensors, Sequence[Value]], list[torch.Tensor]]:
     """Return a function that makes the calls of a trace, as Python code: each takes what it takes in eager torch."""
     space: dict[str, Any] = {"Wrong": _wrong_size}
     names: dict[Step, str] = {step: f"x{k}" for k, step in enumerate(inputs)}

@@ -60,7 +60,7 @@ class Step:
 
 
 @attrs.frozen(eq=False)
-class Traced:
+class TracedCall:
     """The aten calls of a function.
 
     Attributes:
@@ -87,7 +87,7 @@ class Traced:
         constant: Callable[[str], torch.Tensor],
         detached: bool = True,
         number: Callable[[Any], Any] = lambda value: value,
-    ) -> Traced:
+    ) -> TracedCall:
         """Return the calls of torch's graph, whose nodes have their types in ``meta["val"]``.
 
         Args:

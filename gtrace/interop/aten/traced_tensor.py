@@ -29,7 +29,7 @@ class Memory:
 
 
 @attrs.frozen(eq=False)
-class View:
+class TracedView:
     """The derivation of a tensor from another one with the same memory.
 
     Attributes:
@@ -63,7 +63,7 @@ class TracedTensor(torch.Tensor):
     node: torch.fx.Node
     version: int
     memory: Memory
-    origin: View | None
+    origin: TracedView | None
     constant: torch.Tensor | None
     sized: bool
 

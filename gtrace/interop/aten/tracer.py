@@ -27,11 +27,11 @@ from gtrace.interop.aten.open_sizes import Opened, current, is_open
 from gtrace.interop.aten.open_types import UnknownSizesError, open_types
 from gtrace.interop.aten.overloads import fake_tensors, is_view
 from gtrace.interop.aten.trace_effects import of_unknown_size, users_detaches
-from gtrace.interop.aten.traced_calls import BY_MEMORY, Traced
+from gtrace.interop.aten.traced_calls import BY_MEMORY, TracedCall
 from gtrace.interop.aten.traced_tensor import (
     Memory,
     TracedTensor,
-    View,
+    TracedView,
     device_of,
     differentiable,
     evaluated,
@@ -266,7 +266,7 @@ class Tracer:
                 made.constant, made.sized = value, sized
             if isinstance(base, TracedTensor):
                 made.memory, made.version = base.memory, base.memory.version
-                made.origin = View(base, node, function, tuple(args), kwargs, place, detached)
+                made.origin = TracedView(base, node, function, tuple(args), kwargs, place, detached)
             elif base is not None:
                 made.memory = Memory(fixed=True)
             return made
@@ -384,7 +384,7 @@ def trace(
     default: torch.dtype = torch.float32,
     detached: bool = True,
     opened: Opened | None = None,
-) -> tuple[Traced, list[int]]:
+) -> tuple[TracedCall, list[int]]:
     """Trace a function of tensors under a default dtype; return its calls, and the inputs that it writes to.
 
     Args:
@@ -409,8 +409,8 @@ def trace(
         written = [k for k, x in enumerate(inputs) if x.memory.version]
         constant = tracer.constants.__getitem__
         if opened is None:
-            return Traced.of(tracer.graph, constant, detached), written
-        return Traced.of(tracer.graph, constant, detached, opened.number), written
+            return TracedCall.of(tracer.graph, constant, detached), written
+        return TracedCall.of(tracer.graph, constant, detached, opened.number), written
     finally:
         tracer.release()
 

@@ -36,7 +36,7 @@ from gtrace.interop.aten.overloads import (
     places,
     template,
 )
-from gtrace.interop.aten.traced_calls import BY_MEMORY, OtherSizesError, Step, Traced, Type
+from gtrace.interop.aten.traced_calls import BY_MEMORY, OtherSizesError, Step, TracedCall, Type
 from gtrace.interop.aten.types_by_trial import is_tried
 
 
@@ -124,7 +124,7 @@ Draw = Callable[[str, Aval, list[Any]], Any]
 
 
 def record_calls(
-    traced: Traced, inputs: Sequence[Array], draw: Draw | None = None, numbers: Sequence[Any] | None = None,
+    traced: TracedCall, inputs: Sequence[Array], draw: Draw | None = None, numbers: Sequence[Any] | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> list[Array]:  # fmt: skip
     """Record traced calls on `inputs`; return their outputs, none of which may be missing.

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gtrace.extend import both_ways
+from gtrace.jax._src import public_names
 
 
 def infer_argnums_and_argnames(
@@ -26,3 +27,6 @@ def infer_argnums_and_argnames(
 
     signed.__signature__ = sig  # type: ignore[attr-defined]
     return both_ways(signed, "static", numbers, names)
+
+
+__getattr__ = public_names(__name__)

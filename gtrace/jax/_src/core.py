@@ -1,11 +1,12 @@
-"""``jax._src.core``, at the place where libraries look for it: what ``jax.core`` has."""
+"""``jax._src.core``: what ``jax.core`` has, and shapes of keys."""
 
 from typing import Any
 
-from gtrace.jax import core as public
-from gtrace.jax.core import ShapedArray, Tracer, get_opaque_trace_state, trace_state_clean
+from gtrace.jax._src import public_names
 
-__all__ = ["ShapedArray", "Tracer", "get_opaque_trace_state", "physical_aval", "trace_state_clean"]
+__all__ = ["no_effects", "physical_aval"]
+
+no_effects: frozenset[Any] = frozenset()
 
 
 def physical_aval(aval: Any) -> Any:
@@ -13,5 +14,4 @@ def physical_aval(aval: Any) -> Any:
     return aval
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(public, name)
+__getattr__ = public_names(__name__)

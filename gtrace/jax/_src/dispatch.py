@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gtrace.jax._src import public_names
 from gtrace.jax.primitives import apply_primitive
 
 __all__ = ["apply_primitive", "wait_for_tokens"]
@@ -9,3 +10,6 @@ __all__ = ["apply_primitive", "wait_for_tokens"]
 
 def wait_for_tokens() -> None:
     """Do nothing: effects have happened when a program has run."""
+
+
+__getattr__ = public_names(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 
 from gtrace import dtypes
 from gtrace.extend import DType, as_dtype
+from gtrace.jax._src import public_names
 from gtrace.jax.dtypes import TypePromotionError, extended, finfo, issubdtype, prng_key
 from gtrace.jax.extend.absent import absent_class
 
@@ -37,3 +38,6 @@ def to_complex_dtype(dtype: Any) -> DType:
     if kind.kind == "c":
         return kind
     return dtypes.complex128 if kind.name in ("float64", "int64", "uint64") else dtypes.complex64
+
+
+__getattr__ = public_names(__name__)

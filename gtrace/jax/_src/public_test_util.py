@@ -7,6 +7,7 @@ from typing import Any
 import numpy
 
 from gtrace.jax import tree
+from gtrace.jax._src import public_names
 from gtrace.jax.test_util import check_grads
 
 __all__ = ["check_close", "check_grads"]
@@ -40,3 +41,6 @@ def check_close(xs: Any, ys: Any, atol: Any = None, rtol: Any = None, err_msg: s
         numpy.testing.assert_allclose(a, b, relative, absolute, err_msg=err_msg)
 
     tree.map(check, xs, ys)
+
+
+__getattr__ = public_names(__name__)

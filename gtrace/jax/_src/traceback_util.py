@@ -6,6 +6,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from gtrace.jax._src import public_names
+
 
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name
     """JAX's error with the lines that tracebacks leave out. None is raised here."""
@@ -27,3 +29,6 @@ def register_exclusion(path: str) -> None:
 def include_frame(frame: types.FrameType) -> bool:
     """Return whether tracebacks show a frame: not if its file is noted."""
     return not frame.f_code.co_filename.startswith(tuple(_exclude_paths))
+
+
+__getattr__ = public_names(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import optree
 
 from gtrace.extend import whole_leaves
-from gtrace.jax import tree_util as public
+from gtrace.jax._src import public_names
 from gtrace.tree import NAMESPACE
 
 _get: Any = optree.register_pytree_node.get
@@ -47,5 +47,4 @@ def prefix_errors(
     return found
 
 
-def __getattr__(name: str) -> Any:
-    return getattr(public, name)
+__getattr__ = public_names(__name__)

@@ -54,6 +54,14 @@ def absent_function(name: str, refuse: Callable[[str], NoReturn] = refuse) -> Ca
 
 Token, Trace = absent_class("Token"), absent_class("Trace")
 TraceTag = absent_class("TraceTag")
+LiteralArray, TypedNdArray = absent_class("LiteralArray"), absent_class("TypedNdArray")
+TypedInt, TypedFloat, TypedComplex = absent_class("TypedInt"), absent_class("TypedFloat"), absent_class("TypedComplex")
+
+global_result_handlers: dict[type, Any] = {}
+"""JAX's table of what makes an array of a program's results, by class, which flax reads: there is none here."""
+
+xla_backends: dict[str, Any] = {}
+"""The platforms that XLA has begun to use, which chex reads: none."""
 
 
 class Effect:

@@ -158,9 +158,7 @@ def _hermitian_svd(x: Array, compute_uv: bool) -> Any:
     values = ops.take_along_axis(values, order, -1)
     u = ops.take_along_axis(vectors, ops.expand_dims(order, -2), -1)
     signs = ops.where(ops.less(values, 0), -1, 1)
-    return SVDResult(
-        u, ops.absolute(values), ops.conj(ops.matrix_transpose(ops.multiply(u, ops.expand_dims(signs, -2))))
-    )
+    return SVDResult(u, ops.absolute(values), ops.conj(ops.matrix_transpose(u * ops.expand_dims(signs, -2))))
 
 
 def svdvals(x: Any, /) -> Array:

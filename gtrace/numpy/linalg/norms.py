@@ -145,8 +145,8 @@ def matrix_rank(x: Any, /, tol: Any = None, hermitian: bool = False, *, rtol: An
     s = ops.absolute(eigvalsh(x)) if hermitian else svdvals(x)
     if tol is None:
         part = torch.finfo(x.aval.dtype).eps * builtins.max(x.shape[-2:]) if rtol is None else rtol
-        tol = ops.multiply(ops.max(s, axis=-1, initial=0.0), part)
-    return ops.count_nonzero(ops.greater(s, ops.expand_dims(ops.array(tol), -1)), axis=-1)
+        tol = ops.max(s, axis=-1, initial=0.0) * part
+    return ops.count_nonzero(s > ops.expand_dims(ops.array(tol), -1), axis=-1)
 
 
 def cond(x: Any, p: Any = None) -> Array:

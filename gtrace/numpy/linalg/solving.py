@@ -168,7 +168,7 @@ def lstsq(a: Any, b: Any, rcond: float | None = None) -> tuple[Array, Array, Arr
     s = svdvals(a)
     # unlike those of singular vectors, the derivatives of the pseudo-inverse exist where singular values are equal
     x = ops.matmul(pinv(a, rtol=part), right)
-    rest = ops.sum(squared_magnitude(ops.subtract(ops.matmul(a, x), right)), axis=0)
+    rest = ops.sum(squared_magnitude(ops.matmul(a, x) - right), axis=0)
     rank = ops.count_nonzero(ops.greater(s, s[:1] * part))
     return (ops.squeeze(x, -1), rest, rank, s) if column else (x, rest, rank, s)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import attrs
 import torch
 
-from gtrace.core.backends.interpreter.call_plan import in_call_order, overwriting, reusable
 from gtrace.core.backends.interpreter.run_errors import is_out_of_memory, out_of_memory
 from gtrace.core.backends.runs import watched
 from gtrace.core.base.devices import CPU, number_tensor
@@ -66,6 +65,33 @@ def bound_body(node: Node, programs: Sequence[TensorFunction]) -> Callable[..., 
     return functools.partial(node.op.rules.body, programs, **plain)
 
 
+def in_call_order(nodes: Sequence[Node]) -> list[Node]:
+    """Order nodes so that results are used soon after they are made, while they are in the CPU's cache.
+
+    The walk starts at each result that no other node uses. It visits operands depth first, the one with the longest
+    chain of nodes first.
+    """
+    at = {node.out: node for node in nodes}
+    operands: dict[int, list[int]] = {}
+    depth: dict[int, int] = {}
+    used = set()
+    for node in nodes:
+        values = operands[node.out] = [v for v in node.values() if v in at]
+        used.update(values)
+        depth[node.out] = 1 + max([depth[v] for v in values], default=0)
+    order: dict[int, Node] = {}
+    pending = [node.out for node in reversed(nodes) if node.out not in used]
+    while pending:
+        value = pending[-1]
+        missing = [v for v in operands[value] if v not in order]
+        if missing:
+            pending += sorted(missing, key=depth.__getitem__)
+        else:
+            order.setdefault(value, at[value])
+            pending.pop()
+    return list(order.values())
+
+
 @attrs.frozen(eq=False)
 class CallPlan:
     """The calls of torch that compute a graph, in order. Values are numbered: inputs, results, numbers.
@@ -84,7 +110,7 @@ class CallPlan:
     nodes: tuple[Node, ...]
 
     @classmethod
-    def of(cls, graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> CallPlan:
+    def of(cls, graph: Graph, around: Around | None = None) -> CallPlan:
         """Return the plan of a graph; see `interpreter`."""
         slots: dict[int, int] = {value: k for k, value in enumerate(graph.inputs)}
         constants: list[torch.Tensor] = []
@@ -94,7 +120,6 @@ class CallPlan:
         last_use = {value: node.out for node in nodes for value in node.values()}
         last_use.update(dict.fromkeys(graph.outputs, -1))
         base = len(graph.inputs) + len(nodes)
-        places = reusable(graph, nodes, donated)
         for index, node in enumerate(nodes):
             ins, dead = [], []
             for x in node.ins:
@@ -110,7 +135,7 @@ class CallPlan:
                         constants.append(number_tensor(x.value, x.aval.dtype, device))
                 ins.append(place)
             out = slots[node.out] = len(graph.inputs) + index
-            function = overwriting(node, direct_impl(node), places.get(node.out))
+            function = direct_impl(node)
             if around is not None:
                 function = around(node, function)
             calls.append((function, tuple(ins), out, tuple(dead)))
@@ -134,17 +159,16 @@ def refuse_at(node: Node, error: Exception) -> NoReturn:
     raise ExecutionError(refused(node.op.name, ", ".join(map(str, node.instr.ins)), error, where)) from error
 
 
-def interpreter(graph: Graph, around: Around | None = None, donated: Collection[int] = ()) -> TensorFunction:
+def interpreter(graph: Graph, around: Around | None = None) -> TensorFunction:
     """Return a function that runs `graph` on torch, one operation after the other.
 
     Args:
         around: takes a node and the function that computes it, and returns the function to call instead.
-        donated: the places of the inputs that may be written over.
 
     Raises (when run):
         ExecutionError: torch refused an operation because of the values.
     """
-    plan = CallPlan.of(graph, around, donated)
+    plan = CallPlan.of(graph, around)
     calls, constants, outputs = plan.calls, plan.constants, plan.outputs
     first = len(graph.inputs)
     blank: list[Any] = [None] * len(calls)

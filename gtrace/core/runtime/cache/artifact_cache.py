@@ -15,7 +15,7 @@ from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.inductor.failures import compiler_errors
 from gtrace.core.backends.request import CompileRequest
 from gtrace.core.backends.schedule import Results
-from gtrace.core.backends.symbolic import Sizes, SymbolicProgram
+from gtrace.core.backends.symbolic import SymbolicProgram, SymbolicSizes
 from gtrace.core.backends.toolchain import toolchain
 from gtrace.core.backends.whole_libraries import check_library
 from gtrace.core.base.config import Config, config
@@ -98,7 +98,7 @@ class ArtifactCache:
         loaded = {request: self._load(name) for name, request in names.items()}
         return {request: compiled for request, compiled in loaded.items() if compiled is not None}
 
-    def find_symbolic(self, family: str, shape: Sizes) -> SymbolicProgram | None:
+    def find_symbolic(self, family: str, shape: SymbolicSizes) -> SymbolicProgram | None:
         """Return a program for open sizes that can run `shape`, from an earlier process.
 
         Args:

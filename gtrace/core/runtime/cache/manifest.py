@@ -58,7 +58,7 @@ class Verdict:
 
 
 @attrs.frozen
-class Code:
+class StoredCode:
     """The compiled code of an artifact.
 
     Attributes:
@@ -109,7 +109,7 @@ class Manifest:
     guards: tuple[Any, ...] = ()
     donated: Pairs = ()
     compile_seconds: float = 0.0
-    code: Code | None = None
+    code: StoredCode | None = None
     verdict: Verdict | None = None
 
     @classmethod

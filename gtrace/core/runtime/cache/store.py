@@ -43,7 +43,7 @@ from gtrace.core.runtime.cache.folder import (
     write,
 )
 from gtrace.core.runtime.cache.ledger import LedgerEntry
-from gtrace.core.runtime.cache.manifest import Code, Manifest, Verdict
+from gtrace.core.runtime.cache.manifest import Manifest, StoredCode, Verdict
 
 MAX_FILES = 4096
 """Artifacts kept, whatever their size."""
@@ -209,7 +209,7 @@ class Store:
                     raise OSError(f"one of {len(content)} bytes is larger than the limit, {self.limit}")
                 digest = hashlib.sha256(content).hexdigest()
                 file = folders.code_file(manifest.name, digest, code.suffix)
-                manifest = attrs.evolve(manifest, code=Code(file, digest, len(content)))
+                manifest = attrs.evolve(manifest, code=StoredCode(file, digest, len(content)))
             with self._writing():
                 if file:
                     kept = self.folder / file

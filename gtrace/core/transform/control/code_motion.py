@@ -27,7 +27,7 @@ from gtrace.core.transform.control.tuned import MAX_HOISTED
 
 
 @attrs.frozen
-class Loop:
+class MovedLoop:
     """A scan: its body, and the roles of the body's inputs and outputs.
 
     Attributes:
@@ -57,7 +57,7 @@ def _movable(nodes: Sequence[Node], length: int) -> bool:
     return _bytes(nodes, length) <= MAX_HOISTED
 
 
-def divided(loop: Loop) -> tuple[Graph, Graph] | None:
+def divided(loop: MovedLoop) -> tuple[Graph, Graph] | None:
     """Return the part of a step that needs no carry, and the rest, which takes its results; None if it is empty."""
 
     def make() -> tuple[Graph, Graph, list[Node]]:
@@ -71,7 +71,7 @@ def divided(loop: Loop) -> tuple[Graph, Graph] | None:
     return (first, second) if first.nodes and _movable(moved, loop.length) else None
 
 
-def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
+def hoist(loop: MovedLoop, operands: Sequence[Array]) -> tuple[MovedLoop, Sequence[Array]]:
     """Run work that does not depend on the carry before the loop; return the remaining loop and its operands."""
     parts = divided(loop) if CODE_MOTION.on else None
     if parts is None:
@@ -90,7 +90,7 @@ def hoist(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]
     stepped = [(v, x) for v, (x, flag) in zip(residuals, values, strict=True) if flag]
     inputs = (*[v for v, _ in fixed], *carries, *[v for v, _ in stepped])
     body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), second.nodes, graph.outputs))
-    rest = Loop(body, len(fixed), loop.carry, loop.length)
+    rest = MovedLoop(body, len(fixed), loop.carry, loop.length)
     return rest, [*[x for _, x in fixed], *init, *[x for _, x in stepped]]
 
 
@@ -108,7 +108,7 @@ class Sunk:
     xs: tuple[int, ...]
 
 
-def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
+def sink(loop: MovedLoop) -> tuple[MovedLoop, Sunk | None]:
     """Move work that the carry does not depend on after the loop; return the remaining loop and the moved work.
 
     The remaining loop returns the carry, then one step of each value that the moved work needs.
@@ -120,10 +120,10 @@ def sink(loop: Loop) -> tuple[Loop, Sunk | None]:
     if not _movable(sunk.late.nodes, loop.length) or kept_bytes * loop.length > MAX_HOISTED:
         return loop, None
     CODE_MOTION.used()
-    return Loop(body, loop.consts, loop.carry, loop.length), sunk
+    return MovedLoop(body, loop.consts, loop.carry, loop.length), sunk
 
 
-def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
+def _sunk(loop: MovedLoop) -> tuple[Subgraph, Sunk, int] | None:
     """Return the remaining body, the moved work, and the bytes per step that it needs; None if nothing moves."""
     graph = loop.graph
     carried, stepped = graph.outputs[: loop.carry], graph.outputs[loop.carry :]
@@ -148,7 +148,7 @@ def _sunk(loop: Loop) -> tuple[Subgraph, Sunk, int] | None:
     return body, Sunk(rest, consts, xs), sum(table[v].nbytes for v in kept)
 
 
-def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]:
+def prune(loop: MovedLoop, operands: Sequence[Array]) -> tuple[MovedLoop, Sequence[Array]]:
     """Drop constants and inputs that the body does not use, and their operands."""
 
     def make() -> tuple[Subgraph, int, tuple[int, ...]] | None:
@@ -166,11 +166,11 @@ def prune(loop: Loop, operands: Sequence[Array]) -> tuple[Loop, Sequence[Array]]
     if found is None:
         return loop, operands
     body, consts, chosen = found
-    return Loop(body, consts, loop.carry, loop.length), [operands[k] for k in chosen]
+    return MovedLoop(body, consts, loop.carry, loop.length), [operands[k] for k in chosen]
 
 
 def finish(
-    loop: Loop, sunk: Sunk, operands: Sequence[Array], kept: Sequence[Array], totals: frozenset[int]
+    loop: MovedLoop, sunk: Sunk, operands: Sequence[Array], kept: Sequence[Array], totals: frozenset[int]
 ) -> list[Array]:
     """Compute the outputs of the sunk work: stacked, or summed over the steps if listed in `totals`."""
     consts = [operands[k] for k in sunk.consts]

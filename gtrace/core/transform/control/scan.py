@@ -23,7 +23,7 @@ from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.arguments import repeat_empty
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
-from gtrace.core.transform.control.code_motion import Loop, finish, hoist, prune, sink
+from gtrace.core.transform.control.code_motion import MovedLoop, finish, hoist, prune, sink
 from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import Held, holding, pullback, pushforward
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -40,7 +40,11 @@ def _result(avals: Sequence[Aval], body: Subgraph, length: int, reverse: bool, c
 
 
 def scan_arrays(
-    loop: Loop, operands: Sequence[Array], reverse: bool, totals: frozenset[int] = frozenset(), hoisting: bool = True
+    loop: MovedLoop,
+    operands: Sequence[Array],
+    reverse: bool,
+    totals: frozenset[int] = frozenset(),
+    hoisting: bool = True,
 ) -> list[Array]:
     """Record a scan.
 
@@ -71,7 +75,7 @@ def scan_arrays(
 
 
 def _linear_loop(
-    joint: Subgraph, loop: Loop, operands: Sequence[Array], reverse: bool
+    joint: Subgraph, loop: MovedLoop, operands: Sequence[Array], reverse: bool
 ) -> tuple[Graph, list[tuple[Array, bool]]]:
     """Record the first loop with residuals.
 
@@ -110,15 +114,15 @@ def _linear_loop(
         found.update({value: (results[value], False) for value in outside})
     if inner:
         whole = Graph(known, first.avals, graph.nodes, (*graph.outputs[:outputs], *inner))
-        wide = Loop(_restricted(whole, known), loop.consts, loop.carry, loop.length)
+        wide = MovedLoop(_restricted(whole, known), loop.consts, loop.carry, loop.length)
         stacks = scan_arrays(*_lifted(wide, operands, loop.body), reverse, hoisting=False)[outputs:]
         found.update({value: (x, True) for value, x in zip(inner, stacks, strict=True)})
     return linear, [found[value] for value in residuals]
 
 
 def _holding(
-    joint: Subgraph, held: Held, loop: Loop, operands: Sequence[Array]
-) -> tuple[Subgraph, Loop, Sequence[Array]]:
+    joint: Subgraph, held: Held, loop: MovedLoop, operands: Sequence[Array]
+) -> tuple[Subgraph, MovedLoop, Sequence[Array]]:
     """Return the derived body, the loop and its operands with what the derived body holds as first constants."""
     if not held:
         return joint, loop, operands
@@ -126,7 +130,7 @@ def _holding(
     fresh = 1 + max([*graph.inputs, *[node.out for node in graph.nodes]])
     inputs = (*range(fresh, fresh + len(held)), *graph.inputs)
     body = subgraph(Graph(inputs, (*[x.aval for x in held], *graph.avals), graph.nodes, graph.outputs))
-    wider = Loop(body, loop.consts + len(held), loop.carry, loop.length)
+    wider = MovedLoop(body, loop.consts + len(held), loop.carry, loop.length)
     return holding(joint, held, 0), wider, [*held, *operands]
 
 
@@ -144,7 +148,7 @@ def _reached(graph: Graph, inputs: Sequence[int]) -> set[int]:
     return reached
 
 
-def _lifted(loop: Loop, operands: Sequence[Array], origin: Subgraph) -> tuple[Loop, Sequence[Array]]:
+def _lifted(loop: MovedLoop, operands: Sequence[Array], origin: Subgraph) -> tuple[MovedLoop, Sequence[Array]]:
     """Return a loop derived from one with body `origin`, with the changing numbers as additional constants."""
     (body,), numbers = lift_rule_numbers([loop.body], [origin], "a loop derived from scan")
     if not numbers:
@@ -155,7 +159,7 @@ def _lifted(loop: Loop, operands: Sequence[Array], origin: Subgraph) -> tuple[Lo
     inputs, avals = tuple(graph.inputs[k] for k in order), tuple(graph.avals[k] for k in order)
     body = subgraph(Graph(inputs, avals, graph.nodes, graph.outputs))
     return (
-        Loop(body, consts + len(numbers), loop.carry, loop.length),
+        MovedLoop(body, consts + len(numbers), loop.carry, loop.length),
         [*operands[:consts], *numbers, *operands[consts:]],
     )
 
@@ -178,7 +182,7 @@ def _run_linear(
     table = dict(zip(linear.inputs, linear.avals, strict=True))
     inputs = (*[v for v, _ in fixed], *linear.inputs[:own], *[v for v, _ in stepped])
     body = subgraph(Graph(inputs, tuple(table[v] for v in inputs), linear.nodes, linear.outputs))
-    loop = Loop(body, len(fixed), len(init), length)
+    loop = MovedLoop(body, len(fixed), len(init), length)
     operands = [*[x for _, x in fixed], *init, *xs, *[x for _, x in stepped]]
     return scan_arrays(*_lifted(loop, operands, origin), reverse, totals)
 
@@ -189,7 +193,7 @@ def _vjp(
     operands: Sequence[Array] = rest[:-1]
     graph = body.graph
     outs = graph.out_avals
-    loop = Loop(body, consts, carry, length)
+    loop = MovedLoop(body, consts, carry, length)
     # include every carry that may have a derivative: its cotangent may become nonzero in the loop
     moving = reached_by_loop(body, tuple(needed), consts, carry)[:carry]
     wanted = (*needed[:consts], *moving, *needed[consts + carry :])
@@ -216,7 +220,7 @@ def _jvp(
 ) -> list[Array | None]:
     operands: Sequence[Array] = rest[:-1]
     outs = body.graph.out_avals
-    loop = Loop(body, consts, carry, length)
+    loop = MovedLoop(body, consts, carry, length)
     given = tuple([t is not None for t in ts])
     wanted = reached_by_loop(body, given, consts, carry)
     if not any(wanted):
@@ -271,7 +275,7 @@ def _batch(
             given.append(x if was == flag else spread(x, size))
     sub = holding(sub, held, consts)
     given[consts:consts] = held
-    results = scan_arrays(Loop(sub, consts + len(held), carry, length), given, reverse)
+    results = scan_arrays(MovedLoop(sub, consts + len(held), carry, length), given, reverse)
     out = []
     for k, (x, flag) in enumerate(zip(results, reached, strict=True)):
         out.append((ops.moveaxis(x, 1, 0) if flag and k >= carry else x, flag))
@@ -378,7 +382,7 @@ def scan(
         outs = body.graph.out_avals[len(start) :]
         results = [*start, *[constant(0, aval((0, *a.shape), a.dtype, a.device)) for a in outs]]
     else:
-        loop = Loop(body, len(closure.constants), len(start), steps)
+        loop = MovedLoop(body, len(closure.constants), len(start), steps)
         results = scan_arrays(loop, [*closure.constants, *start, *inputs], bool(reverse))
     # with JAX's number rules, results are as weak as the body's
     return captured.result.unflatten(weak_like(with_effects(results, captured), captured.graph.out_avals))
