@@ -253,7 +253,7 @@ def test_gradients_of_a_program_recorded_in_one_go_are_those_of_its_operations(g
     grads = gt.grad(loss, argnums=range(len(values)))
     got = grads(*values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture, "_template", lambda graph: None)
+        patch.setattr(capture, "_entries", lambda graph: None)
         expected = grads(*values)
     for one, other in zip(got, expected, strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-9, atol=1e-12)
@@ -261,7 +261,7 @@ def test_gradients_of_a_program_recorded_in_one_go_are_those_of_its_operations(g
 
 def test_what_is_recorded_in_between_does_not_change_a_program_recorded_in_one_go(monkeypatch):
     graph = gt.make_graph(lambda x: gt.sin(x) * 0.5 + x)(gt.ones(3))
-    template, seen = capture._template(graph), []
+    entries, seen = capture._entries(graph), []
 
     class Interrupted(tuple):
         def __iter__(self):
@@ -270,8 +270,8 @@ def test_what_is_recorded_in_between_does_not_change_a_program_recorded_in_one_g
                     seen.append(gt.exp(gt.array(1.0)) * 3.0)
                 yield place
 
-    noisy = attrs.evolve(template, values=Interrupted(template.values))
-    monkeypatch.setattr(capture, "_template", lambda graph: noisy)
+    noisy = attrs.evolve(entries, values=Interrupted(entries.values))
+    monkeypatch.setattr(capture, "_entries", lambda graph: noisy)
     (got,) = capture.replay(graph, [gt.array([1.0, 2.0, -0.5])])
     assert_close(got, np.sin([1, 2, -0.5]) * 0.5 + [1, 2, -0.5], check_dtype=False)
     assert_close(seen[0], 3 * np.e)

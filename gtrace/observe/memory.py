@@ -185,8 +185,8 @@ class PeakMemory:
 def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
     """Predict the peak memory of `f` for these arguments, without running it.
 
-    The interpreter's calls are made in order on tensors without data. Values are dropped after their last use, and
-    memory is reused, as in a run. Temporary memory inside a library call is not counted. A compiled program usually
+    The interpreter's calls are made in order on tensors without data. Values are dropped after their last use, as
+    in a run. Temporary memory inside a library call is not counted. A compiled program usually
     needs less.
 
     Args:
@@ -198,7 +198,7 @@ def peak_memory(f: Callable[..., Any], *args: Any, **kwargs: Any) -> PeakMemory:
 
     >>> x = gt.ShapeDtypeStruct((1024, 1024), "float32")
     >>> print(gt.peak_memory(lambda x: ((x @ x) * 2 + x.T @ x).sum(), x))
-    peak 12.0 MiB at matmul (<doctest gtrace.observe.memory.peak_memory[1]>:1): inputs 4.0 MiB, outputs 4 B
+    peak 16.0 MiB at mul (<doctest gtrace.observe.memory.peak_memory[1]>:1): inputs 4.0 MiB, outputs 4 B
     """
     graph = capture_like("peak_memory", f, args, kwargs).graph
     route = engine.cut(graph, [contiguous_strides(a.shape) for a in graph.avals])

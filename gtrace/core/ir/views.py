@@ -37,7 +37,7 @@ def find_views(graph: Graph) -> dict[int, ViewCall]:
 
     >>> from gtrace.core.ir.views import find_views
     >>> find_views(gt.make_graph(lambda x: gt.exp(x).T)(gt.ones((2, 3))))
-    {2: View(of=1, strides=(1, 3))}
+    {2: ViewCall(of=1, strides=(1, 3))}
     """
     avals = graph.value_avals()
     made: set[int] = set()

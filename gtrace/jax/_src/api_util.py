@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gtrace.extend import both_ways
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 
 
 def infer_argnums_and_argnames(

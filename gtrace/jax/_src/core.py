@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 
 __all__ = ["no_effects", "physical_aval"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gtrace.jax._src import public_names
 from gtrace.jax.primitives import apply_primitive
+from gtrace.jax.private_places import public_names
 
 __all__ = ["apply_primitive", "wait_for_tokens"]
 

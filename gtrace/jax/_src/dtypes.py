@@ -6,9 +6,9 @@ from typing import Any
 
 from gtrace import dtypes
 from gtrace.extend import DType, as_dtype
-from gtrace.jax._src import public_names
 from gtrace.jax.dtypes import TypePromotionError, extended, finfo, issubdtype, prng_key
 from gtrace.jax.extend.absent import absent_class
+from gtrace.jax.private_places import public_names
 
 ExtendedDType = absent_class("ExtendedDType")
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy
 
 from gtrace.jax import tree
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 from gtrace.jax.test_util import check_grads
 
 __all__ = ["check_close", "check_grads"]

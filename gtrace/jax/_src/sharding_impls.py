@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 
 __all__ = ["UNSPECIFIED", "UnspecifiedValue", "canonicalize_sharding"]
 

@@ -6,7 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 
 
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name

@@ -8,7 +8,7 @@ from typing import Any
 import optree
 
 from gtrace.extend import whole_leaves
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 from gtrace.tree import NAMESPACE
 
 _get: Any = optree.register_pytree_node.get

@@ -6,7 +6,7 @@ import numpy
 
 from gtrace.extend import Array as Array
 from gtrace.extend import DType as DType
-from gtrace.jax._src import public_names
+from gtrace.jax.private_places import public_names
 from gtrace.jax.typing import ArrayLike as ArrayLike
 from gtrace.jax.typing import DTypeLike as DTypeLike
 

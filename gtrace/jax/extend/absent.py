@@ -6,7 +6,7 @@ Programs are recorded as gtrace's graphs, so there are no equations of JAX's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import attrs
 
@@ -56,6 +56,9 @@ Token, Trace = absent_class("Token"), absent_class("Trace")
 TraceTag = absent_class("TraceTag")
 LiteralArray, TypedNdArray = absent_class("LiteralArray"), absent_class("TypedNdArray")
 TypedInt, TypedFloat, TypedComplex = absent_class("TypedInt"), absent_class("TypedFloat"), absent_class("TypedComplex")
+
+Out = TypeVar("Out")
+"""The type of results, in annotations of flax."""
 
 global_result_handlers: dict[type, Any] = {}
 """JAX's table of what makes an array of a program's results, by class, which flax reads: there is none here."""
