@@ -471,3 +471,9 @@ def test_the_compilation_benchmark_runs(tmp_path):
     assert "WORKLOAD: Simple Matmul Chain" in out and "VERDICT: " in out and "2nd Process" in out
     (run,) = load(file)
     assert {figure.side for figure in run.figures} == {"gtrace", "gt.jit", "gt.jit, second process"}
+
+
+def test_every_mechanism_has_a_place_that_the_ablation_counts():
+    ablation = importlib.import_module("ablation")
+    assert set(ablation.PLACES) == set(ablation.MECHANISMS)
+    assert [name for name in ablation.PLACES if not ablation.lines_of(name)] == []
