@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import gtrace as gt
 from gtrace.core.backends.executable import Compiled
 from gtrace.core.backends.executable import interpreted as whole
-from gtrace.core.backends.native import library
+from gtrace.core.backends.native import generator, library
 from gtrace.core.backends.scheduler import Scheduler
 from gtrace.core.passes.canonical import canonicalize
 from gtrace.core.runtime import observed_calls
@@ -72,8 +72,8 @@ def close(got, expected, rtol=1e-9, atol=1e-11):
 
 @pytest.mark.slow
 @settings(max_examples=10)
-@given(graphs(8, smooth=True, control=True), st.integers(0, 50), st.booleans(), st.data())
-def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
+@given(graphs(8, smooth=True, control=True), st.integers(0, 50), st.booleans(), st.sampled_from([0, 64]), st.data())
+def test_random_bodies_with_their_derivatives(graph, length, reverse, many, data):
     """Any program as a body, with loops and branches in it: some inputs are carried, some are read step by step."""
     body, inputs = as_function(graph), len(graph.inputs)
     carried = data.draw(st.lists(st.booleans(), min_size=inputs, max_size=inputs))
@@ -99,7 +99,30 @@ def test_random_bodies_with_their_derivatives(graph, length, reverse, data):
     def everything(init, xs):
         return run(init, xs), gt.grad(loss, (0, 1))(init, xs), gt.jvp(loss, (init, xs), (init, xs))
 
-    close(natively(everything, init, xs), interpreted(everything, init, xs), 1e-6, 1e-8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generator, "MANY_NESTS", many)
+        close(natively(everything, init, xs), interpreted(everything, init, xs), 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30])
+def test_nests_of_a_long_body_are_functions_and_compute_the_same(many, monkeypatch, builds):
+    def run(x, y, rows):
+        def step(carry, row):
+            x, y, count = carry
+            total = gt.sum(gt.exp(-x * x) * row, 1, keepdims=True)
+            x = gt.where(count > 2, x + 0.1 * total, gt.sort(x, 1))
+            x = x.at[count % 3].set(row * gt.mean(y))
+            y = gt.cond(count > 3, lambda y: y @ y * 0.1, lambda y: y.T + total[0, 0], y)
+            return (x, y, count + 1), (x[0] * 2.0, gt.max(y))
+
+        return gt.scan(step, (x, y, gt.array(0)), rows)
+
+    monkeypatch.setattr(generator, "MANY_NESTS", many)
+    keys = gt.random.split(gt.random.key(0), 3)
+    args = [gt.random.normal(key, shape) for key, shape in zip(keys, [(3, 5), (4, 4), (6, 5)], strict=True)]
+    close(natively(run, *args), interpreted(run, *args), 1e-4, 1e-5)
+    (loop,) = (graph for graph in builds if any(node.op.loop for node in graph.nodes))
+    assert ("void loops0(" in generator.generate(loop).text) == (many == 0)
 
 
 @pytest.mark.slow

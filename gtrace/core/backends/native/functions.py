@@ -1,6 +1,7 @@
-"""Loops as functions of their own. Equal ones, such as the updates of parameters, are compiled once.
+"""Loop nests as functions of their own. Equal ones, such as the updates of parameters, are compiled once.
 
-The compiler takes less time for many short functions, too, than for a long one.
+The compiler takes less time for many short functions, too, than for a long one. So the nests in the body of a long loop
+are functions as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 _AROUND = {"team": "Team&", "refused": "bool&"}
 """What loops may use of the function around them, under the same names."""
+
+_OUTSIDE = frozenset(["args", "length", "most", "scratch", "signals", "ticks"])
+"""What else the function around them has: loops that use it are no function of their own."""
 
 
 @attrs.frozen
@@ -91,13 +95,13 @@ def _call(writer: Writer, start: int, stop: int, own: Collection[str]) -> LoopCa
         name = word[0]
         if name not in names:
             kind = writer.types.get(name) or _AROUND.get(name)
-            if kind is not None:
+            if name in own:
+                names[name] = f"l{len(names)}"
+            elif kind is not None:
                 names[name] = name if name in _AROUND else f"p{len(operands)}"
                 operands.append(name)
                 parameters.append((names[name], kind))
-            elif name in own:
-                names[name] = f"l{len(names)}"
-            elif name in writer.names:
+            elif name in writer.names or name in _OUTSIDE:
                 foreign = True
         return names.get(name, name)
 

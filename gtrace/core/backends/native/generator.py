@@ -19,7 +19,7 @@ from gtrace.core.backends.native.elementwise import lowering
 from gtrace.core.backends.native.functions import separated
 from gtrace.core.backends.native.layers import is_written
 from gtrace.core.backends.native.loops import scan_loop
-from gtrace.core.backends.native.tuned import LONG_PART, SHORT_PART
+from gtrace.core.backends.native.tuned import LONG_PART, MANY_NESTS, SHORT_PART
 from gtrace.core.backends.native.values import Uniform, UnsupportedLoopError, Value, View, c_type, dense, memory_type
 from gtrace.core.backends.native.writer import Writer
 from gtrace.core.backends.tuned import LONG_NATIVE_PROGRAM, LONG_NATIVE_STEP
@@ -205,7 +205,8 @@ def generate(graph: Graph, most: float | None = None) -> LoopCode:
         (SHORT[a.dtype], a.shape[1:] if k >= stacked_from else a.shape, k >= stacked_from)
         for k, a in enumerate(results)
     )
-    functions, lines = ([], writer.lines) if node is not None else separated(writer)
+    whole = node is not None and len(writer.nests) < MANY_NESTS
+    functions, lines = ([], writer.lines) if whole else separated(writer)
     text = _SOURCE.format(
         functions="".join(functions),
         entry=ENTRY,

@@ -38,6 +38,7 @@ class Carry:
         own, name = memory_type(a.dtype), writer.name("c")
         if a.size == 1:
             writer.line(f"{c_type(a.dtype)} {name} = {writer.read(start, '')};")
+            writer.types[name] = f"const {c_type(a.dtype)}"
             return cls(a, Uniform(name))
         if in_place:
             own_memory = writer.buffer(a)
@@ -46,6 +47,7 @@ class Carry:
         other = writer.name("n")
         for pointer in (name, other):
             writer.line(f"{own}* {pointer} = {writer.buffer(a).base};")
+            writer.types[pointer] = f"{own}* const"
         value, following = dense(name, a), dense(other, a)
         writer.copy(start, a, value)
         return cls(a, value, following)
@@ -149,6 +151,7 @@ def scan_loop(block: Block, node: Node, length: str, stacks: dict[int, View]) ->
         writer.line(f"const int64_t {steps} = scan_steps({length}, {SHORT_LOOP}, most);")
     with writer.braces(f"for (int64_t {count} = 0; {count} < {steps}; ++{count})"):
         writer.line(f"const int64_t {t} = {f'{length} - 1 - {count}' if reverse else count};")
+        writer.types[t] = "const int64_t"
         inputs: dict[int, Value] = dict(zip(graph.inputs, operands[:consts], strict=False))
         inputs.update(zip(graph.inputs[consts : consts + carry], [c.value for c in carries], strict=True))
         for value, a, xs in zip(
@@ -237,6 +240,7 @@ def _switch(block: Block, node: Node) -> None:
         if a.size == 1:
             name = writer.name("s")
             writer.line(f"{c_type(a.dtype)} {name};")
+            writer.types[name] = f"const {c_type(a.dtype)}"
             results.append(Uniform(name))
         else:
             results.append(writer.buffer(a))

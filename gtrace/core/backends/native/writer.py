@@ -24,7 +24,7 @@ class Writer:
         most: additions that the straight-line operations of a step may take.
         part: additions in a part of a line, at least.
         names: all that were made.
-        types: of the names that mean the same everywhere in the body.
+        types: of the names that loops may read, wherever these stand.
         sizes: those of them that are sizes.
         nests: where loops begin and end in the body, and the names that are theirs alone.
     """
@@ -77,8 +77,7 @@ class Writer:
     def local(self, a: Aval, text: str) -> Uniform:
         """Assign an expression to a new variable."""
         name, kind = self.name("v"), f"const {c_type(a.dtype)}"
-        if self._depth == 1:
-            self.types[name] = kind
+        self.types[name] = kind
         self.line(f"{kind} {name} = {text};")
         return Uniform(name)
 
@@ -161,12 +160,12 @@ class Writer:
         units = -(-sizes[0] // grain) if sizes else 1
         parts = min(self.parts(cost), units)
         length, among = str(sizes[0] if sizes else 1), str(parts) if parts > 1 else None
-        if self._depth > 1 or self._nested is not None:
+        if self._nested is not None:
             self._divide(length, among, grain, body)
             return
-        if sizes:
+        if sizes and self._depth == 1:
             length = self._size(sizes[0])
-        if among is not None:
+        if among is not None and self._depth == 1:
             among = self._size(parts)
         start, self._nested = len(self.lines), []
         self._divide(length, among, grain, body)
