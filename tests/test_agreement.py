@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import gtrace as gt
 from gtrace.core.backends.executable import interpreted
-from gtrace.core.backends.interpreter.reference import in_float64, reference, with_noise
+from gtrace.core.backends.interpreter.noise import with_noise
+from gtrace.core.backends.interpreter.reference import in_float64, reference
 from gtrace.core.backends.native import library
 from gtrace.core.runtime import agreement, comparisons, programs
 from gtrace.core.runtime import engine as engine_module

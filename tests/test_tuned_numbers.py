@@ -31,7 +31,7 @@ EXACT = {
     "backends/inductor/accuracy": {"_ERF", "_LOG_ERFC", "_TANH"},
     "backends/inductor/launcher": {"_NOTES"},
     "backends/interpreter/lstm": {"_LSTM"},
-    "backends/interpreter/reference": {"FUNCTION", "NOISE"},
+    "backends/interpreter/noise": {"FUNCTION", "NOISE"},
     "backends/interpreter/remainders": {"FAR", "FURTHEST"},
     "backends/native/generator": {"OPEN"},
     "backends/native/library": {"FENCE", "POST"},

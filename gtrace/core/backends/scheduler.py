@@ -11,7 +11,7 @@ exported program is one piece: `gtrace.core.backends.fx` has what becomes of its
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import attrs
@@ -47,6 +47,46 @@ Strides = Sequence[tuple[int, ...]]
 
 _native_requests: weakref.WeakValueDictionary[Any, CompileRequest] = weakref.WeakValueDictionary()
 """Of loops that are compiled as a whole, by (instruction, mode, threads), as long as a schedule has them."""
+
+
+@attrs.frozen(eq=False)
+class _Whole:
+    """What decides how the straight lines of a program run.
+
+    Attributes:
+        loops: those that are compiled as a whole, by the value that each assigns.
+        beside: additions that these take.
+        least: additions that compiling a straight line has to save.
+        little: whether there are none, and the program is so short that the C++ compiler alone may compile its lines.
+    """
+
+    loops: Mapping[int, NativeLoop]
+    beside: int
+    least: float
+    little: bool
+
+
+@attrs.frozen
+class _Line:
+    """A straight line; equal ones share one request.
+
+    Attributes:
+        graph: in canonical form.
+        strides: of its inputs.
+        donated: the inputs that it may write over.
+        text: of the graph.
+    """
+
+    graph: Graph = attrs.field(eq=False)
+    strides: tuple[tuple[int, ...], ...]
+    donated: tuple[int, ...]
+    text: str
+
+    @classmethod
+    def of(cls, graph: Graph, ins: Sequence[int], known: Mapping[int, tuple[int, ...]], away: Set[int]) -> _Line:
+        """Return the line that takes these values, given the known strides of values, and which are given away."""
+        strides = (known.get(v, contiguous_strides(a.shape)) for v, a in zip(ins, graph.avals, strict=True))
+        return cls(graph, tuple(strides), tuple(k for k, v in enumerate(ins) if v in away), print_graph(graph))
 
 
 @attrs.frozen(eq=False)
@@ -143,53 +183,48 @@ class Scheduler:
         self, graph: Graph, strides: Strides, donated: Collection[int], apart: Set[int]
     ) -> Iterator[tuple[Call, tuple[Node, ...]]]:
         """Yield the calls of a program, each with its operations."""
+        whole = self._whole(graph, apart)
+        taken = {value: loop.ins for value, loop in whole.loops.items()}
+        parts = split(_without_prologues(graph, whole.loops.values()), taken, apart, MAX_OPS)
+        reads = [p.inputs if isinstance(p, Graph) else taken.get(p[0].out, tuple(p[0].values())) for p in parts]
+        away = given_away(graph, reads, {graph.inputs[k] for k in donated})
         known = dict(zip(graph.inputs, strides, strict=True))
-        equal: dict[Any, CompileRequest | Graph] = {}
-        native = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.loop}
-        loops = {value: loop for value, loop in native.items() if loop is not None}
+        equal: dict[_Line, CompileRequest | Graph] = {}
+        for part, takes, own_away in zip(parts, reads, away, strict=True):
+            if isinstance(part, Graph):
+                form = canonicalize(part)
+                assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
+                ins = tuple(takes[k] for k in form.inputs)
+                line = _Line.of(form.graph, ins, known, own_away)
+                if line not in equal:
+                    equal[line] = line.graph if part.nodes[0].out in apart else self._straight(line, whole)
+                yield Call(equal[line], ins, tuple(zip(part.outputs, form.outputs, strict=True))), part.nodes
+            else:
+                node, results = part
+                native = whole.loops.get(node.out)
+                before = () if native is None else tuple(one for one in graph.nodes if one.out in native.prologue)
+                after = tuple(one for one in graph.nodes if one.op.projection and one.ins[0] == node.out)
+                outs = tuple((value, k) for k, value in enumerate(results))
+                yield Call(native or self._loop(node), takes, outs), (*before, node, *after)
+
+    def _whole(self, graph: Graph, apart: Set[int]) -> _Whole:
+        """Return what is known of a program before it is divided."""
+        made = {node.out: self._native(node, graph, apart) for node in graph.nodes if node.op.loop}
+        loops = {value: loop for value, loop in made.items() if loop is not None}
         beside = sum(loop.cost * max(loop.length, 1) for loop in loops.values())
         work = beside + sum(node_additions(node) for node in graph.nodes if node.out not in loops)
         little = not loops and additions(graph) <= LONG_NATIVE_PROGRAM
-        taken_by = {value: loop.ins for value, loop in loops.items()}
-        parts = split(_without_prologues(graph, loops.values()), taken_by, apart, MAX_OPS)
-        taken = [
-            part.inputs if isinstance(part, Graph) else taken_by.get(part[0].out, tuple(part[0].values()))
-            for part in parts
-        ]
-        away = given_away(graph, taken, {graph.inputs[k] for k in donated})
-        for part, own_away in zip(parts, away, strict=True):
-            if isinstance(part, Graph):
-                form = canonicalize(part)
-                ins = tuple(part.inputs[k] for k in form.inputs)
-                own = tuple(
-                    known.get(v, contiguous_strides(a.shape)) for v, a in zip(ins, form.graph.avals, strict=True)
-                )
-                places = tuple(k for k, value in enumerate(ins) if value in own_away)
-                key = print_graph(form.graph), own, places
-                if key not in equal:
-                    nodes = form.graph.nodes
-                    small = little and not places and self._is_small(form.graph)
-                    short = len(nodes) < (MIN_NATIVE_OPS if small else MIN_OPS)
-                    short = short or (bool(native) and savable(nodes) < MIN_SHARE * work)
-                    interpreted = short or part.nodes[0].out in apart
-                    if interpreted:
-                        equal[key] = form.graph
-                    elif small:
-                        equal[key] = self.native_request(form.graph)
-                    else:
-                        equal[key] = self._compiled(self._straight(form.graph, own, beside, places))
-                assert all(place >= 0 for place in form.outputs)  # the program is canonical: no output is an input
-                yield Call(equal[key], ins, tuple(zip(part.outputs, form.outputs, strict=True))), part.nodes
-            else:
-                node, results = part
-                outs = tuple((value, k) for k, value in enumerate(results))
-                loop = loops.get(node.out)
-                found = tuple(one for one in graph.nodes if one.op.projection and one.ins[0] == node.out)
-                if loop is None:
-                    yield Call(self._loop(node), tuple(node.values()), outs), (node, *found)
-                else:
-                    before = tuple(one for one in graph.nodes if one.out in loop.prologue)
-                    yield Call(loop, loop.ins, outs), (*before, node, *found)
+        return _Whole(loops, beside, MIN_SHARE * work if made else 0.0, little)
+
+    def _straight(self, line: _Line, whole: _Whole) -> CompileRequest | Graph:
+        """Return the request for a straight line; or its graph, to be interpreted, if compiling saves too little."""
+        graph = line.graph
+        small = whole.little and not line.donated and self._is_small(graph)
+        if len(graph.nodes) < (MIN_NATIVE_OPS if small else MIN_OPS) or savable(graph.nodes) < whole.least:
+            return graph
+        if small or (whole.beside and _is_cheap(graph, whole.beside)):
+            return self._compiled(self.native_request(graph))  # it writes over no inputs
+        return self._compiled(self.request(graph, line.strides, line.donated))
 
     def request(self, graph: Graph, strides: Strides, donated: Collection[int] = ()) -> CompileRequest:
         """Return the request for a straight-line program, which may write over the inputs at `donated`."""
@@ -201,22 +236,6 @@ class Scheduler:
         """Return the request for what is compiled without Inductor."""
         strides = tuple(contiguous_strides(a.shape) for a in graph.avals)
         return CompileRequest(graph, strides, self.backend, self.mode, threads=self.threads, native=True)
-
-    def _straight(self, graph: Graph, strides: Strides, beside: int, donated: Collection[int]) -> CompileRequest:
-        """Return the request for a straight-line part.
-
-        Args:
-            beside: additions that the native loops of the program take.
-            donated: see `request`; native code does not write over its inputs.
-        """
-        if beside:
-            try:
-                cost = generate(graph).cost
-            except UnsupportedLoopError:
-                return self.request(graph, strides, donated)
-            if cost <= max(LONG_STEP, MAX_SHARE * beside):
-                return self.native_request(graph)
-        return self.request(graph, strides, donated)
 
     def _is_small(self, graph: Graph) -> bool:
         """Whether a straight-line program is short, and all of it has C++ of ours."""
@@ -307,6 +326,14 @@ class Scheduler:
             return attrs.evolve(self.schedule(graph, strides), dense=True)
 
         return sub.memo(("schedule", self), make)
+
+
+def _is_cheap(graph: Graph, beside: int) -> bool:
+    """Whether a straight line has C++ of ours, and takes little beside native loops of so many additions."""
+    try:
+        return generate(graph).cost <= max(LONG_STEP, MAX_SHARE * beside)
+    except UnsupportedLoopError:
+        return False
 
 
 def native_cost(node: Node, opened: Graph, text: str) -> int | None:

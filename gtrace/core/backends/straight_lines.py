@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from typing import Any
+import enum
+import itertools
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+import attrs
 
 from gtrace.core.ir.aval import Bundle
 from gtrace.core.ir.graph import Graph, Node
@@ -32,6 +35,46 @@ def cut(graph: Graph, most: int) -> list[Graph]:
     return slices(graph, places)
 
 
+class _Kind(enum.IntEnum):
+    """What becomes of an operation. The parts of one level come in this order."""
+
+    COMPILED = 0
+    APART = 1
+    CALL = 2  # it has sub-graphs
+
+    def rise(self, user: _Kind) -> bool:
+        """Whether a user of its results is on a higher level for that."""
+        return self is _Kind.CALL or user not in (self, _Kind.CALL)
+
+
+Place = tuple[int, _Kind]
+"""A level, and what becomes of the operations there."""
+
+
+@attrs.define(eq=False)
+class _Step:
+    """An operation with its several results.
+
+    Attributes:
+        node: the operation.
+        kind: what becomes of it.
+        takes: the values that it takes.
+        level: what lies before it; see `split`.
+        results: the values that are its several results, by index.
+    """
+
+    node: Node
+    kind: _Kind
+    takes: tuple[int, ...]
+    level: int
+    results: dict[int, int] = attrs.field(factory=dict)
+
+    def assigned(self, fresh: Iterator[int]) -> tuple[int, ...]:
+        """Return the values of all results of an operation with sub-graphs, with fresh ones where nothing uses them."""
+        count = len(self.node.instr.aval.avals)
+        return tuple(self.results[k] if k in self.results else next(fresh) for k in range(count))
+
+
 def split(
     graph: Graph, taken: Mapping[int, tuple[int, ...]], apart: Set[int], most: int
 ) -> list[Graph | tuple[Node, tuple[int, ...]]]:
@@ -47,70 +90,60 @@ def split(
     level and kind. An operation moves to the level that first needs it if its result is at least as large as its
     operands, as of a broadcast or a constant. Several results of one straight-line operation stay with it.
     """
-    operands = {node.out: taken.get(node.out, tuple(node.values())) for node in graph.nodes}
-    level: dict[int, int] = dict.fromkeys(graph.inputs, 0)
-    kind: dict[int, bool] = {}  # of straight-line operations: whether they are apart
-    straight: dict[tuple[int, bool], list[Node]] = {}
-    calls: dict[int, list[Node]] = {}
-    results: dict[int, dict[int, int]] = {}
-    named: set[int] = set()  # the operations with sub-graphs, and their results
+    steps = _steps(graph, taken, apart)
+    _move_later(graph, list(dict.fromkeys(steps.values())))
+    nodes: dict[Place, list[Node]] = {}
+    users: dict[int, set[Place | None]] = {value: {None} for value in graph.outputs}
     for node in graph.nodes:
-        own = kind.get(node.ins[0], False) if node.op.projection else node.out in apart  # type: ignore[arg-type]
-        body = node.op.rules.body is not None
-        here = max((level[v] + (not body and kind.get(v, own) != own) for v in operands[node.out]), default=0)
-        if node.op.projection and node.ins[0] in results:
-            results[node.ins[0]][node.instr.index] = node.out  # type: ignore[index]
-            named.add(node.out)
-        elif body:
-            calls.setdefault(here, []).append(node)
-            results[node.out] = {}
-            named.add(node.out)
-            here += 1
-        else:
-            kind[node.out] = own
-        level[node.out] = here
-    table = graph.value_avals()
-    needed: dict[int, int] = dict.fromkeys(graph.outputs, 0)
-    for node in reversed(graph.nodes):
-        if not node.op.projection and not isinstance(node.instr.aval, Bundle):
-            given = sum(table[value].nbytes for value in set(node.values()))
-            if needed.get(node.out, 0) > level[node.out] and node.instr.aval.nbytes >= given:
-                level[node.out] = needed[node.out]
-        here = level[node.out] - (node.op.rules.body is not None)
-        own = kind.get(node.out)  # type: ignore[assignment]
-        for value in operands[node.out]:
-            by = here - (own is not None and kind.get(value, own) != own)
-            needed[value] = min(needed.get(value, by), by)
-    for node in graph.nodes:
-        if node.out not in named:
-            straight.setdefault((level[node.out], kind[node.out]), []).append(node)
-    fresh = 1 + max(table, default=0)
+        step = steps[node.out]
+        place = step.level, step.kind
+        nodes.setdefault(place, []).append(node)
+        for value in step.takes if node is step.node else node.values():
+            users.setdefault(value, set()).add(place)
+    avals = graph.value_avals()
+    fresh = itertools.count(1 + max(avals, default=0))
     parts: list[Graph | tuple[Node, tuple[int, ...]]] = []
-    users: dict[int, set[Any]] = {}  # parts that use it; None: operations with sub-graphs, and outputs
-    for part, nodes in straight.items():
-        for node in nodes:
-            for value in node.values():
-                users.setdefault(value, set()).add(part)
-    for nodes in calls.values():
-        for node in nodes:
-            for value in operands[node.out]:
-                users.setdefault(value, set()).add(None)
-    for value in graph.outputs:
-        users.setdefault(value, set()).add(None)
-    for here in range(1 + max([*(where for where, _ in straight), *calls])):
-        for own in (False, True):
-            nodes = [node for node in straight.get((here, own), []) if node.out in users]
-            if not nodes:
-                continue
-            made = {node.out for node in nodes}
-            ins = tuple(dict.fromkeys(v for node in nodes for v in node.values() if v not in made))
-            outs = tuple(node.out for node in nodes if users.get(node.out, set()) - {(here, own)})
-            whole = Graph(ins, tuple(table[v] for v in ins), tuple(nodes), outs)
-            parts += [whole] if own else cut(whole, most)
-        for node in calls.get(here, []):
-            names = []
-            for k in range(len(node.instr.aval.avals)):
-                names.append(results[node.out].get(k, fresh))
-                fresh += names[-1] == fresh
-            parts.append((node, tuple(names)))
+    for place in sorted(nodes):
+        if place[1] is _Kind.CALL:
+            calls = [steps[node.out] for node in nodes[place] if not node.op.projection]
+            parts += [(step.node, step.assigned(fresh)) for step in calls]
+            continue
+        used = tuple(node for node in nodes[place] if node.out in users)
+        if used:
+            made = {node.out for node in used}
+            ins = tuple(dict.fromkeys(v for node in used for v in node.values() if v not in made))
+            outs = tuple(node.out for node in used if users[node.out] - {place})
+            part = Graph(ins, tuple(avals[v] for v in ins), used, outs)
+            parts += [part] if place[1] is _Kind.APART else cut(part, most)
     return parts
+
+
+def _steps(graph: Graph, taken: Mapping[int, tuple[int, ...]], apart: Set[int]) -> dict[int, _Step]:
+    """Return the step that makes each value, in order, on the lowest level; see `split`."""
+    steps: dict[int, _Step] = {}
+    for node in graph.nodes:
+        if node.op.projection:
+            step = steps[node.out] = steps[next(node.values())]
+            step.results[node.instr.index] = node.out
+            continue
+        kind = _Kind.CALL if node.op.rules.body is not None else _Kind.APART if node.out in apart else _Kind.COMPILED
+        takes = taken.get(node.out, tuple(node.values()))
+        before = [steps[value] for value in takes if value in steps]
+        level = max((step.level + step.kind.rise(kind) for step in before), default=0)
+        steps[node.out] = _Step(node, kind, takes, level)
+    return steps
+
+
+def _move_later(graph: Graph, steps: Sequence[_Step]) -> None:
+    """Move straight-line operations whose results are large to the levels that first need them; see `split`."""
+    avals, outputs = graph.value_avals(), set(graph.outputs)
+    users: dict[int, list[_Step]] = {}
+    for step in steps:
+        for value in step.takes:
+            users.setdefault(value, []).append(step)
+    for step in reversed(steps):
+        made, a = step.node.out, step.node.instr.aval
+        if isinstance(a, Bundle) or made in outputs or made not in users:
+            continue
+        if a.nbytes >= sum(avals[value].nbytes for value in set(step.takes)):
+            step.level = min(user.level - step.kind.rise(user.kind) for user in users[made])

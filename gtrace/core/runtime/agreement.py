@@ -9,7 +9,8 @@ import attrs
 import torch
 
 from gtrace.core.backends.interpreter.interpreter import Around
-from gtrace.core.backends.interpreter.reference import noise, visit, wide
+from gtrace.core.backends.interpreter.noise import noise
+from gtrace.core.backends.interpreter.reference import visit, wide
 from gtrace.core.base.rounding import is_inexact
 from gtrace.core.base.spill import Kept, Spill
 from gtrace.core.ir.graph import Graph, Node

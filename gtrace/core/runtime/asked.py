@@ -6,6 +6,7 @@ the worker is at one member of a family, no other one is requested: the code tha
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Sequence
@@ -46,6 +47,66 @@ class Tiers(Protocol):
     def compile(self, program: Program, wait: float = math.inf) -> None: ...
 
 
+@attrs.frozen
+class _Patience:
+    """How long a call waits.
+
+    Attributes:
+        seconds: at most, in all calls for the structure.
+        to_the_end: whether this thread compiles too, and waits for everything.
+        structure: whose earlier calls count; None: none count.
+        start: when the waiting began, as if earlier calls had waited just before this one.
+    """
+
+    seconds: float
+    to_the_end: bool
+    structure: int | None
+    start: float
+
+    @property
+    def left(self) -> float:
+        """Seconds until the call stops waiting."""
+        return self.start + self.seconds - perf_counter()
+
+
+@attrs.define(eq=False)
+class _Work:
+    """Programs that are to be compiled, by who compiles them.
+
+    Attributes:
+        here: this thread.
+        short: the worker, by the C++ compiler alone.
+        long: the worker, by Inductor.
+        begun: how many this thread has begun with.
+    """
+
+    here: list[Program] = attrs.field(factory=list)
+    short: list[Program] = attrs.field(factory=list)
+    long: list[Program] = attrs.field(factory=list)
+    begun: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.here) + len(self.short) + len(self.long)
+
+    def share(self, cost: policies.CostModel, worker_cost: policies.CostModel) -> None:
+        """Give this thread its share of what Inductor compiles, and all of it if the worker is not free."""
+        long = self.long
+        own = [True] * len(long)
+        if not worker.pending and find_python() is not None:
+            own = policies.split_work([program.ops for program in long], cost, worker_cost)
+        self.here += itertools.compress(long, own)
+        self.long = [program for program, here in zip(long, own, strict=True) if not here]
+
+    def is_over(self, awaited: Sequence[Program]) -> bool:
+        """Whether the worker has done its part of these programs. Who watches is told how far everything is."""
+        pending = sum(program.forms.is_requested or program.ledger.asked for program in awaited)
+        if Awaiting in bus.wanted:
+            bus.emit(Awaiting(max(self.total - pending - (len(self.here) - self.begun), 0), self.total))
+        return not pending
+
+
 def compile_asked(tiers: Tiers, programs: Sequence[Program], wait: float, graph: Graph | None) -> None:
     """Have programs compiled, and wait for it.
 
@@ -55,66 +116,67 @@ def compile_asked(tiers: Tiers, programs: Sequence[Program], wait: float, graph:
             compiles too, and waits to the end.
         graph: what the programs were made of; None: they are no jitted function's, and are waited for anew.
     """
-    settings = config.current
-    to_the_end = wait == math.inf or settings.compile
+    patience = _patience(tiers, wait, graph)
+    work = _work(tiers, programs, patience)
+    cost = _cost_from_now(tiers.worker_cost)
+    if patience.to_the_end:
+        work.share(tiers.cost, cost)
+    for program in (*work.short, *work.long):
+        tiers.ask(program, hot=True)
+    # where another thread compiles in this process, waiting for that counts too
+    bounded = config.current.background and not patience.to_the_end
+    try:
+        for program in work.here:
+            work.is_over(programs)
+            work.begun += 1
+            tiers.compile(program, max(patience.left, 0.0) if bounded else math.inf)
+        seconds = min(patience.left, threading.TIMEOUT_MAX)
+        if patience.to_the_end or (work.long and cost.predict(min(program.ops for program in work.long)) <= seconds):
+            worker.wait(seconds, lambda: work.is_over(programs))
+        elif work.short and seconds > 0:
+            worker.wait(seconds, lambda: work.is_over(work.short))
+    finally:
+        if patience.structure is not None and (work.short or work.long):
+            tiers.waited.remember(patience.structure, perf_counter() - patience.start)
+        if Awaiting in bus.wanted:
+            bus.emit(Awaiting(work.total, work.total, over=True))
+
+
+def _patience(tiers: Tiers, wait: float, graph: Graph | None) -> _Patience:
+    """Return how long a call waits that was asked to wait for so many seconds; see `compile_asked`."""
     start = perf_counter()
+    to_the_end = wait == math.inf or config.current.compile
     structure = None if graph is None or to_the_end else hash(skeleton(graph)[0])
     earlier = 0.0 if structure is None else tiers.waited.get(structure, 0.0)
-    end = start + wait - earlier
-    here: list[Program] = []
-    short: list[Program] = []
-    missing: list[Program] = []
+    return _Patience(wait, to_the_end, structure, start - earlier)
+
+
+def _work(tiers: Tiers, programs: Sequence[Program], patience: _Patience) -> _Work:
+    """Say who compiles which of the programs. Those that have code get it, and some are asked for after others."""
+    work, background = _Work(), config.current.background
     versions = {program.family: program.family.versions for program in programs}
     for program in programs:
-        if not settings.background or not tiers.ahead_of_time(program):
+        if not background or not tiers.ahead_of_time(program):
             if may_ask(program):
-                here.append(program)
-        elif not program.forms.is_open or tiers.join(program):
+                work.here.append(program)
             continue
-        elif not to_the_end and program.family.is_busy:
+        if not program.forms.is_open or tiers.join(program):
+            continue
+        if program.family.is_busy and not patience.to_the_end:
             tiers.ask(program, hot=False)
-        else:
-            program.ledger.look()
-            if tiers.find(program):
-                continue
-            if to_the_end and is_native(program, wait):
-                here.append(program)
-            elif may_ask(program) if to_the_end else is_early(program, versions[program.family]):
-                (short if is_native(program, wait) else missing).append(program)
-    sizes = [program.ops for program in missing]
-    alone = not to_the_end or worker.pending > 0
-    cost = _cost_from_now(tiers.worker_cost)
-    split = [to_the_end] * len(sizes)
-    if not alone and find_python() is not None:
-        split = policies.split_work(sizes, tiers.cost, cost)
-    here += [program for program, own in zip(missing, split, strict=True) if own]
-    there = [*short, *[program for program, own in zip(missing, split, strict=True) if not own]]
-    for program in there:
-        tiers.ask(program, hot=True)
-    total = len(here) + len(there)
-    # where another thread compiles in this process, waiting for that counts too
-    bounded = settings.background and not to_the_end
-
-    def done(of: Sequence[Program] = programs) -> bool:
-        pending = sum(program.forms.is_requested or program.ledger.asked for program in of)
-        if Awaiting in bus.wanted:
-            bus.emit(Awaiting(max(total - pending - len(here), 0), total))
-        return not pending
-
-    try:
-        while here:
-            done()
-            tiers.compile(here.pop(0), max(end - perf_counter(), 0.0) if bounded else math.inf)
-        seconds = min(end - perf_counter(), threading.TIMEOUT_MAX)
-        if to_the_end or (sizes and cost.predict(min(sizes)) <= seconds):
-            worker.wait(seconds, done)
-        elif short and seconds > 0:
-            worker.wait(seconds, lambda: done(short))
-    finally:
-        if structure is not None and there:
-            tiers.waited.remember(structure, earlier + perf_counter() - start)
-        if Awaiting in bus.wanted:
-            bus.emit(Awaiting(total, total, over=True))
+            continue
+        program.ledger.look()
+        if tiers.find(program):
+            continue
+        native = is_native(program, patience.seconds)
+        if not patience.to_the_end:
+            if is_early(program, versions[program.family]):
+                (work.short if native else work.long).append(program)
+        elif native:
+            work.here.append(program)
+        elif may_ask(program):
+            work.long.append(program)
+    return work
 
 
 def is_native(program: Program, wait: float) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+
+import attrs
 
 from gtrace.core.backends.native.arrange import as_view
 from gtrace.core.backends.native.block import Block, check, emitter
 from gtrace.core.backends.native.tuned import MAX_EINSUM, SUMMED_ROWS
 from gtrace.core.backends.native.values import UnsupportedLoopError, View, c_type, collapse, kind_of, plus
+from gtrace.core.backends.native.writer import Writer
 from gtrace.core.backends.tuned import PRODUCTS
 from gtrace.core.ir.aval import Aval, aval, contiguous_strides
 from gtrace.core.ir.graph import Node
@@ -25,9 +29,6 @@ COMBINE = {
 
 MAX_BOOL = {"max": "any", "min": "all"}
 
-Every = Callable[[Callable[[list[str]], None]], None]
-"""Writes loops over all results of a reduction, given what is written for each."""
-
 
 def _levels(rows: int) -> int:
     """Return how many sums each result needs besides its own."""
@@ -37,92 +38,127 @@ def _levels(rows: int) -> int:
     return levels
 
 
+@attrs.frozen
+class _Fold:
+    """How elements become one result.
+
+    Attributes:
+        own: the C++ type of the result.
+        start: what the first element is combined with.
+        combine: `a` and `b` combined.
+        scale: what is done with the result in the end.
+    """
+
+    own: str
+    start: str
+    combine: str
+    scale: str
+
+    def function(self, kind: str) -> str:
+        """Return the C++ function that combines two numbers of a type."""
+        return f"[]({kind} a, {kind} b) {{ return {kind}({self.combine}); }}"
+
+
+@attrs.frozen(eq=False)
+class _Results:
+    """The results that one thread computes.
+
+    Attributes:
+        writer: takes the lines.
+        sizes, steps: of the loops over them: strides in a row of the operand, and in the results.
+        first, last: where the outermost loop begins and ends.
+    """
+
+    writer: Writer
+    sizes: Sequence[int]
+    steps: Sequence[Sequence[int]]
+    first: str
+    last: str
+
+    def each(self, text: Callable[[str, str], str]) -> None:
+        """Write a line for each result, given its places in a row of the operand and among the results."""
+        self.writer.loops(self.sizes, self.steps, lambda at: self.writer.line(text(*at)), self.first, self.last)
+
+    def fill(self, to: View, number: str) -> None:
+        self.each(lambda _, k: f"{to.at(k)} = {number};")
+
+    def add(self, to: View, more: View) -> None:
+        self.each(lambda _, k: f"{to.at(k)} += {more.at(k)};")
+
+
 def reduce(block: Block, node: Node, how: str, axes: Sequence[int], scale: str = "") -> None:
     """Write a reduction of the first operand over some axes."""
     x, a = node.instr.ins[0], node.instr.aval
     check(x)
     check(a)
-    writer, own = block.writer, c_type(a.dtype)
+    writer, own, cost = block.writer, c_type(a.dtype), 2 * x.size
     if kind_of(x.dtype) == "b":
         how = MAX_BOOL.get(how, how)
     start, combine = (text.format(T=own) for text in COMBINE[how])
+    fold = _Fold(own, start, combine, scale)
     view = as_view(block, block.operand(node, 0), x)
     target = block.result(node)
     kept = [k for k in range(len(x.shape)) if k not in axes]
-    shape, steps = [x.shape[k] for k in kept], [view.strides[k] for k in kept]
-    out = contiguous_strides(tuple(shape))
+    shape = [x.shape[k] for k in kept]
+    steps = [[view.strides[k] for k in kept], contiguous_strides(tuple(shape))]
     sizes, (strides,) = collapse([x.shape[k] for k in axes], [[view.strides[k] for k in axes]])
-
-    def function(kind: str) -> str:
-        return f"[]({kind} a, {kind} b) {{ return {kind}({combine}); }}"
-
     # along the axis on which elements are neighbours, loops become vector instructions
     neighbours = bool(strides) and strides[-1] == 1
-    if len(sizes) <= 1 and (neighbours or not shape or math.prod(shape) == 1):
+    if len(sizes) <= 1 and (neighbours or math.prod(shape) == 1):
         count, step = (sizes[0], strides[0]) if sizes else (1, 1)
         wide = "double" if (how, own) == ("prod", "float") else own  # products near 1 are rounded most
 
         def whole(at: list[str]) -> None:
-            first = view.pointer(at[0])
-            text = f"over<{wide}>({first}, {count}, {step}, {start}, {function(wide)})"
+            text = f"over<{wide}>({view.pointer(at[0])}, {count}, {step}, {fold.start}, {fold.function(wide)})"
             writer.line(f"{target.at(at[1])} = {own}({text}{scale});")
 
-        writer.nest(shape, [steps, out], whole, cost=2 * x.size, grain=1)
+        writer.nest(shape, steps, whole, cost=cost, grain=1)
     else:
-        kept_sizes, kept_steps = collapse(shape, [steps, out])
-
         # a sum of many rows adds up sums of few rows, then sums of more, so that it loses few digits
-        many = how == "sum" and kind_of(a.dtype) == "f"
-        levels = [writer.buffer(a) for _ in range(_levels(math.prod(sizes)))] if many else []
-
-        def write_in_levels(every: Every, outer: Callable[[list[str]], None]) -> None:
-            count = writer.name("p")
-            sums = [target, *levels]
-
-            def clear(sum_: View) -> None:
-                every(lambda at: writer.line(f"{sum_.at(at[1])} = {start};"))
-
-            def add(to: View, sum_: View) -> None:
-                every(lambda at: writer.line(f"{to.at(at[1])} += {sum_.at(at[1])};"))
-
-            def row(at: list[str]) -> None:
-                outer(at)
-                writer.line(f"++{count};")
-                for level in range(len(levels)):
-                    with writer.braces(f"if ({count} % {SUMMED_ROWS ** (level + 1)} == 0)"):
-                        add(sums[level + 1], sums[level])
-                        clear(sums[level])
-
-            for level_sum in levels:
-                clear(level_sum)
-            writer.line(f"int64_t {count} = 0;")
-            writer.nest(sizes, [strides], row, ordered=True)
-            for level_sum in levels:
-                add(target, level_sum)
+        levels = _levels(math.prod(sizes)) if how == "sum" and kind_of(a.dtype) == "f" else 0
+        sums = [target, *[writer.buffer(a) for _ in range(levels)]]
+        kept_sizes, kept_steps = collapse(shape, steps)
 
         def some(first: str, last: str) -> None:
-            def every(body: Callable[[list[str]], None]) -> None:
-                writer.loops(kept_sizes, kept_steps, body, first, last)
+            _reduce_rows(_Results(writer, kept_sizes, kept_steps, first, last), fold, view, sums, sizes, strides)
 
-            def outer(at: list[str]) -> None:
-                def inner(place: list[str]) -> None:
-                    old = target.at(place[1])
-                    source = at[0], place[0]
-                    writer.line(f"{old} = {function(own)}({old}, {own}({view.at(*source)}));")
-
-                every(inner)
-
-            every(lambda at: writer.line(f"{target.at(at[1])} = {start};"))
-            if levels:
-                write_in_levels(every, outer)
-            else:
-                writer.nest(sizes, [strides], outer, ordered=True)
-            if scale:
-                every(lambda at: writer.line(f"{target.at(at[1])} = {own}({target.at(at[1])}{scale});"))
-
-        writer.divide(kept_sizes, 2 * x.size, some)
-    block.cost += 2 * x.size
+        writer.divide(kept_sizes, cost, some)
+    block.cost += cost
     block.settle(node)
+
+
+def _reduce_rows(
+    results: _Results, fold: _Fold, view: View, sums: Sequence[View], sizes: Sequence[int], strides: Sequence[int]
+) -> None:
+    """Write a reduction that combines one row of the operand after the other with the results so far.
+
+    Args:
+        sums: the results; of a sum of many rows also the sums of `SUMMED_ROWS` rows, of as many of these, and so on.
+        sizes, strides: of the loops over the rows.
+    """
+    writer, own, (target, *levels) = results.writer, fold.own, sums
+    results.fill(target, fold.start)
+    count = writer.name("p") if levels else ""
+    for level in levels:
+        results.fill(level, fold.start)
+    if levels:
+        writer.line(f"int64_t {count} = 0;")
+
+    def row(at: list[str]) -> None:
+        combine = fold.function(own)
+        results.each(lambda x, k: f"{target.at(k)} = {combine}({target.at(k)}, {own}({view.at(at[0], x)}));")
+        if levels:
+            writer.line(f"++{count};")
+        for level, (few, more) in enumerate(itertools.pairwise(sums), 1):
+            with writer.braces(f"if ({count} % {SUMMED_ROWS**level} == 0)"):
+                results.add(more, few)
+                results.fill(few, fold.start)
+
+    writer.nest(sizes, [strides], row, ordered=True)
+    for level in levels:
+        results.add(target, level)
+    if fold.scale:
+        results.each(lambda _, k: f"{target.at(k)} = {own}({target.at(k)}{fold.scale});")
 
 
 @emitter("sum", "max", "min", "any", "all", widens=True)
