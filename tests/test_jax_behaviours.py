@@ -768,3 +768,62 @@ def test_static_nodes_are_compared_by_their_own_rule(jax):
 def test_copy_by_position_is_deprecated(jax):
     with pytest.warns(DeprecationWarning, match="by name"):
         assert jax.numpy.array([1], None, True, "K", 2).shape == (1, 1)
+
+
+def test_lists_and_tuples_are_updates(jax):
+    jnp = jax.numpy
+    x, places = jnp.zeros(3), jnp.array([0, 2])
+    for values in ([1.0, 2.0], (1, 2), [jnp.float32(1), 2.0], (jnp.ones(()), 2)):
+        assert x.at[places].set(values).tolist() == x.at[places].add(values).tolist() == [1.0, 0.0, 2.0]
+        assert (x + 3).at[places].multiply(values).tolist() == [3.0, 3.0, 6.0]
+        assert (x + 1.5).at[places].min(values).tolist() == [1.0, 1.5, 1.5]
+    rows = jnp.zeros((2, 2)).at[jnp.array([0, 1])].set([jnp.ones(2), [2.0, 3.0]])
+    assert rows.tolist() == [[1.0, 1.0], [2.0, 3.0]]
+    assert jax.grad(lambda u: jnp.sum(x.at[:2].set([u, 2 * u]) * jnp.arange(1.0, 4.0)))(1.0).item() == 5.0
+    assert gt.zeros(2).at[0:2].set([1, 2]).tolist() == [1.0, 2.0]
+
+
+def test_classes_that_stand_for_dtypes_are_no_arrays(jax):
+    jnp = jax.numpy
+    for kind in (jnp.float16, np.float16, np.dtype("float16"), "float16"):
+        found = jax.vmap(lambda x, kind: x.astype(kind), in_axes=(0, None))(jnp.ones(3), kind)
+        assert found.dtype == "float16" and found.shape == (3,)
+    with pytest.raises(ArgumentError, match="a batch axis"):
+        jax.vmap(lambda x, kind: x)(jnp.ones(3), jnp.float16)
+
+
+def test_a_uniform_number_takes_the_axes_of_bounds_of_one_element(jax):
+    jnp, key = jax.numpy, jax.random.key(0)
+    plain = jax.random.uniform(key, minval=0.0, maxval=4.0)
+    for low, high, shape in ((jnp.zeros((1,)), 4.0, (1,)), (0.0, jnp.full((1, 1), 4.0), (1, 1))):
+        found = jax.random.uniform(key, (), minval=low, maxval=high)
+        assert found.shape == shape and found.item() == plain.item()
+    assert jax.random.uniform(key, (2, 3), minval=jnp.zeros(3), maxval=jnp.ones((2, 1))).shape == (2, 3)
+    for bounds in (jnp.zeros((1, 1)), jnp.zeros(3)):
+        with pytest.raises(ValueError, match="uniform"):
+            jax.random.uniform(key, (2,), minval=bounds)
+
+
+def test_softmax_of_complex_numbers(jax):
+    jnp = jax.numpy
+    x = jnp.array([1 + 2j, 3 - 1j, 0.5j])
+    expected = [-0.15139878 + 0.0339361j, 1.14288555 - 0.09037619j, 0.00851331 + 0.05644009j]
+    logarithms = [-1.8633269 + 2.92108703j, 0.13667308 - 0.078913j, -2.86332703 + 1.42108703j]
+    slopes = [0.17864595 - 0.00526537j, -0.17732507 + 0.01402236j, -0.00132089 - 0.008757j]
+    np.testing.assert_allclose(jax.nn.softmax(x), expected, atol=1e-6)
+    np.testing.assert_allclose(jax.nn.log_softmax(x), logarithms, atol=1e-5)
+    np.testing.assert_allclose(jax.grad(lambda z: jnp.abs(jax.nn.softmax(z)[0]))(x), slopes, atol=1e-6)
+    size, sign = jax.scipy.special.logsumexp(x, return_sign=True)
+    np.testing.assert_allclose([size, sign], [np.log(abs(np.exp(x).sum())), 0.60495496 - 0.7962597j], atol=1e-6)
+    kept = jax.nn.softmax(x, where=jnp.array([True, False, True]))
+    np.testing.assert_allclose(kept.sum(), 1, atol=1e-6)
+    assert kept[1] == 0
+
+
+def test_layouts_and_avals_print_as_in_jax(jax):
+    x = jax.numpy.ones((2, 3))
+    text = "SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)"
+    assert str(x.sharding) == repr(x.sharding) == text and x.sharding.memory_kind == "device"
+    assert str(x.aval) == "float32[2,3]" and str(jax.numpy.asarray(1).aval) == "int32[]"
+    with gt.config(jax_results=False):
+        assert str(gt.ones(2).aval) == "f32[2]"

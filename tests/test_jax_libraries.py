@@ -12,7 +12,7 @@ import scipy.signal
 import torch
 
 import gtrace as gt
-from gtrace.errors import ArgumentError, ShapeError
+from gtrace.errors import ArgumentError, ShapeError, ShardingError
 from gtrace.scipy import spectral
 
 RNG = np.random.default_rng(0)
@@ -428,3 +428,79 @@ def test_kernels_of_pallas_load_and_say_what_to_do_instead():
     for use in (lambda: pallas.pallas_call(lambda x: x), lambda: pallas.program_id(0), triton.CompilerParams):
         with pytest.raises(gt.ArgumentError, match="define_op"):
             use()
+
+
+def test_names_that_libraries_only_import_load_and_say_what_to_do_instead():
+    from gtrace.jax.experimental.pallas.ops.gpu import attention
+    from gtrace.jax.experimental.pallas.ops.tpu import flash_attention
+    from gtrace.jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
+
+    from gtrace.jax import ffi
+
+    uses = (attention.mha, flash_attention.flash_attention, splash_attention_kernel.SegmentIds)
+    for use in (*uses, splash_attention_mask.CausalMask):
+        with pytest.raises(ArgumentError, match=r"gt\.define_op"):
+            use(1, 2)
+    assert isinstance(splash_attention_mask.CausalMask, type) and not hasattr(attention, "nothing")
+    for use in (ffi.ffi_call, ffi.register_ffi_target, ffi.pycapsule):
+        with pytest.raises(ArgumentError, match="pure_callback"):
+            use("name", None)
+
+
+def test_a_run_of_one_process_begins_and_ends(jax):
+    distributed = jax.distributed
+    assert not distributed.is_initialized()
+    distributed.initialize("localhost:1234", num_processes=1, process_id=0)
+    try:
+        assert distributed.is_initialized()
+        with pytest.raises(ArgumentError, match="is_initialized"):
+            distributed.initialize()
+    finally:
+        distributed.shutdown()
+    assert not distributed.is_initialized()
+    with pytest.raises(ShardingError, match="torchrun"):
+        distributed.initialize("localhost:1234", 4, 1)
+
+
+JAXLIB = """
+import importlib.metadata, sys
+import gtrace.jax
+gtrace.jax.install()
+import jax, jaxlib
+from jaxlib._jax import PjitFunction
+f = jax.jit(lambda x: x)
+print(isinstance(f, PjitFunction), isinstance(len, PjitFunction), jaxlib.__version__)
+try:
+    import jaxlib.xla_extension
+except ModuleNotFoundError as error:
+    print(error.name)
+print(importlib.metadata.version("jax"), importlib.metadata.version("jaxlib"))
+print([d.name for d in importlib.metadata.distributions() if d.name in ("jax", "jaxlib")])
+gtrace.jax.uninstall()
+print("jaxlib" in sys.modules)
+try:
+    importlib.metadata.version("jax")
+except importlib.metadata.PackageNotFoundError as error:
+    print(error.name)
+"""
+
+
+def test_jaxlib_has_the_class_of_jitted_functions_where_it_is_not_installed():
+    done = subprocess.run([sys.executable, "-c", JAXLIB], capture_output=True, text=True, check=True)
+    version = importlib.import_module("gtrace.jax").__version__
+    expected = ["True False " + version, "jaxlib.xla_extension", f"{version} {version}", "[]", "False", "jax"]
+    assert done.stdout.splitlines() == expected
+
+
+def test_an_installed_jaxlib_wins(tmp_path):
+    package = tmp_path / "jaxlib"
+    package.mkdir()
+    (package / "__init__.py").write_text("__version__ = 'theirs'\n")
+    (package / "xla_extension.py").write_text("")
+    program = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport gtrace.jax; gtrace.jax.install()\n"
+        "import jaxlib, jaxlib.xla_extension, importlib.util\n"
+        "print(jaxlib.__version__, importlib.util.find_spec('jaxlib._jax'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["theirs", "None"]

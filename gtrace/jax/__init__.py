@@ -17,10 +17,13 @@ from gtrace.jax import custom_batching as custom_batching
 from gtrace.jax import custom_derivatives as custom_derivatives
 from gtrace.jax import debug as debug
 from gtrace.jax import device_functions as _devices
+from gtrace.jax import distributed as distributed
 from gtrace.jax import dlpack as dlpack
 from gtrace.jax import dtypes as dtypes
 from gtrace.jax import errors as errors
+from gtrace.jax import export as export
 from gtrace.jax import extend as extend
+from gtrace.jax import ffi as ffi
 from gtrace.jax import flatten_util as flatten_util
 from gtrace.jax import image as image
 from gtrace.jax import interpreters as interpreters

@@ -24,9 +24,10 @@ from gtrace.jax.avals import get_aval
 from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
 from gtrace.jax.pullbacks import vjp as vjp
+from gtrace.jax.symbolic_programs import eval_shape as eval_shape
 
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
-eval_shape, grad, hessian, value_and_grad = gt.eval_shape, gt.grad, gt.hessian, gt.value_and_grad
+grad, hessian, value_and_grad = gt.grad, gt.hessian, gt.value_and_grad
 jacfwd, jacrev, jvp, linear_transpose = gt.jacfwd, gt.jacrev, gt.jvp, gt.linear_transpose
 linearize, pure_callback, vmap = gt.linearize, gt.pure_callback, gt.vmap
 NamedSharding, P = sharding.NamedSharding, sharding.PartitionSpec

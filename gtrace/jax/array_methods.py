@@ -29,6 +29,7 @@ from gtrace.extend import (
     value_of,
 )
 from gtrace.jax import complex_order, stages
+from gtrace.jax.avals import ShapedArray
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
 from gtrace.jax.meshes import SingleDeviceSharding
@@ -126,6 +127,16 @@ def _running(name: str) -> Callable[..., Array]:
     return call
 
 
+def aval_text(self: Aval) -> str:
+    """Return the shape and dtype of an array as JAX prints them, with the setting `jax_results`.
+
+    >>> import gtrace.jax.numpy as jnp
+    >>> print(jnp.ones((2, 3)).aval)
+    float32[2,3]
+    """
+    return str(ShapedArray(self.shape, self.dtype)) if config.current.jax_results else repr(self)
+
+
 METHODS: dict[str, Any] = {
     **OPERATORS, **complex_order.METHODS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
     "devices": devices, "dot": dot, "is_ready": is_ready,
@@ -151,3 +162,4 @@ def add() -> None:
             setattr(kind, name, value)
     Shard.device = property(lambda self: device_of(self.data))  # type: ignore[attr-defined]
     Aval.weak_type = property(lambda self: self.weak)  # type: ignore[attr-defined]
+    Aval.__str__ = aval_text  # type: ignore[method-assign, assignment]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.metadata
 import importlib.util
+import os
+import pathlib
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from gtrace.extend import ArgumentError, message
+from gtrace.extend import ArgumentError, Jitted, message
+from gtrace.jax.adapt import __version__
 
 INSTEAD = {
     "jax.experimental.jax2tf": "Export programs with gtrace.export.",
@@ -37,8 +42,6 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname.partition(".")[0] == "jaxlib":
-            return None
         if fullname != "jax" and not fullname.startswith("jax."):
             return None
         try:
@@ -52,8 +55,69 @@ class _Finder(importlib.abc.MetaPathFinder):
             fullname, _Loader(), is_package=found.submodule_search_locations is not None
         )
 
+    @staticmethod
+    def find_distributions(
+        context: importlib.metadata.DistributionFinder.Context,
+    ) -> Iterable[importlib.metadata.Distribution]:
+        """Return what ``importlib.metadata.version("jax")`` asks for: the version of JAX whose names these are."""
+        return [_Named("jax")] if context.name == "jax" else []
 
-_finder = _Finder()
+
+class _Named(importlib.metadata.Distribution):
+    """A name with a version. It is found by its name alone: lists of what is installed do not have it.
+
+    pip looks at folders, in a process of its own, so it does not meet this class.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def read_text(self, filename: str) -> str | None:
+        """Return the metadata; there are no other files."""
+        text = f"Metadata-Version: 2.1\nName: {self._name}\nVersion: {__version__}\n"
+        return text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        """Return where a file would lie: beside gtrace."""
+        return pathlib.Path(__file__).parent.parent.parent / path
+
+
+_JAXLIB: dict[str, dict[str, Any]] = {
+    "jaxlib": {"__version__": __version__}, "jaxlib._jax": {"PjitFunction": Jitted},
+    "jaxlib.version": {"__version__": __version__},
+}  # fmt: skip
+"""The modules of jaxlib, with their names."""
+
+
+class _Jaxlib(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds ``jaxlib`` where it is not installed, with the class of jitted functions: libraries ask for its instances.
+
+    The rest of jaxlib, such as ``jaxlib.xla_extension``, is missing.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        ours = fullname == "jaxlib" or getattr(sys.modules.get("jaxlib"), "__loader__", None) is self
+        if fullname not in _JAXLIB or not ours:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=fullname == "jaxlib")
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        """Take the usual kind of module."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        vars(module).update(_JAXLIB[module.__name__])
+
+    @staticmethod
+    def find_distributions(
+        context: importlib.metadata.DistributionFinder.Context,
+    ) -> Iterable[importlib.metadata.Distribution]:
+        """Return what ``importlib.metadata.version("jaxlib")`` asks for, where it is not installed."""
+        return [_Named("jaxlib")] if context.name == "jaxlib" else []
+
+
+_finder, _jaxlib = _Finder(), _Jaxlib()
 
 
 def install() -> None:
@@ -70,11 +134,14 @@ def install() -> None:
         fix = "Call gtrace.jax.install() before anything imports jax."
         raise ArgumentError(message("install", "a process that has not imported jax", "one that has", fix))
     sys.meta_path.insert(0, _finder)
+    sys.meta_path.append(_jaxlib)  # last: an installed one is found before
 
 
 def uninstall() -> None:
     """Let ``import jax`` mean JAX again. Modules that have imported it keep what they have."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
-        for name in [name for name in sys.modules if name == "jax" or name.startswith("jax.")]:
+        sys.meta_path.remove(_jaxlib)
+        ours = ("jax", "jaxlib") if getattr(sys.modules.get("jaxlib"), "__loader__", None) is _jaxlib else ("jax",)
+        for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
             del sys.modules[name]

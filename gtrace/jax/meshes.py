@@ -27,12 +27,17 @@ class AxisType(enum.Enum):
     Manual = "manual"
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class SingleDeviceSharding:
-    """The layout of an array that lies on one device."""
+    """The layout of an array that lies on one device.
+
+    >>> import gtrace.jax as jax
+    >>> SingleDeviceSharding(jax.devices("cpu")[0])
+    SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
+    """
 
     device: Device
-    memory_kind: str | None = None
+    memory_kind: str = attrs.field(default=None, converter=lambda kind: kind or "device")
 
     is_fully_addressable = is_fully_replicated = True
     num_devices = 1
@@ -62,8 +67,8 @@ class SingleDeviceSharding:
         """Return the same with a kind of memory."""
         return SingleDeviceSharding(self.device, kind)
 
-    def __str__(self) -> str:
-        return str(self.device)
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
 
 
 def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:

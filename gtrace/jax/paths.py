@@ -165,6 +165,18 @@ def is_tree_node(x: Any) -> bool:
     return not tree.structure(x, whole_leaves()).is_leaf() or x is None
 
 
+def node_of(nodetype: type, static: Any, children: Iterable[Any]) -> Any:
+    """Return a node of a registered class, of its static data and its children.
+
+    Raises:
+        KeyError: the class is not registered.
+    """
+    entry = _registered(nodetype, namespace=NAMESPACE)
+    if entry is None:
+        raise KeyError(nodetype)
+    return entry.unflatten_func(static, tuple(children))
+
+
 def flatten_one_level(x: Any) -> tuple[list[Any], Any]:
     """Return the children of an inner node, and its static data.
 

@@ -215,6 +215,24 @@ def clone(key: Any) -> Array:
 
 
 @replayable
+def uniform(
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *, out_sharding: Any = None
+) -> Array:
+    """``gt.random.uniform``. For the shape (), bounds of one element may have axes, and the result has them too.
+
+    >>> import gtrace.jax as jax
+    >>> jax.random.uniform(jax.random.key(0), (), minval=jax.numpy.zeros((1,)))
+    Array([0.947667], dtype=float32)
+    """
+    shapes = [numpy.shape(x) for x in (minval, maxval)]
+    around = max(shapes, key=len)
+    if not around or tuple(numpy.atleast_1d(shape)) or any(set(sizes) - {1} for sizes in shapes):
+        return random.uniform(key, shape, dtype, minval, maxval)
+    low, high = (ops.reshape(lift("uniform", x), ()) for x in (minval, maxval))
+    return ops.reshape(random.uniform(key, shape, dtype, low, high), around)
+
+
+@replayable
 def choice(
     key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0, mode: str | None = None, *,
     out_sharding: Any = None,

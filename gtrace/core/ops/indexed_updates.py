@@ -19,7 +19,7 @@ from gtrace.core.ops.gather import index_op, index_put_op, indexed_shape
 from gtrace.core.ops.index import read
 from gtrace.core.ops.index_bounds import mode_name
 from gtrace.core.ops.index_split import Split, negatives_outside, of_sequence, split_index
-from gtrace.core.ops.join_split import concat, slice_bounds
+from gtrace.core.ops.join_split import concat, slice_bounds, stack
 from gtrace.core.ops.logic import where
 from gtrace.core.ops.operands import beside, cast
 from gtrace.core.ops.reduce import max as amax
@@ -62,6 +62,8 @@ def _updating(name: str, doc: str) -> Callable[..., Array]:
         mode: Any = None, wrap_negative_indices: bool = True,
     ) -> Array:  # fmt: skip
         mode = _kept_promise(mode, wrap_negative_indices)
+        if isinstance(values, (list, tuple)):
+            values = _listed(values)
         return self._counting(wrap_negative_indices, mode == "clip")._update(values, name, mode)
 
     update.__name__, update.__qualname__, update.__doc__ = name, f"AtIndex.{name}", doc
@@ -74,7 +76,7 @@ class AtIndex:
     For a repeated index, `set` uses any one value, which alone has a derivative. `apply` applies its function that
     often. The other updates combine all values.
 
-    Every update has these keywords:
+    Values are an array or a number, or a list or tuple of them. Every update has these keywords:
 
     - `mode`: the treatment of out-of-range indices in index arrays. None, ``"drop"`` or ``"fill"``: those updates are
       dropped; ``"clip"``: the nearest element is updated; ``"promise_in_bounds"``: unspecified, and not checked.
@@ -289,6 +291,13 @@ def _host_value(item: Any) -> numpy.ndarray | None:
         return item
     value = unfollowed_value(item) if isinstance(item, Array) else None
     return value.numpy() if value is not None and value.device.type == "cpu" else None
+
+
+def _listed(values: list[Any] | tuple[Any, ...]) -> Array:
+    """Return a list or tuple of numbers, arrays and such sequences as an Array."""
+    if any(isinstance(x, (list, tuple, Array)) for x in values):
+        return stack([_listed(x) if isinstance(x, (list, tuple)) else lift("at", x) for x in values])
+    return lift("at", numpy.asarray(values))
 
 
 def _whole_mask(x: Array, index: Any) -> Array | None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gtrace.core.ops import logic, reduce
+from gtrace.core.ops.complex_parts import real
 from gtrace.core.ops.counts import unshortened
 from gtrace.core.ops.declare import Array, lift
 from gtrace.core.ops.elementwise import (
@@ -59,7 +60,7 @@ def logsumexp(
         x = logic.where(where, x, -math.inf)
     dtype, x = x.aval.dtype, unshortened(x)
     axes = normalize_axes("logsumexp", axis, x.ndim)
-    most = reduce.max(x, axes, True)
+    most = reduce.max(real(x) if x.aval.complex else x, axes, True)
     most = stop_gradient(logic.where(isfinite(most), most, 0.0))
     terms = exp(subtract(x, most))
     total = reduce.sum(terms if b is None else multiply(unshortened(factors), terms), axes, keepdims=True)

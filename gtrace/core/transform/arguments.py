@@ -30,8 +30,8 @@ def normalize_argnums(name: str, argnums: Any, count: int) -> tuple[int, ...]:
 
 
 def is_array(leaf: Any) -> bool:
-    """Return whether a leaf of a pytree is an array of any library, or a number."""
-    return isinstance(leaf, (Array, int, float, complex)) or hasattr(leaf, "dtype")
+    """Return whether a leaf of a pytree is an array of any library, or a number; a class of them is not."""
+    return isinstance(leaf, (Array, int, float, complex)) or (hasattr(leaf, "dtype") and not isinstance(leaf, type))
 
 
 def only_arrays(leaves: Sequence[Any]) -> bool:

@@ -29,9 +29,19 @@ from gtrace.core.transform.arguments import is_array, lift_outputs, name_of, nam
 __all__ = ["ShapeDtypeStruct", "eval_shape", "from_graph", "make_graph"]
 
 
+class OpenSize:
+    """A size that has no value, such as an expression of names: for libraries that give it one."""
+
+    __slots__ = ()
+
+
 def _as_sizes(shape: Any) -> tuple[Any, ...]:
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(n if isinstance(n, str) and n.isidentifier() else as_shape("ShapeDtypeStruct", n)[0] for n in sizes)
+    return tuple(n if _is_open(n) else as_shape("ShapeDtypeStruct", n)[0] for n in sizes)
+
+
+def _is_open(n: Any) -> bool:
+    return isinstance(n, OpenSize) or (isinstance(n, str) and n.isidentifier())
 
 
 @attrs.frozen(repr=False)
@@ -81,8 +91,8 @@ class ShapeDtypeStruct:
 
 def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
     """Return the aval of the arrays that `x` describes; raise an ArgumentError if a size is a name."""
-    if any(isinstance(n, str) for n in x.shape):
-        fix = "Names of sizes are for gt.export."
+    if any(map(_is_open, x.shape)):
+        fix = "Names of sizes are for gt.export, and expressions of them for jax.export and jax.eval_shape."
         raise ArgumentError(message(name, "sizes that are numbers", repr(x), fix))
     plain = aval(x.shape, x.dtype.torch if x.exact else as_dtype(x.dtype), x.device)
     return sharded(plain, x.sharding) if isinstance(x.sharding, NamedSharding) else plain

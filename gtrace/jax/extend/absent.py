@@ -33,8 +33,18 @@ def refuse_kernel(name: str) -> NoReturn:
     raise ArgumentError(message(f"pallas.{name}", "no kernel of Pallas", "one", fix))
 
 
-def absent_class(name: str) -> type:
-    """Return a class of JAX's internals that has no instances; programs may ask for it with ``isinstance``."""
+def refuse_native(name: str) -> NoReturn:
+    """Raise, because native code for XLA is not supported.
+
+    Raises:
+        ArgumentError: always.
+    """
+    fix = "Call native code by an operator of torch (torch.library), in gt.define_op, or by jax.pure_callback."
+    raise ArgumentError(message(f"jax.ffi.{name}", "no native code for XLA", "some", fix))
+
+
+def absent_class(name: str, refuse: Callable[[str], NoReturn] = refuse) -> type:
+    """Return a class of JAX's that has no instances; programs may ask for it with ``isinstance``."""
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         refuse(type(self).__name__)
