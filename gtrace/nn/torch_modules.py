@@ -143,12 +143,16 @@ class Apply:
         """Trace the module as a function that returns its result and its new buffers; `how` is a method of the call."""
 
         module = _copied(self._module)  # Python state, such as tables of masks, belongs to this trace
+        new: Tensors = {}
+        module.register_forward_hook(lambda module, *_: new.update((key, module.get_buffer(key)) for key in buffers))
 
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
             # a write to a view is local, and what torch does not follow keeps the gradient of the parameter
             own = {key: x.view_as(x) for key, x in params.items()}
             out = torch.func.functional_call(module, {**own, **buffers}, args, kwargs, tie_weights=True)
-            return out, buffers
+            returned = dict(new)  # also those that the module replaced: `self.buffer = self.buffer + 1`
+            new.clear()
+            return out, returned
 
         places = range(len(params), len(params) + len(buffers))
         drawn = draw()
