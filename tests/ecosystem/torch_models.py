@@ -160,10 +160,11 @@ def generated(name: str) -> str:
     params, apply = gt.from_module(model)
     step, cache, found = gt.array(inputs["input_ids"]), {}, []
     for _ in range(TOKENS):
-        out, _ = apply(params, input_ids=step, use_cache=True, state=apply.state, **cache)
+        given = (step, None, None, cache.pop("state")) if "state" in cache else (step,)  # `state` is a name of apply's
+        out, _ = apply(params, *given, use_cache=True, state=apply.state, **cache)
         cache = {name: out[name] for name in CACHES if out.get(name) is not None}
         if not cache:
-            return "no cache"
+            return "the model keeps its cache in its own modules"
         step = gt.argmax(out.logits[:, -1], -1)[:, None]
         found.append(np.asarray(step)[:, 0])
     wrong = [k for k in range(TOKENS) if not np.array_equal(found[k], right[:, k].numpy())]

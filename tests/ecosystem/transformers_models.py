@@ -204,7 +204,8 @@ TRANSFORMERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "Lfm2ForCausalLM": ("Lfm2Config", {**FEW, "layer_types": ["conv", "full_attention"]}, CAUSAL),
     "RwkvForCausalLM": ("RwkvConfig", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99}, UNMASKED),
     "xLSTMForCausalLM": ("xLSTMConfig", {
-        "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4, "vocab_size": 99, "chunk_size": 4}, {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_heads": 4, "vocab_size": 99, "chunk_size": 4,
+        "qk_dim_factor": 1.0, "v_dim_factor": 1.0}, {
         "input_ids": IDS[:, :8], "labels": IDS[:, :8], "use_cache": False}),
     "ModernBertDecoderForCausalLM": ("ModernBertDecoderConfig", {**SMALL, "local_attention": 8}, CAUSAL),
     # text: encoders with decoders
