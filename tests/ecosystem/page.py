@@ -49,8 +49,8 @@ MODELS = """
 Small models with random weights. Values, gradients of all parameters and new buffers are compared with torch's, in
 evaluation and in training, without dropout. Models of timm run in float64, because batch norms over few elements
 amplify rounding. Causal language models also write eight tokens, greedily and with a cache. They are those of
-`model.generate`. For a part of the models, float32 is compared with torch in float64: the root mean square of the errors
-is at most twice that of torch, for results and for gradients.
+`model.generate`. For a part of the models, float32 is compared with torch in float64. The root mean square of the
+errors is at most twice that of torch, for results and for gradients.
 
 | package | version | models | agree | same tokens | as exact as torch | what differs or raises | commit | date |
 |---|---|---|---|---|---|---|---|---|
