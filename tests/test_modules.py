@@ -685,3 +685,121 @@ def test_results_of_sizes_that_depend_on_values_need_no_derivative_outside_a_gra
         else:
             with pytest.raises(gt.DtypeError, match=r"Call it under torch\.no_grad\(\)"):
                 grad(params)
+
+
+class Replacing(nn.Module):
+    """Replaces two buffers by new tensors, one of them of another size."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("seen", torch.zeros(1))
+        self.register_buffer("table", torch.zeros(2))
+
+    def forward(self, x):
+        self.seen = self.seen + x.detach().abs().max()
+        if len(self.table) != len(x):
+            self.table = torch.arange(len(x)) * 0.5
+        return self.norm(x) / self.seen + self.table[:, None]
+
+
+def test_buffers_that_a_module_replaces_are_in_its_new_state():
+    module = Replacing()
+    params, apply = gt.from_module(module)
+    state = apply.state
+    for size in (4, 4, 5):
+        x = torch.randn(size, 3)
+        found, state = apply(params, gt.array(x), state=state, train=True)
+        assert_close(found, module(x).detach())
+        assert set(state) == set(apply.state)
+        for name, value in module.named_buffers():
+            assert_close(state[name], value)
+    with pytest.raises(ArgumentError, match=r"expected a state, .* writes to its buffers, got seen, table"):
+        apply(params, gt.ones((4, 3)))
+
+
+class Remembering(nn.Module):
+    """Keeps a tensor made of its weight, then does what only torch's own tracer follows."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.kept = nn.Parameter(torch.randn(3, 1, 1)), None
+
+    def forward(self, x):
+        if self.kept is None:
+            self.kept = self.weight.exp()
+        return nn.functional.adaptive_avg_pool2d((x * self.kept).to(memory_format=torch.channels_last), 1)
+
+
+def test_what_a_module_keeps_in_a_trace_that_failed_is_forgotten():
+    module = Remembering()
+    params, apply = gt.from_module(module)
+    found, grads = gt.value_and_grad(lambda p: apply(p, gt.ones((2, 3, 4, 4))).sum())(params)
+    expected = module(torch.ones(2, 3, 4, 4)).sum()
+    expected.backward()
+    assert_close(found, expected.detach())
+    assert_close(grads["weight"], module.weight.grad)
+
+
+class Converting(nn.Module):
+    """Converts a layer to a dtype in each call, as routers do that compute in float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x):
+        self.layer = self.layer.to(torch.float32)
+        return self.layer(x)
+
+
+def test_a_layer_may_be_converted_to_the_dtype_that_it_has():
+    module = Converting()
+    params, apply = gt.from_module(module)
+    x = torch.randn(4, 3)
+    grads = gt.grad(lambda p: apply(p, gt.array(x)).sum())(params)
+    module(x).sum().backward()
+    assert_close(apply(params, gt.array(x)), module(x).detach())
+    assert_close(grads["layer.weight"], module.layer.weight.grad)
+
+
+class Cache:
+    def __init__(self, sums):
+        self.sums = sums
+
+
+class Summing(nn.Module):
+    """Adds to a cache in place, and returns it or not."""
+
+    def __init__(self, returned):
+        super().__init__()
+        self.weight, self.returned = nn.Parameter(torch.tensor([2.0, 3.0])), returned
+
+    def forward(self, x, cache):
+        cache.sums[:, 1:].add_(x[:, 1:] * self.weight[1])
+        cache.sums.mul_(2)
+        out = cache.sums * self.weight
+        return (out, cache) if self.returned else out
+
+
+def test_a_cache_that_is_written_and_returned_has_the_new_values_in_the_result():
+    module = Summing(True)
+    params, apply = gt.from_module(module)
+    x, own, old = torch.randn(3, 2), Cache(torch.ones(3, 2)), Cache(gt.ones((3, 2)))
+    cache = old
+    for _ in range(3):
+        found, cache = apply(params, gt.array(x), cache)
+        expected, own = module(x, own)
+        assert_close(found, expected.detach())
+        assert_close(cache.sums, own.sums.detach())
+    assert_close(old.sums, torch.ones(3, 2))  # the argument is what it was
+    grads = gt.grad(lambda p: apply(p, gt.array(x), Cache(gt.ones((3, 2))))[0].sum())(params)
+    again = Summing(True)
+    again(x, Cache(torch.ones(3, 2)))[0].sum().backward()
+    assert_close(grads["weight"], again.weight.grad)
+
+
+def test_a_cache_that_is_written_and_not_returned_is_refused():
+    params, apply = gt.from_module(Summing(False))
+    with pytest.raises(ArgumentError, match=r"writes to an argument, f32\[3,2\].*Return the object that it lies in"):
+        apply(params, gt.ones((3, 2)), Cache(gt.ones((3, 2))))

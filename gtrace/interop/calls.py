@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -168,11 +168,13 @@ class TorchCall:
             ArgumentError: the function writes to its arguments, or torch rejects them.
             ConcretizationError: the function reads values.
         """
-        result, run = self._run(function)
+        result, run, updated = self._run(function)
         avals = self._avals
         tensors = [whole(x, self.name).clone() for x in self.arrays] if values else None
         has_gradient = is_followed(self.arrays)
-        derived = _traced(self.name, run, avals, (writable, parameters), draw, tensors, has_gradient, self.default)
+        derived = _traced(
+            self.name, run, avals, (writable, parameters, updated), draw, tensors, has_gradient, self.default
+        )
         return RecordedCall(derived, *result)
 
     def trace_open(
@@ -189,9 +191,18 @@ class TorchCall:
             Untraceable: this cannot be traced with open sizes.
         """
         opened, call = self._opened(places)
-        result, run = call._run(function)
+        result, run, updated = call._run(function)
         traced = trace_function(
-            run, self._avals, writable, parameters, None, self.name, is_followed(self.arrays), self.default, opened
+            run,
+            self._avals,
+            writable,
+            parameters,
+            updated,
+            None,
+            self.name,
+            is_followed(self.arrays),
+            self.default,
+            opened,
         )
         structure, others = result
         made = OpenCall(traced, structure, list(map(opened.number, others)))
@@ -206,18 +217,37 @@ class TorchCall:
     def _avals(self) -> list[Aval]:
         return [x.aval for x in self.arrays]
 
-    def _run(self, function: Callable[..., Any]) -> tuple[list[Any], Callable[..., list[torch.Tensor]]]:
-        """Return a function of tensors that returns tensors, and a list for the structure and leaves of its result."""
+    def _run(self, function: Callable[..., Any]) -> tuple[list[Any], Callable[..., list[torch.Tensor]], list[int]]:
+        """Return a function of tensors that returns tensors, and two lists that it fills.
+
+        One gets the structure and the leaves of its result. The other one gets the places of tensors that lie in
+        objects, such as caches, and that it returns: writes to them are in the result.
+        """
         result: list[Any] = []
+        updated: list[int] = []
 
         def run(*tensors: torch.Tensor) -> list[torch.Tensor]:
-            returned = function(*self.filled(tensors))
+            args = self.filled(tensors)
+            inner = set(map(id, _in_objects(args)))
+            returned = function(*args)
             check_results(tree.leaves(returned))
             found, form = flatten(self.name, returned, returned=True)
             result[:] = form, [TENSOR if isinstance(x, torch.Tensor) else x for x in found]
-            return [x for x in found if isinstance(x, torch.Tensor)]
+            results = [x for x in found if isinstance(x, torch.Tensor)]
+            inner &= set(map(id, results))
+            updated[:] = [k for k, x in enumerate(tensors) if id(x) in inner]
+            return results
 
-        return result, run
+        return result, run, updated
+
+
+def _in_objects(value: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in objects of classes, of which callers know that a call may change them."""
+    if type(value) in (tuple, list, dict):
+        for each in value.values() if type(value) is dict else value:
+            yield from _in_objects(each)
+    elif not isinstance(value, torch.Tensor):
+        yield from (x for x in tree.leaves(value) if isinstance(x, torch.Tensor))
 
 
 @attrs.frozen(eq=False)
@@ -345,7 +375,7 @@ def _traced(
     name: str,
     function: Callable[..., list[torch.Tensor]],
     avals: list[Aval],
-    writable: tuple[Sequence[int], Sequence[int]],
+    writable: tuple[Sequence[int], Sequence[int], Sequence[int]],
     draw: tuple[Array, Draw] | None,
     tensors: list[torch.Tensor] | None,
     followed: bool,

@@ -23,6 +23,7 @@ from gtrace.extend import (
     message,
     new_lock,
     ops,
+    without_modes,
 )
 from gtrace.random.continuous import normal, uniform
 from gtrace.random.counts import poisson
@@ -142,18 +143,20 @@ class Apply:
     ) -> Any:
         """Trace the module as a function that returns its result and its new buffers; `how` is a method of the call."""
 
-        module = _copied(self._module)  # Python state, such as tables of masks, belongs to this trace
-
         def run(params: Tensors, buffers: Tensors, args: Any, kwargs: Any) -> tuple[Any, Tensors]:
+            module = _copied(self._module)  # Python state, such as tables of masks, belongs to this run of the tracer
+            module.train(train)
+            # also those that the module replaces: `self.buffer = self.buffer + 1`
+            new: Tensors = {}
+            module.register_forward_hook(lambda *_: new.update({key: module.get_buffer(key) for key in buffers}))
             # a write to a view is local, and what torch does not follow keeps the gradient of the parameter
             own = {key: x.view_as(x) for key, x in params.items()}
             out = torch.func.functional_call(module, {**own, **buffers}, args, kwargs, tie_weights=True)
-            return out, buffers
+            return out, new
 
         places = range(len(params), len(params) + len(buffers))
         drawn = draw()
         with self._lock:
-            module.train(train)
             try:
                 recorded = how(run, places, range(len(params)), drawn)
             except RandomOperatorError as error:
@@ -298,6 +301,7 @@ def from_module(module: torch.nn.Module, *example: Any) -> tuple[State, Apply]:
     return params, apply
 
 
+@without_modes
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
     """Return a copy with its own training flag. It shares the module's tensors, but never uses them."""
     shared: dict[int, Any] = {id(x): x for x in (*module.parameters(), *module.buffers())}

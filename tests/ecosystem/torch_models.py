@@ -18,111 +18,47 @@ from typing import Any
 import numpy as np
 import page
 import torch
+from timm_models import TIMM
+from transformers_models import IN_FLOAT64, PRECISE, SAMPLING, TRANSFORMERS, generating
 
 import gtrace as gt
 
-SMALL = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 99,
-    "max_position_embeddings": 64, "pad_token_id": 0,
-}  # fmt: skip
-SHORT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99, "n_positions": 64}
-PAIR = {
-    "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "vocab_size": 99, "max_position_embeddings": 64, "pad_token_id": 1,
-    "decoder_start_token_id": 0,
-}  # fmt: skip
-FEW = {**SMALL, "num_key_value_heads": 2}
-PATCHES = {
-    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "image_size": 32,
-    "patch_size": 8,
-}  # fmt: skip
-IDS = torch.arange(20).reshape(2, 10) * 7 % 90 + 3
-MASK = torch.ones(2, 10, dtype=torch.long)
-MASK[1, 7:] = 0
-IMAGES = torch.linspace(-1, 1, 2 * 3 * 32 * 32).reshape(2, 3, 32, 32)
-TEXT = {"input_ids": IDS, "attention_mask": MASK}
-CAUSAL = {**TEXT, "labels": IDS, "use_cache": False}
-UNMASKED = {"input_ids": IDS, "labels": IDS, "use_cache": False}
 
-TRANSFORMERS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "BertForMaskedLM": ("BertConfig", SMALL, {**TEXT, "labels": IDS}),
-    "RobertaModel": ("RobertaConfig", SMALL, TEXT),
-    "DistilBertModel": ("DistilBertConfig", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}, TEXT),
-    "AlbertModel": ("AlbertConfig", {**SMALL, "embedding_size": 16}, TEXT),
-    "ElectraModel": ("ElectraConfig", {**SMALL, "embedding_size": 16}, TEXT),
-    "DebertaV2Model": ("DebertaV2Config", {**SMALL, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}, TEXT),
-    "MPNetModel": ("MPNetConfig", SMALL, TEXT),
-    "ModernBertModel": ("ModernBertConfig", {**SMALL, "local_attention": 8}, TEXT),
-    "ConvBertModel": ("ConvBertConfig", {**SMALL, "embedding_size": 32}, TEXT),
-    "FNetModel": ("FNetConfig", SMALL, {"input_ids": IDS}),
-    "LongformerModel": ("LongformerConfig", {**SMALL, "attention_window": 4}, TEXT),
-    "NystromformerModel": ("NystromformerConfig", {**SMALL, "num_landmarks": 2, "segment_means_seq_len": 10}, {
-        "input_ids": IDS, "attention_mask": MASK[:, None, None].float()}),
-    "RoFormerModel": ("RoFormerConfig", SMALL, TEXT),
-    "XLNetModel": ("XLNetConfig", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64, "vocab_size": 99}, TEXT),
-    "GPT2LMHeadModel": ("GPT2Config", SHORT, CAUSAL),
-    "GPTNeoXForCausalLM": ("GPTNeoXConfig", SMALL, CAUSAL),
-    "GPTJForCausalLM": ("GPTJConfig", {**SHORT, "rotary_dim": 4}, CAUSAL),
-    "BloomForCausalLM": ("BloomConfig", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 99}, CAUSAL),
-    "FalconForCausalLM": ("FalconConfig", SMALL, CAUSAL),
-    "LlamaForCausalLM": ("LlamaConfig", FEW, CAUSAL),
-    "MistralForCausalLM": ("MistralConfig", {**FEW, "sliding_window": 4}, CAUSAL),
-    "MixtralForCausalLM": ("MixtralConfig", {**FEW, "num_local_experts": 3, "num_experts_per_tok": 2}, CAUSAL),
-    "Qwen2ForCausalLM": ("Qwen2Config", FEW, CAUSAL),
-    "Qwen3ForCausalLM": ("Qwen3Config", {**FEW, "head_dim": 8}, CAUSAL),
-    "Gemma3ForCausalLM": ("Gemma3TextConfig", {**FEW, "head_dim": 8, "sliding_window": 4}, CAUSAL),
-    "Phi3ForCausalLM": ("Phi3Config", FEW, CAUSAL),
-    "OlmoForCausalLM": ("OlmoConfig", SMALL, CAUSAL),
-    "MambaForCausalLM": ("MambaConfig", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99}, UNMASKED),
-    "RwkvForCausalLM": ("RwkvConfig", {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 99}, UNMASKED),
-    "MT5ForConditionalGeneration": ("MT5Config", {
-        "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 99,
-        "decoder_start_token_id": 0}, UNMASKED),
-    "BartForConditionalGeneration": ("BartConfig", PAIR, UNMASKED),
-    "WhisperForConditionalGeneration": ("WhisperConfig", {
-        **PAIR, "num_mel_bins": 8, "max_source_positions": 10, "max_target_positions": 64}, {
-        "input_features": torch.linspace(-1, 1, 320).reshape(2, 8, 20), "labels": IDS, "use_cache": False}),
-    "ViTForImageClassification": ("ViTConfig", PATCHES, {"pixel_values": IMAGES, "labels": torch.tensor([0, 1])}),
-    "BeitModel": ("BeitConfig", PATCHES, {"pixel_values": IMAGES}),
-    "Dinov2Model": ("Dinov2Config", PATCHES, {"pixel_values": IMAGES}),
-    "SwinModel": ("SwinConfig", {
-        "image_size": 32, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4}, {
-        "pixel_values": IMAGES}),
-    "ResNetModel": ("ResNetConfig", {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}, {
-        "pixel_values": IMAGES}),
-}  # fmt: skip
-"""By class: its configuration class, arguments of that, and arguments of the model."""
-
-TIMM = {
-    "resnet18": {}, "mobilenetv3_small_050": {}, "efficientnet_b0": {}, "convnext_atto": {}, "regnetx_002": {},
-    "mnasnet_small": {}, "ghostnet_050": {},
-    "vit_tiny_patch16_224": {"img_size": 64}, "mixer_s32_224": {"img_size": 64},
-    "swin_tiny_patch4_window7_224": {
-        "img_size": 64, "window_size": 4, "embed_dim": 24, "depths": (1, 1), "num_heads": (2, 4),
-        "drop_path_rate": 0.0},
-}  # fmt: skip
+def without_dropout(model: torch.nn.Module) -> torch.nn.Module:
+    """Set all rates of dropout to 0: torch and gtrace would draw others."""
+    for part in model.modules():
+        configs = [x for x in vars(part).values() if type(x).__name__.endswith("Config")]
+        for each in (part, *configs):
+            for key, value in list(vars(each).items()):
+                if ("drop" in key or "jitter" in key) and isinstance(value, float):
+                    setattr(each, key, 0.0)
+        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
+            part.p = 0.0
+    return model
 
 
-def of_transformers(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+def of_transformers(name: str, precise: bool = False) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Return a model and its arguments; precise: in float64."""
     import transformers
 
     config, arguments, inputs = TRANSFORMERS[name]
     made = getattr(transformers, config)(**arguments)
-    for key, value in list(vars(made).items()):
-        if "drop" in key and isinstance(value, float):
-            setattr(made, key, 0.0)
-    return getattr(transformers, name)(made), (), inputs
+    model = without_dropout(getattr(transformers, name)(made))
+    if not precise and name not in IN_FLOAT64:
+        return model, (), inputs
+    return model.double(), (), {k: x.double() if of_floats(x) else x for k, x in inputs.items()}
+
+
+def of_floats(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
 
 
 def of_timm(name: str) -> tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]:
     import timm
 
     model = timm.create_model(name, pretrained=False, num_classes=5, drop_rate=0.0, **TIMM[name])
-    for part in model.modules():
-        if isinstance(part, torch.nn.modules.dropout._DropoutNd):
-            part.p = 0.0
     # batch norms over few elements amplify the rounding of float32 beyond any bound
-    return model.double(), (torch.linspace(-1, 1, 2 * 3 * 64 * 64).double().reshape(2, 3, 64, 64),), {}
+    return without_dropout(model).double(), (torch.linspace(-1, 1, 2 * 3 * 64 * 64).double().reshape(2, 3, 64, 64),), {}
 
 
 def tensors(out: Any) -> list[Any]:
@@ -135,13 +71,20 @@ def tensors(out: Any) -> list[Any]:
 
 
 def differing(found: Any, expected: torch.Tensor, least: float, bound: float) -> bool:
-    x, y = np.asarray(found, dtype=np.float64), expected.detach().double().numpy()
+    x, y = found.to_torch().double().numpy(), expected.detach().double().numpy()
     return x.shape != y.shape or not np.abs(x - y).max(initial=0) <= bound * max(least, np.abs(y).max(initial=0))
 
 
-def compared(model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, Any], train: bool) -> str:
-    """Return what differs from torch, or ""."""
-    model.train(train)
+def weighed(outs: list[Any], ops: Any) -> Any:
+    """Return a number that depends on all results; `ops` is torch or gtrace."""
+    places = [ops.arange(len(x.reshape(-1)), dtype=x.dtype) for x in outs]
+    return sum((x.reshape(-1) * ops.sin(place)).sum() for x, place in zip(outs, places, strict=True))
+
+
+def on_gtrace(
+    model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, Any], train: bool
+) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+    """Return results, gradients and new buffers."""
     params, apply = gt.from_module(model)
     given = gt.tree.map(gt.array, args)
     named = {k: gt.array(x) if isinstance(x, torch.Tensor) else x for k, x in inputs.items()}
@@ -149,19 +92,122 @@ def compared(model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, An
     def loss(params: dict[str, gt.Array]) -> Any:
         out, state = apply(params, *given, state=apply.state, train=train, **named)
         outs = tensors(out)
-        return sum((x * gt.sin(gt.arange(x.size, dtype=x.dtype)).reshape(x.shape)).sum() for x in outs), (outs, state)
+        return weighed(outs, gt), (outs, state)
 
     (_, (outs, state)), grads = gt.value_and_grad(loss, has_aux=True)(params)
-    right = tensors(model(*args, **inputs))
-    sum((x * torch.sin(torch.arange(x.numel(), dtype=x.dtype)).reshape(x.shape)).sum() for x in right).backward()  # type: ignore[union-attr]
+    return outs, grads, state
+
+
+def on_torch(
+    model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, Any]
+) -> tuple[list[Any], dict[str, torch.Tensor]]:
+    """Return results and gradients; the model has its new buffers."""
+    outs = tensors(model(*args, **inputs))
+    weighed(outs, torch).backward()
+    return outs, {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
+
+
+def compared(model: torch.nn.Module, args: tuple[Any, ...], inputs: dict[str, Any], train: bool) -> str:
+    """Return what differs from torch, or ""."""
+    model.train(train)
+    outs, grads, state = on_gtrace(model, args, inputs, train)
+    right, slopes = on_torch(model, args, inputs)
     if len(outs) != len(right) or any(differing(x, y, 1e-3, 2e-4) for x, y in zip(outs, right, strict=True)):
         return "values"
-    slopes = {k: p.grad for k, p in model.named_parameters() if p.grad is not None}
-    largest = max(float(g.abs().max()) for g in slopes.values())
+    largest = max(float(g.abs().max()) for g in slopes.values() if g.numel())
     wrong = [k for k, g in slopes.items() if differing(grads[k], g, 1e-2 * largest, 2e-3)]
     if wrong:
         return f"gradient of {wrong[0]}"
     return "buffers" if any(differing(state[k], x, 1e-3, 2e-4) for k, x in model.named_buffers()) else ""
+
+
+def differs(name: str, package: str) -> str:
+    """Return in which mode a model differs or raises, and how; or ""."""
+    for train in (False, True):
+        if train and name in SAMPLING:
+            continue
+        torch.manual_seed(0)
+        model = (of_transformers if package == "transformers" else of_timm)(name)
+        said = caught(lambda model=model, train=train: compared(*model, train))
+        if said:
+            return f"{'training' if train else 'evaluation'}: {said}"
+    return ""
+
+
+def caught(run: Any) -> str:
+    """Return what a comparison says, or which error it raises."""
+    try:
+        return str(run())
+    except Exception as error:  # noqa: BLE001 - the page says what was raised
+        text = (str(error) or "no text").splitlines()[0].partition(" (at ")[0]
+        return f"{type(error).__name__}: {text[:150]}"
+
+
+CACHES = ("past_key_values", "cache", "cache_params", "state")
+"""Names of a cache among the results and arguments of models."""
+
+TOKENS = 8
+
+
+def generated(name: str) -> str:
+    """Compare tokens that a model generates greedily, with its cache, with ``model.generate``; return what differs."""
+    torch.manual_seed(0)
+    model, _, inputs = of_transformers(name)
+    model.eval()
+    model.generation_config.eos_token_id = None
+    with torch.no_grad():
+        right = model.generate(input_ids=inputs["input_ids"], max_new_tokens=TOKENS, do_sample=False)[:, -TOKENS:]
+    params, apply = gt.from_module(model)
+    step, cache, found = gt.array(inputs["input_ids"]), {}, []
+    for _ in range(TOKENS):
+        given = (step, None, None, cache.pop("state")) if "state" in cache else (step,)  # `state` is a name of apply's
+        out, _ = apply(params, *given, use_cache=True, state=apply.state, **cache)
+        cache = {name: out[name] for name in CACHES if out.get(name) is not None}
+        if not cache:
+            return "the model keeps its cache in its own modules"
+        step = gt.argmax(out.logits[:, -1], -1)[:, None]
+        found.append(np.asarray(step)[:, 0])
+    wrong = [k for k in range(TOKENS) if not np.array_equal(found[k], right[:, k].numpy())]
+    return f"token {wrong[0] + 1}" if wrong else ""
+
+
+def errors(name: str) -> list[tuple[float, float]]:
+    """Return the errors of gtrace and torch in float32, against torch in float64: of the results, of the gradients.
+
+    They are root mean squares over all elements, relative to those of the right ones.
+    """
+    torch.manual_seed(0)
+    single = of_transformers(name)
+    torch.manual_seed(0)
+    double = of_transformers(name, precise=True)
+    double[0].load_state_dict(single[0].state_dict())
+    for model in (single[0], double[0]):
+        model.eval()
+    right, slopes = on_torch(*double)
+    outs, grads, _ = on_gtrace(*single, False)
+    theirs, their_slopes = on_torch(*single)
+    return [
+        (distance(outs, right), distance(theirs, right)),
+        (distance([grads[k] for k in slopes], [*slopes.values()]),
+         distance([their_slopes[k] for k in slopes], [*slopes.values()])),
+    ]  # fmt: skip
+
+
+def distance(found: list[Any], right: list[Any]) -> float:
+    x, y = (torch.cat([_tensor(x).double().flatten() for x in xs]) for xs in (found, right))
+    return float((x - y).norm() / y.norm())
+
+
+def _tensor(x: Any) -> torch.Tensor:
+    return x.to_torch() if isinstance(x, gt.Array) else x.detach()
+
+
+def imprecise(name: str) -> str:
+    """Return which errors of gtrace are more than twice torch's, or ""."""
+    found = errors(name)
+    print(name, *[f"{a:.1e} {b:.1e}" for a, b in found])
+    wrong = [what for what, (a, b) in zip(("results", "gradients"), found, strict=True) if a > 2 * b]
+    return f"{' and '.join(wrong)}: {max(a / b for a, b in found):.1f} times torch's error" if wrong else ""
 
 
 def declare_operators() -> None:
@@ -177,30 +223,39 @@ def main(names: list[str]) -> None:
     if torch.version.cuda is None:
         declare_operators()
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=page.HERE, capture_output=True, text=True)
-    for package, table, make in (("transformers", TRANSFORMERS, of_transformers), ("timm", TIMM, of_timm)):
+    tables: dict[str, list[str]] = {"transformers": [*TRANSFORMERS], "timm": [*TIMM]}
+    for package, table in tables.items():
         chosen = [name for name in table if not names or name in names or package in names]
-        others = []
-        for name in chosen:
-            begin = time.perf_counter()
-            said = ""
-            for train in (False, True):
-                torch.manual_seed(0)
-                try:
-                    said = compared(*make(name), train)
-                except Exception as error:  # noqa: BLE001 - the page says what was raised
-                    said = f"{type(error).__name__}: {str(error).splitlines()[0].partition(' (at ')[0][:150]}"
-                if said:
-                    others.append(f"{name}, {'training' if train else 'evaluation'}: {said}")
-                    break
-            print(f"{name:32} {time.perf_counter() - begin:5.0f} s  {said or 'agrees'}", flush=True)
+        checks = {"models": (chosen, lambda name, package=package: differs(name, package))}
+        if package == "transformers":
+            checks["generate"] = (
+                [name for name in chosen if generating(name)],
+                lambda name: caught(lambda: generated(name)),
+            )
+            checks["precise"] = (
+                [name for name in chosen if name in PRECISE],
+                lambda name: caught(lambda: imprecise(name)),
+            )
+        counts, others = {}, []
+        for what, (of, check) in checks.items():
+            said = {}
+            for name in of:
+                begin = time.perf_counter()
+                said[name] = check(name)
+                seconds = time.perf_counter() - begin
+                print(f"{what:8} {name:44} {seconds:5.0f} s  {said[name] or 'agrees'}", flush=True)
+            counts[what] = [sum(not text for text in said.values()), len(of)]
+            others += [f"{name}, {LABELS[what]}{text}" for name, text in said.items() if text]
         if len(chosen) == len(table):
             row = {
-                "version": importlib.metadata.version(package), "agree": len(chosen) - len(others), "of": len(chosen),
-                "names": ", ".join(chosen), "others": "; ".join(others),
-                "commit": git.stdout.strip(), "date": str(datetime.date.today()),
+                "version": importlib.metadata.version(package), "counts": counts, "names": ", ".join(chosen),
+                "others": "; ".join(others), "commit": git.stdout.strip(), "date": str(datetime.date.today()),
             }  # fmt: skip
             page.remember("models", package, row)
     page.write()
+
+
+LABELS = {"models": "", "generate": "generation: ", "precise": ""}
 
 
 if __name__ == "__main__":

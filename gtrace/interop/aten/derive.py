@@ -102,6 +102,7 @@ def trace_function(
     avals: Sequence[Aval],
     writable: Sequence[int] = (),
     parameters: Sequence[int] = (),
+    updated: Sequence[int] = (),
     tensors: Sequence[torch.Tensor] | None = None,
     name: str = "torch",
     followed: bool = True,
@@ -115,6 +116,7 @@ def trace_function(
     Args:
         writable: the inputs that it may write to; it returns them.
         parameters: the inputs that it may write to for the time of the call, with a warning.
+        updated: other inputs that it may write to and returns; the function fills it.
         tensors: the inputs, if the function may read their values; everything derived from them is then constant.
         name: the name of the function in errors.
         followed: whether a gradient may follow an input.
@@ -155,12 +157,11 @@ def trace_function(
             user_location(),
             UserWarning,
         )
-    written = [k for k in written if k not in (*writable, *parameters)]
+    written = [k for k in written if k not in (*writable, *parameters, *updated)]
     if written:
-        raise ArgumentError(
-            message(name, "a function that leaves its arguments as they are",
-                    f"one that writes to an argument, {avals[written[0]]!r}", "Let it write to a clone of it.")
-        )  # fmt: skip
+        fix = "Let it write to a clone of it. Return the object that it lies in, such as a cache."
+        got = f"one that writes to an argument, {avals[written[0]]!r}"
+        raise ArgumentError(message(name, "a function that leaves its arguments as they are", got, fix))
     return attrs.evolve(traced, custom=custom)
 
 

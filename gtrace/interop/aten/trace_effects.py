@@ -36,7 +36,8 @@ def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
 def users_detaches(observing: Any) -> Iterator[None]:
     """Tell a mode or tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
 
-    An assignment to ``x.data`` raises, because it replaces memory that other tensors may share.
+    An assignment to ``x.data`` raises, because it replaces memory that other tensors may share. The tensor itself may
+    be assigned, as by ``module.to(dtype)`` for parameters that have this dtype.
 
     torch's autograd detaches the results that it saves for its backward pass. A derivative of that pass, as in a
     function that calls ``torch.autograd.grad``, follows them. One thread at a time may be in this context.
@@ -58,6 +59,8 @@ def users_detaches(observing: Any) -> Iterator[None]:
     data = torch.Tensor.data
 
     def assign(x: torch.Tensor, value: torch.Tensor) -> None:
+        if value is x:
+            return
         if threading.get_ident() == owner and type(x) not in (torch.Tensor, torch.nn.Parameter):
             fix = "Write x.data.copy_(value)."
             raise ArgumentError(message("data", "a function that writes to tensors", "an assignment to x.data", fix))
