@@ -23,6 +23,7 @@ from gtrace.jax.adapt import __version__
 from gtrace.jax.avals import get_aval
 from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
+from gtrace.jax.jitted import jitted
 from gtrace.jax.pullbacks import vjp as vjp
 from gtrace.jax.symbolic_programs import eval_shape as eval_shape
 
@@ -67,7 +68,7 @@ def jit(fun: Callable[..., Any] | None = None, **options: Any) -> Any:
         options.pop(name, None)
     if backend is not None and backend not in ("cpu", "gpu", "cuda", "tpu"):
         options["backend"] = backend
-    return gt.jit(fun, **{name: value for name, value in options.items() if value is not None})
+    return jitted(fun, **{name: value for name, value in options.items() if value is not None})
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
@@ -187,7 +188,7 @@ def pmap(
         ]
         return tuple(firsts) if several else firsts[0]
 
-    return gt.jit(mapped, static_argnums=numbers)
+    return jitted(mapped, static_argnums=numbers)
 
 
 def live_arrays(platform: str | None = None) -> list[gt.Array]:

@@ -10,6 +10,7 @@ import torch
 
 from gtrace import config
 from gtrace import numpy as names
+from gtrace.distributed.sharding import NamedSharding
 from gtrace.extend import (
     INTEGERS,
     Array,
@@ -28,7 +29,7 @@ from gtrace.extend import (
     thread,
     value_of,
 )
-from gtrace.jax import complex_order, stages
+from gtrace.jax import complex_order, meshes, stages
 from gtrace.jax.avals import ShapedArray
 from gtrace.jax.device_functions import Device
 from gtrace.jax.division import OPERATORS
@@ -156,8 +157,13 @@ METHODS: dict[str, Any] = {
 
 
 def add() -> None:
-    """Put these names on Array, and those of `stages` on jitted functions and their stages."""
-    for kind, methods in ((Array, METHODS), (Jitted, stages.METHODS), *stages.STAGES.items()):
+    """Put these names on Array, those of `stages` on jitted functions and their stages, and `LAYOUTS` on layouts."""
+    for kind, methods in (
+        (Array, METHODS),
+        (Jitted, stages.METHODS),
+        (NamedSharding, meshes.LAYOUTS),
+        *stages.STAGES.items(),
+    ):
         for name, value in methods.items():
             setattr(kind, name, value)
     Shard.device = property(lambda self: device_of(self.data))  # type: ignore[attr-defined]

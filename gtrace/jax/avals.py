@@ -9,6 +9,7 @@ import attrs
 import numpy
 
 from gtrace.extend import FLOAT0, KnownZero, PRNGKeyArray, ShapeDtypeStruct, aval_of, constant, lift, ops
+from gtrace.jax.meshes import undivided
 from gtrace.tree import register_pytree_node
 
 
@@ -17,6 +18,7 @@ class ShapedArray(ShapeDtypeStruct):
 
     Attributes:
         weak_type: whether the dtype gives way to that of other operands.
+        sharding: undivided, on a mesh without axes, because all axes of meshes are automatic.
 
     >>> ShapedArray((2,), "float32"), ShapedArray((), "float32", weak_type=True)
     (ShapedArray(float32[2]), ShapedArray(float32[], weak_type=True))
@@ -30,6 +32,7 @@ class ShapedArray(ShapeDtypeStruct):
     def __init__(self, shape: Any, dtype: Any, weak_type: bool = False, **options: Any) -> None:
         empty = dtype == FLOAT0
         super().__init__(shape, "bool" if empty else dtype)
+        object.__setattr__(self, "sharding", undivided(len(self.shape)))
         if empty:
             object.__setattr__(self, "dtype", FLOAT0)
         object.__setattr__(self, "weak_type", weak_type)

@@ -11,8 +11,12 @@ import torch
 
 from gtrace import config
 from gtrace.distributed.sharding import NamedSharding, with_sharding
-from gtrace.errors import DeviceError
+from gtrace.errors import GtraceError
 from gtrace.extend import Array, as_device, message, ops, tree
+
+
+class PlatformError(GtraceError, RuntimeError):
+    """A platform without devices."""
 
 
 @attrs.frozen(repr=False, eq=False)
@@ -58,6 +62,9 @@ class Device:
         return self.torch
 
 
+del Device.__attrs_attrs__  # dm-tree takes instances of attrs classes apart
+
+
 @attrs.frozen
 class Backend:
     """A platform.
@@ -85,7 +92,7 @@ def devices(backend: str | None = None) -> list[Device]:
     """Return the devices of a platform: ``"cpu"``, ``"gpu"``, or by default the one that arrays are made on.
 
     Raises:
-        DeviceError: another platform, or no device of it.
+        PlatformError: another platform, or no device of it.
     """
     platform = default_backend() if backend is None else backend
     if platform == "cpu":
@@ -93,10 +100,11 @@ def devices(backend: str | None = None) -> list[Device]:
     if platform in ("gpu", "cuda"):
         found = [Device("gpu", k, f"cuda:{k}") for k in range(torch.cuda.device_count())]
         if not found:
-            fix = "Use jax.devices() for those that there are; `gtrace doctor` says what torch finds."
-            raise DeviceError(message("devices", "a GPU that torch can use", "none", fix))
+            fix = "Unknown backend: use jax.devices() for those that there are; `gtrace doctor` says what torch finds."
+            raise PlatformError(message("devices", "a GPU that torch can use", "none", fix))
         return found
-    raise DeviceError(message("devices", "cpu or gpu", repr(backend), "torch's devices of these kinds are supported."))
+    fix = "Unknown backend: torch's devices of these kinds are supported."
+    raise PlatformError(message("devices", "cpu or gpu", repr(backend), fix))
 
 
 def default_backend() -> str:

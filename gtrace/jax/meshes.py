@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import gtrace as gt
 from gtrace.distributed import sharding
 from gtrace.errors import ShardingError
 from gtrace.extend import ArgumentError, Array, PRNGKeyArray, ShapeError, entered_mesh, lift, message, ops, tree
-from gtrace.jax.device_functions import Device, device_put, each_with_layout
+from gtrace.jax.device_functions import Device, device_put, devices, each_with_layout
 from gtrace.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -71,6 +72,20 @@ class SingleDeviceSharding:
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
 
 
+def _device_set(self: NamedSharding) -> set[Any]:
+    """The devices that have a part: those of the mesh; without a mesh, that of new arrays."""
+    own = {device.id: device for device in devices()}
+    return {own.get(rank, rank) for rank in self.mesh.ranks} or set(devices()[:1])
+
+
+LAYOUTS = {
+    "device_set": property(_device_set), "addressable_devices": property(_device_set),
+    "num_devices": property(lambda self: len(self.device_set)), "is_fully_addressable": property(lambda self: True),
+    "memory_kind": None,
+}  # fmt: skip
+"""Names that layouts on meshes get when ``gtrace.jax`` is imported."""
+
+
 def make_single_device_sharding(device: Device, *, memory_kind: str | None = None) -> SingleDeviceSharding:
     """Return a `SingleDeviceSharding`."""
     return SingleDeviceSharding(device, memory_kind)
@@ -85,6 +100,10 @@ axis_types = property(_axis_types)
 auto_axes_of_mesh = property(lambda self: self.axis_names)
 no_axes_of_mesh = property(lambda self: ())
 """The axes of a mesh that are explicit or manual: none."""
+
+all_axes_auto = property(lambda self: bool(self.axis_names))
+not_all_axes = property(lambda self: False)
+"""Whether a mesh has axes, and all are explicit or manual: never."""
 
 
 def auto_axes(f: Callable[..., Any], /, *, axes: Any = None, out_sharding: Any = None) -> Callable[..., Any]:
@@ -108,6 +127,7 @@ class AbstractMesh(Mesh):
     axis_types = axis_types
     auto_axes = auto_axes_of_mesh
     explicit_axes = manual_axes = no_axes_of_mesh
+    are_all_axes_auto, are_all_axes_explicit, are_all_axes_manual = all_axes_auto, not_all_axes, not_all_axes
 
     def __init__(
         self,
@@ -146,6 +166,9 @@ class _NoMesh(Mesh):
     __slots__ = ()
 
     empty = True
+    axis_types = axis_types
+    auto_axes = explicit_axes = manual_axes = no_axes_of_mesh
+    are_all_axes_auto = are_all_axes_explicit = are_all_axes_manual = not_all_axes
 
     def __init__(self) -> None:
         self.axis_names = self.ranks = self.sizes = ()
@@ -153,6 +176,16 @@ class _NoMesh(Mesh):
 
 
 _NONE = _NoMesh()
+
+
+@functools.lru_cache(maxsize=64)
+def undivided(ndim: int) -> NamedSharding:
+    """Return the layout that types of arrays have: divided over no axis of no mesh.
+
+    >>> undivided(2)
+    NamedSharding(mesh=Mesh(), spec=P(None, None))
+    """
+    return NamedSharding(_NONE, PartitionSpec(*[None] * ndim))
 
 
 def get_mesh() -> Mesh:

@@ -141,7 +141,7 @@ class _Checks:
             return
         text = " ".join(map(str, shapes))
         if ranks == "raise":
-            fix = "Use jnp.expand_dims, or set jax_numpy_rank_promotion to allow."
+            fix = "They could not be broadcast together: use jnp.expand_dims, or let jax_numpy_rank_promotion allow it."
             raise ShapeError(message(name, "operands of as many dimensions", text, fix))
         warnings.warn(f"Following NumPy automatic rank promotion for {name} on shapes {text}", stacklevel=4)
 

@@ -213,7 +213,7 @@ jax2tf_associative_scan_reductions = remove_size_one_mesh_axis_from_type = _idle
 def disable_jit(disable: bool = True) -> Iterator[None]:
     """Return a block, or a decorator, in which nothing compiles, and every operation runs as it is recorded.
 
-    Functions under ``jit`` are traced all the same.
+    A function under ``jit`` is called with its arguments, and not traced. Bodies of loops and branches are traced.
     """
     if not disable:
         yield

@@ -32,6 +32,8 @@ class Mesh(sharding.Mesh):
     axis_types = meshes.axis_types
     auto_axes = meshes.auto_axes_of_mesh
     explicit_axes = manual_axes = meshes.no_axes_of_mesh
+    are_all_axes_auto = meshes.all_axes_auto
+    are_all_axes_explicit = are_all_axes_manual = meshes.not_all_axes
 
     def __init__(self, devices: Any, axis_names: Sequence[str] | str, axis_types: Any = None) -> None:
         grid = numpy.asarray(devices)

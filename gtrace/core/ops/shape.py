@@ -349,7 +349,7 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     try:
         return numpy.broadcast_shapes(*sizes)
     except ValueError:
-        fix = "Sizes must be equal or 1."
+        fix = "Incompatible shapes for broadcasting: sizes must be equal or 1."
         raise ShapeError(message("broadcast_shapes", "shapes that broadcast", sizes, fix)) from None
 
 

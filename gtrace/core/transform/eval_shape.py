@@ -89,13 +89,17 @@ class ShapeDtypeStruct:
         return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{where})"
 
 
+del ShapeDtypeStruct.__attrs_attrs__  # dm-tree takes instances of attrs classes apart
+
+
 def aval_of(name: str, x: ShapeDtypeStruct) -> Aval:
     """Return the aval of the arrays that `x` describes; raise an ArgumentError if a size is a name."""
     if any(map(_is_open, x.shape)):
         fix = "Names of sizes are for gt.export, and expressions of them for jax.export and jax.eval_shape."
         raise ArgumentError(message(name, "sizes that are numbers", repr(x), fix))
     plain = aval(x.shape, x.dtype.torch if x.exact else as_dtype(x.dtype), x.device)
-    return sharded(plain, x.sharding) if isinstance(x.sharding, NamedSharding) else plain
+    divided = isinstance(x.sharding, NamedSharding) and not x.sharding.mesh.empty
+    return sharded(plain, x.sharding) if divided else plain  # type: ignore[arg-type]
 
 
 def capture_like(name: str, f: Callable[..., Any], args: Any, kwargs: Any, tokens: str = "refused") -> Captured:

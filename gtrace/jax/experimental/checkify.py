@@ -101,7 +101,8 @@ class Error:
 
 
 def _example(x: Any, place: tuple[Any, ...]) -> Any:
-    return numpy.asarray(x)[place] if isinstance(x, Array) and place else x
+    """Return a value of a text for one example of a batch: an Array, also of what a callback got as NumPy's."""
+    return gt.asarray(numpy.asarray(x)[place]) if isinstance(x, (Array, numpy.ndarray, numpy.generic)) else x
 
 
 gt.tree.register_pytree_node(
