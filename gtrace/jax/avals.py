@@ -9,7 +9,22 @@ import attrs
 import numpy
 
 from gtrace.extend import FLOAT0, KnownZero, PRNGKeyArray, ShapeDtypeStruct, aval_of, constant, lift, ops
+from gtrace.jax.meshes import NO_MESH
+from gtrace.sharding import PartitionSpec
 from gtrace.tree import register_pytree_node
+
+
+@attrs.frozen
+class Undivided:
+    """The layout of a type that says of no axis along which axes of a mesh it is divided.
+
+    Attributes:
+        spec: None for each axis.
+    """
+
+    spec: PartitionSpec
+
+    mesh = NO_MESH
 
 
 class ShapedArray(ShapeDtypeStruct):
@@ -17,7 +32,10 @@ class ShapedArray(ShapeDtypeStruct):
 
     Attributes:
         weak_type: whether the dtype gives way to that of other operands.
+        sharding: an `Undivided`, because types here do not say how arrays are divided.
 
+    >>> ShapedArray((2, 3), "float32").sharding.spec
+    P(None, None)
     >>> ShapedArray((2,), "float32"), ShapedArray((), "float32", weak_type=True)
     (ShapedArray(float32[2]), ShapedArray(float32[], weak_type=True))
     >>> ShapedArray((2,), "float32").to_tangent_aval(), ShapedArray((2,), "int32").to_tangent_aval()
@@ -33,6 +51,7 @@ class ShapedArray(ShapeDtypeStruct):
         if empty:
             object.__setattr__(self, "dtype", FLOAT0)
         object.__setattr__(self, "weak_type", weak_type)
+        object.__setattr__(self, "sharding", Undivided(PartitionSpec(*[None] * len(self.shape))))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapedArray) and self._key() == other._key()

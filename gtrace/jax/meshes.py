@@ -146,13 +146,15 @@ class _NoMesh(Mesh):
     __slots__ = ()
 
     empty = True
+    explicit_axes = manual_axes = auto_axes = ()
+    _any_axis_explicit = False  # jaxns asks
 
     def __init__(self) -> None:
         self.axis_names = self.ranks = self.sizes = ()
         self._key = (), (), ()
 
 
-_NONE = _NoMesh()
+NO_MESH = _NoMesh()
 
 
 def get_mesh() -> Mesh:
@@ -162,7 +164,7 @@ def get_mesh() -> Mesh:
     >>> jax.sharding.get_mesh().empty
     True
     """
-    return entered_mesh() or _NONE
+    return entered_mesh() or NO_MESH
 
 
 get_abstract_mesh = get_mesh
