@@ -824,6 +824,7 @@ def test_layouts_and_avals_print_as_in_jax(jax):
     x = jax.numpy.ones((2, 3))
     text = "SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)"
     assert str(x.sharding) == repr(x.sharding) == text and x.sharding.memory_kind == "device"
+    assert jax.typeof(x).sharding.spec == jax.P(None, None) and jax.typeof(x).sharding.mesh.empty
     assert str(x.aval) == "float32[2,3]" and str(jax.numpy.asarray(1).aval) == "int32[]"
     with gt.config(jax_results=False):
         assert str(gt.ones(2).aval) == "f32[2]"

@@ -131,8 +131,8 @@ def _running(name: str) -> Callable[..., Array]:
 def aval_text(self: Aval) -> str:
     """Return the shape and dtype of an array as JAX prints them, with the setting `jax_results`.
 
-    >>> import gtrace.jax.numpy as jnp
-    >>> print(jnp.ones((2, 3)).aval)
+    >>> with gt.config(jax_results=True):
+    ...     print(gt.ones((2, 3)).aval)
     float32[2,3]
     """
     return str(ShapedArray(self.shape, self.dtype)) if config.current.jax_results else repr(self)

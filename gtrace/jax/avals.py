@@ -20,6 +20,8 @@ class ShapedArray(ShapeDtypeStruct):
         weak_type: whether the dtype gives way to that of other operands.
         sharding: undivided, on a mesh without axes, because all axes of meshes are automatic.
 
+    >>> ShapedArray((2, 3), "float32").sharding.spec
+    P(None, None)
     >>> ShapedArray((2,), "float32"), ShapedArray((), "float32", weak_type=True)
     (ShapedArray(float32[2]), ShapedArray(float32[], weak_type=True))
     >>> ShapedArray((2,), "float32").to_tangent_aval(), ShapedArray((2,), "int32").to_tangent_aval()

@@ -44,11 +44,11 @@ from gtrace.jax.exported_trees import register_namedtuple_serialization as regis
 from gtrace.jax.exported_trees import register_pytree_node_serialization as register_pytree_node_serialization
 from gtrace.jax.structures import PyTreeDef
 from gtrace.jax.symbolic_programs import OpenProgram, examples, fitted, names_in, same, sized
-from gtrace.jax.symbolic_sizes import SymbolicScope as SymbolicScope
+from gtrace.jax.symbolic_shapes import SymbolicScope as SymbolicScope
+from gtrace.jax.symbolic_shapes import symbolic_args_specs as symbolic_args_specs
+from gtrace.jax.symbolic_shapes import symbolic_shape as symbolic_shape
 from gtrace.jax.symbolic_sizes import SymbolicSize, standing_for
 from gtrace.jax.symbolic_sizes import is_symbolic_dim as is_symbolic_dim
-from gtrace.jax.symbolic_sizes import symbolic_args_specs as symbolic_args_specs
-from gtrace.jax.symbolic_sizes import symbolic_shape as symbolic_shape
 
 minimum_supported_calling_convention_version, maximum_supported_calling_convention_version = 9, 10
 
@@ -315,7 +315,7 @@ def _exported(f: Jitted, args: Any, kwargs: Any, platform: str, checks: Any) -> 
         fix = "Pass jax.random.key_data(key), and wrap it in the function by jax.random.wrap_key_data."
         raise ExportError(message("export", "arrays", "random keys", fix))
     sizes = names_in(dynamic)
-    scope = sizes[0].scope if sizes else SymbolicScope()
+    scope: Any = sizes[0].scope if sizes else SymbolicScope()
     values: list[dict[str, int]] = examples(sizes) if sizes else [{}]
     stages = []
     for each in values:

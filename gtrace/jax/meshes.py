@@ -169,13 +169,14 @@ class _NoMesh(Mesh):
     axis_types = axis_types
     auto_axes = explicit_axes = manual_axes = no_axes_of_mesh
     are_all_axes_auto = are_all_axes_explicit = are_all_axes_manual = not_all_axes
+    _any_axis_explicit = False  # jaxns asks
 
     def __init__(self) -> None:
         self.axis_names = self.ranks = self.sizes = ()
         self._key = (), (), ()
 
 
-_NONE = _NoMesh()
+NO_MESH = _NoMesh()
 
 
 @functools.lru_cache(maxsize=64)
@@ -185,7 +186,7 @@ def undivided(ndim: int) -> NamedSharding:
     >>> undivided(2)
     NamedSharding(mesh=Mesh(), spec=P(None, None))
     """
-    return NamedSharding(_NONE, PartitionSpec(*[None] * ndim))
+    return NamedSharding(NO_MESH, PartitionSpec(*[None] * ndim))
 
 
 def get_mesh() -> Mesh:
@@ -195,7 +196,7 @@ def get_mesh() -> Mesh:
     >>> jax.sharding.get_mesh().empty
     True
     """
-    return entered_mesh() or _NONE
+    return entered_mesh() or NO_MESH
 
 
 get_abstract_mesh = get_mesh

@@ -17,7 +17,8 @@ import attrs
 import gtrace as gt
 from gtrace.errors import ExportError
 from gtrace.extend import ShapeDtypeStruct, fit, message, tree
-from gtrace.jax.symbolic_sizes import SymbolicScope, SymbolicSize, standing_for, symbolic_shape
+from gtrace.jax.symbolic_shapes import SymbolicScope, symbolic_shape
+from gtrace.jax.symbolic_sizes import Scope, SymbolicSize, standing_for
 
 EXAMPLES = 5
 """For so many sizes a function is traced: `fit` finds sums of two sizes from five on."""
@@ -46,7 +47,8 @@ def examples(sizes: Sequence[SymbolicSize]) -> list[dict[str, int]]:
     Raises:
         ExportError: there are too few.
     """
-    scope, names = sizes[0].scope, sorted(set().union(*[n.names() for n in sizes]))
+    scope: Any = sizes[0].scope
+    names = sorted(set().union(*[n.names() for n in sizes]))
     for known in scope.known:
         names = sorted({*names, *known.names()})
     wanted = EXAMPLES if len(names) > 1 else FEW
@@ -81,7 +83,7 @@ def sized(specs: Any, values: Mapping[str, int]) -> Any:
     return tree.map(one, specs)
 
 
-def fitted(rows: Sequence[Sequence[int]], values: Sequence[Mapping[str, int]], scope: SymbolicScope) -> list[Any]:
+def fitted(rows: Sequence[Sequence[int]], values: Sequence[Mapping[str, int]], scope: Scope) -> list[Any]:
     """Return how each integer follows from the names: integers, and symbolic sizes.
 
     Args:

@@ -1,15 +1,14 @@
-"""Sizes without values: integer expressions of names, as ``jax.export.symbolic_shape`` makes them."""
+"""Sizes without values: integer expressions of names."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gtrace.extend import ArgumentError, OpenSize, ShapeDtypeStruct, as_dtype, message, tree
+from gtrace.extend import ArgumentError, OpenSize, message
 from gtrace.jax.errors import InconclusiveDimensionOperation
 
 Interval = tuple[float, float]
@@ -17,7 +16,7 @@ Interval = tuple[float, float]
 _values: contextvars.ContextVar[Mapping[str, int] | None] = contextvars.ContextVar("sizes", default=None)
 """What the names stand for in a function that is being traced."""
 
-_INVERSE = {">=": (1, 0), ">": (1, -1), "<=": (-1, 0), "<": (-1, -1)}
+INVERSE = {">=": (1, 0), ">": (1, -1), "<=": (-1, 0), "<": (-1, -1)}
 """The sign and the offset that turn the difference of two sides into a number that is not negative."""
 
 
@@ -31,37 +30,15 @@ def standing_for(values: Mapping[str, int]) -> Iterator[None]:
         _values.reset(token)
 
 
-class SymbolicScope:
-    """The names of some symbolic sizes, and what is known of them.
+class Scope:
+    """What is known of some names.
 
-    Args:
-        constraints_str: comparisons such as ``"a >= 4"``, ``"a <= 2*b"`` or ``"mod(a, 4) == 0"``.
-
-    >>> scope = SymbolicScope(["a >= 4"])
-    >>> symbolic_shape("a, 2*a", scope=scope)[1] >= 8
-    True
+    Attributes:
+        known: expressions that are not negative.
     """
 
-    def __init__(self, constraints_str: Sequence[str] = ()) -> None:
-        self.constraints = tuple(constraints_str)
-        self.known: list[SymbolicSize] = []  # expressions that are not negative
-        found: list[Any] = []
-        for text in constraints_str:
-            sides = re.split(r"(==|>=|<=|>|<)", text)
-            if len(sides) != 3:
-                fix = "Compare two expressions, with ==, >=, <=, > or <."
-                raise ArgumentError(message("SymbolicScope", "constraints", repr(text), fix))
-            (one,), (two,) = (_Parser(side, self).sizes(None) for side in sides[::2])
-            signs = [(1, 0), (-1, 0)] if sides[1] == "==" else [_INVERSE[sides[1]]]
-            found += [sign * (one - two) + offset for sign, offset in signs]
-        self.known += [x for x in found if isinstance(x, SymbolicSize)]
-
-    def holds(self, values: Mapping[str, int]) -> bool:
-        """Whether these values fulfil the constraints."""
-        return all(x.evaluate(values) >= 0 for x in self.known)
-
-    def __repr__(self) -> str:
-        return f"SymbolicScope({list(self.constraints)})"
+    def __init__(self) -> None:
+        self.known: list[SymbolicSize] = []
 
 
 Atom = str | tuple[str, Any, Any]
@@ -70,7 +47,7 @@ Atom = str | tuple[str, Any, Any]
 Monomial = tuple[tuple[Atom, int], ...]
 """Atoms with their powers."""
 
-_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b, "max": max, "min": min,
 }  # fmt: skip
 
@@ -80,6 +57,7 @@ class SymbolicSize(OpenSize):
 
     Names are sizes of at least 1. A comparison whose result depends on them is an error.
 
+    >>> from gtrace.jax.export import symbolic_shape
     >>> a, b = symbolic_shape("a, b")
     >>> (a + 1) * 2 - b, (4 * a + 1) // 2, a >= 1, a == b
     (- b + 2*a + 2, 2*a, True, False)
@@ -87,7 +65,7 @@ class SymbolicSize(OpenSize):
 
     __slots__ = ("terms", "scope")
 
-    def __init__(self, terms: Mapping[Monomial, int], scope: SymbolicScope) -> None:
+    def __init__(self, terms: Mapping[Monomial, int], scope: Scope) -> None:
         self.terms = dict(terms)
         self.scope = scope
 
@@ -167,16 +145,16 @@ class SymbolicSize(OpenSize):
         raise InconclusiveDimensionOperation(message("comparison", "a known result", f"{self} {text} {other}", fix))
 
     def __ge__(self, other: Any) -> bool:
-        return self._compare(other, *_INVERSE[">="], ">=") if _is_size(other) else NotImplemented
+        return self._compare(other, *INVERSE[">="], ">=") if _is_size(other) else NotImplemented
 
     def __gt__(self, other: Any) -> bool:
-        return self._compare(other, *_INVERSE[">"], ">") if _is_size(other) else NotImplemented
+        return self._compare(other, *INVERSE[">"], ">") if _is_size(other) else NotImplemented
 
     def __le__(self, other: Any) -> bool:
-        return self._compare(other, *_INVERSE["<="], "<=") if _is_size(other) else NotImplemented
+        return self._compare(other, *INVERSE["<="], "<=") if _is_size(other) else NotImplemented
 
     def __lt__(self, other: Any) -> bool:
-        return self._compare(other, *_INVERSE["<"], "<") if _is_size(other) else NotImplemented
+        return self._compare(other, *INVERSE["<"], "<") if _is_size(other) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
         """Whether the two are equal for all sizes, as far as is known."""
@@ -267,10 +245,10 @@ class SymbolicSize(OpenSize):
         rest = self - quotient * other
         if isinstance(rest, int) and isinstance(other, int):
             return quotient + rest // other
-        return quotient if rest == 0 else quotient + _operation("floordiv", rest, other, self.scope)
+        return quotient if rest == 0 else quotient + operation("floordiv", rest, other, self.scope)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _operation("floordiv", other, self, self.scope)
+        return operation("floordiv", other, self, self.scope)
 
     def __mod__(self, other: Any) -> Any:
         if not _is_size(other):
@@ -278,10 +256,10 @@ class SymbolicSize(OpenSize):
         if not isinstance(other, int):
             return self - (self // other) * other
         rest = self._made({monomial: factor % other for monomial, factor in self.terms.items()})
-        return rest % other if isinstance(rest, int) else _operation("mod", rest, other, self.scope)
+        return rest % other if isinstance(rest, int) else operation("mod", rest, other, self.scope)
 
     def __rmod__(self, other: Any) -> Any:
-        return _operation("mod", other, self, self.scope)
+        return operation("mod", other, self, self.scope)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -315,16 +293,17 @@ def _divided(terms: Mapping[Monomial, int], by: Monomial, factor: int) -> dict[M
     return out
 
 
-def _operation(name: str, one: Any, two: Any, scope: SymbolicScope) -> Any:
+def operation(name: str, one: Any, two: Any, scope: Scope) -> Any:
+    """Return a quotient, remainder, maximum or minimum."""
     if isinstance(one, int) and isinstance(two, int):
-        return _OPERATIONS[name](one, two)
+        return OPERATIONS[name](one, two)
     return SymbolicSize({(((name, one, two), 1),): 1}, scope)
 
 
 def _value_of(atom: Atom, values: Mapping[str, int]) -> int:
     if isinstance(atom, str):
         return values[atom]
-    return _OPERATIONS[atom[0]](*[x.evaluate(values) if isinstance(x, SymbolicSize) else x for x in atom[1:]])
+    return OPERATIONS[atom[0]](*[x.evaluate(values) if isinstance(x, SymbolicSize) else x for x in atom[1:]])
 
 
 def _atom_text(atom: Atom) -> str:
@@ -339,182 +318,8 @@ def _product(one: Interval, two: Interval) -> Interval:
 def is_symbolic_dim(p: Any) -> bool:
     """Return whether a size is an expression of names, not an integer.
 
+    >>> from gtrace.jax.export import symbolic_shape
     >>> is_symbolic_dim(symbolic_shape("a")[0]), is_symbolic_dim(3)
     (True, False)
     """
     return isinstance(p, SymbolicSize)
-
-
-class _Parser:
-    """Reads sizes from a text."""
-
-    _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|(\.\.\.)|([-+*^(),]))")
-
-    def __init__(self, text: str, scope: SymbolicScope) -> None:
-        self.text, self.scope, self.at = text, scope, 0
-        self.tokens: list[str] = []
-        place, end = 0, len(text.rstrip())
-        while place < end:
-            found = self._TOKEN.match(text, place)
-            if not found:
-                raise self.error()
-            self.tokens.append(found[0].strip())
-            place = found.end()
-
-    def error(self) -> Exception:
-        """Return the error for a text that is none of sizes."""
-        fix = "Write sizes with commas between: names, numbers, sums and products, floordiv, mod, max, min."
-        return ArgumentError(message("symbolic_shape", "sizes", repr(self.text), fix))
-
-    @property
-    def next(self) -> str:
-        """The next token; empty at the end."""
-        return self.tokens[self.at] if self.at < len(self.tokens) else ""
-
-    def sizes(self, like: Sequence[Any] | None) -> tuple[Any, ...]:
-        """Return all sizes. ``_`` and ``...`` are those of `like`."""
-        if self.tokens and self.tokens[0] == "(" and self.tokens[-1] == ")" and self._is_pair():
-            self.tokens = self.tokens[1:-1]
-        found: list[Any] = []
-        while self.next:
-            if self._skip("..."):
-                if like is None or self.next:
-                    raise self.error()
-                found += self._given(like, len(found), None)
-                break
-            if self._skip("_"):
-                found += self._given(like, len(found), len(found) + 1)
-            else:
-                found.append(self.sum())
-            if self.next and not self._skip(","):
-                raise self.error()
-        if like is not None and len(found) != len(like):
-            got, fix = f"{self.text!r} for {tuple(like)}", "Use ... for the others."
-            raise ArgumentError(message("symbolic_shape", "as many sizes as the array has", got, fix))
-        return tuple(found)
-
-    def _given(self, like: Sequence[Any] | None, start: int, stop: int | None) -> list[Any]:
-        part = list((like or ())[start:stop])
-        if (stop is not None and not part) or None in part:
-            raise self.error()
-        return part
-
-    def _is_pair(self) -> bool:
-        depth = 0
-        for k, token in enumerate(self.tokens):
-            depth += (token == "(") - (token == ")")
-            if not depth:
-                return k == len(self.tokens) - 1
-        return False
-
-    def _skip(self, token: str) -> bool:
-        found = self.next == token
-        self.at += found
-        return found
-
-    def sum(self) -> Any:
-        """Return a sum of products."""
-        total: Any = -self.product() if self._skip("-") else self.product()
-        while self.next in ("+", "-"):
-            total = total + self.product() if self._skip("+") else self._minus(total)
-        return total
-
-    def _minus(self, total: Any) -> Any:
-        self.at += 1
-        return total - self.product()
-
-    def product(self) -> Any:
-        """Return a product of powers."""
-        result = self.power()
-        while self._skip("*"):
-            result = result * self.power()
-        return result
-
-    def power(self) -> Any:
-        """Return a name, number, or operation, or a power of one."""
-        base = self.atom()
-        if self._skip("^"):
-            exponent = self.next
-            if not exponent.isdigit():
-                raise self.error()
-            self.at += 1
-            return base ** int(exponent)
-        return base
-
-    def atom(self) -> Any:
-        """Return a name, number, or operation, or a sum in parentheses."""
-        token = self.next
-        self.at += 1
-        if token.isdigit():
-            return int(token)
-        if token == "(":
-            inner = self.sum()
-            self._expect(")")
-            return inner
-        if token in _OPERATIONS and self.next == "(":
-            self._expect("(")
-            one = self.sum()
-            self._expect(",")
-            two = self.sum()
-            self._expect(")")
-            if token in ("max", "min"):
-                return _operation(token, one, two, self.scope)
-            return one // two if token == "floordiv" else one % two
-        if not token.isidentifier():
-            raise self.error()
-        return SymbolicSize({((token, 1),): 1}, self.scope)
-
-    def _expect(self, token: str) -> None:
-        if not self._skip(token):
-            raise self.error()
-
-
-def symbolic_shape(
-    shape_spec: str | None, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
-    like: Sequence[Any] | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
-    """Return sizes from a text: integers, and expressions of names, which are sizes of at least 1.
-
-    Args:
-        shape_spec: with commas between sizes. ``_`` is a size of `like`, and ``...`` at the end the rest of them. None:
-            all of them.
-        constraints: see `SymbolicScope`.
-        scope: that of other sizes, to combine these with them.
-
-    Raises:
-        ArgumentError: the text is none of sizes, or does not fit `like`; or both `constraints` and `scope` are given.
-
-    >>> symbolic_shape("b, 2*b + 1, ...", like=(1, 2, 5))
-    (b, 2*b + 1, 5)
-    """
-    if scope is not None and constraints:
-        fix = "Give the constraints to the scope."
-        raise ArgumentError(message("symbolic_shape", "constraints or a scope", "both", fix))
-    return _Parser("..." if shape_spec is None else shape_spec, scope or SymbolicScope(constraints)).sizes(like)
-
-
-def symbolic_args_specs(
-    args: Any, shapes_specs: Any, constraints: Sequence[str] = (), scope: SymbolicScope | None = None
-) -> Any:
-    """Return a pytree of arrays with a `ShapeDtypeStruct` of symbolic sizes for each.
-
-    Args:
-        shapes_specs: a text for `symbolic_shape`, or a pytree of them, one for each array or for a part of `args`.
-
-    >>> import gtrace as gt
-    >>> symbolic_args_specs({"x": gt.ones((2, 3))}, "b, ...")
-    {'x': ShapeDtypeStruct(shape=(b, 3), dtype=float32)}
-    """
-    own = scope or SymbolicScope(constraints)
-    leaf = lambda x: x is None or isinstance(x, str)  # noqa: E731 - None is a leaf
-    if isinstance(shapes_specs, (tuple, list)) and isinstance(args, (tuple, list)):
-        shapes_specs = type(args)(shapes_specs)
-
-    def spec(text: str | None, part: Any) -> Any:
-        def one(x: Any) -> ShapeDtypeStruct:
-            shape, dtype = getattr(x, "shape", ()), as_dtype(getattr(x, "dtype", type(x)))
-            return ShapeDtypeStruct(symbolic_shape(text, scope=own, like=shape), dtype)
-
-        return tree.map(one, part)
-
-    return tree.map(spec, shapes_specs, args, is_leaf=leaf)
