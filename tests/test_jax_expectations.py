@@ -74,6 +74,8 @@ def test_a_platform_without_devices_is_a_runtime_error_alone(jax, platform):
 def test_texts_of_errors_say_what_jax_s_do(jax):
     with pytest.raises(ValueError, match="Incompatible shapes for broadcasting"):
         jax.numpy.broadcast_shapes((2,), (3,))
+    with pytest.raises(ValueError, match="Dict key mismatch"):
+        jax.tree.map(lambda x, y: x, {"a": 1}, {"a": 1, "b": 2})
     with jax.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="could not be broadcast together"):
         jax.numpy.ones((2, 2)) + jax.numpy.ones(2)
 
@@ -87,4 +89,12 @@ def test_texts_of_checks_show_arrays(jax):
 
     err, _ = jax.jit(checkify.checkify(f))(jax.numpy.float32(-1))
     assert err.get().startswith("found Array(-1., dtype=float32)")
+
+    def g(key):
+        checkify.check(jax.random.uniform(key) > 2, "no luck with {}", key)
+
+    err, _ = jax.jit(checkify.checkify(g))(jax.random.split(jax.random.key(1))[0])
+    assert err.get().startswith("no luck with Array((), dtype=key<fry>)")
+    assert jax.device_get(err).get().startswith("no luck with Array((), dtype=key<fry>)")
+    err = checkify.checkify(f)(jax.numpy.float32(-1))[0]
     assert jax.device_get(err).get().startswith("found Array(-1., dtype=float32)")

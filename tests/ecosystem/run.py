@@ -3,8 +3,8 @@
 For each library it makes a folder, build/ecosystem/LIBRARY, with the library and what it needs beside JAX. There it
 runs the library's quickstart under `gtrace run --jax`, and the library's own tests where libraries.json names them:
 "tests" are in its package, "sources" in its source distribution. With `--jax` they run on JAX too, and those count that
-pass there. Results go to results.json, from which `page.py` writes docs/ecosystem.md. `make ecosystem LIB=diffrax`
-calls it. It is no test.
+pass there. `--files` runs a part of them. Results go to results.json, from which `page.py` writes docs/ecosystem.md.
+`make ecosystem LIB=diffrax` calls it. It is no test.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROOT = HERE.parent.parent
 SECONDS = 600.0
 """The longest time of a quickstart."""
 
-TESTS_SECONDS = 7200.0
-"""The longest time of a library's own tests. Those that have ended by then count."""
+FILE_SECONDS = 900.0
+"""The longest time of a file of a library's own tests. Those that have ended by then count."""
 
 REASONS = 4
 """How many kinds of failures a row names."""
@@ -72,7 +72,12 @@ def command(
     """Run a command in a folder, with a library's packages."""
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
-        args, capture_output=True, text=True, timeout=seconds, env={**os.environ, "PYTHONPATH": path}, cwd=at
+        args,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=at,
+        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "500"},  # pytest cuts messages to the width
     )
 
 
@@ -123,48 +128,74 @@ def files_of_tests(library: dict[str, Any], folder: Path) -> tuple[Path, list[Pa
     return folder, sorted({path for pattern in patterns for path in folder.glob(pattern)})
 
 
-def outcomes(python: list[str], folder: Path, at: Path, files: list[Path]) -> tuple[dict[str, str], dict[str, str]]:
-    """Run tests; return pytest's word for each one that ended, and the messages of those that failed."""
+def outcomes(python: list[str], folder: Path, at: Path, names: list[str]) -> dict[str, Any]:
+    """Run tests, files or single ones; return pytest's word for each that ended, and the messages of the failed."""
     alone = "-c", os.devnull, "--confcutdir", str(at), "--rootdir", str(at)  # not with our own settings
-    names = [str(file.relative_to(at)) for file in files]
-    args = [
-        *python,
-        "-m",
-        "pytest",
-        "-v",
-        "-rfE",
-        "--tb=no",
-        "--continue-on-collection-errors",
-        "-p",
-        "no:cacheprovider",
-        *alone,
-        *names,
-    ]
+    words = "-v", "-rfE", "--tb=no", "--continue-on-collection-errors", "-p", "no:cacheprovider"
     try:
-        out = command(folder, *args, seconds=TESTS_SECONDS, at=at).stdout
+        out = command(folder, *python, "-m", "pytest", *words, *alone, *names, seconds=FILE_SECONDS, at=at).stdout
     except subprocess.TimeoutExpired as expired:
         out = (expired.stdout or b"").decode(errors="replace")
-    found = dict(re.findall(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", out, re.MULTILINE))
-    return found, dict(re.findall(r"^(?:FAILED|ERROR) (\S+::.+?) - (.+)$", out, re.MULTILINE))
+    found = re.findall(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", out, re.MULTILINE)
+    said = re.findall(r"^(?:FAILED|ERROR) (\S+?(?:::.+?)?) - (.+)$", out, re.MULTILINE)
+    return {"found": dict(found), "words": dict(said)}
 
 
-def own_tests(library: dict[str, Any], folder: Path, jax: str | None) -> dict[str, Any] | None:
+def kept_outcomes(
+    where: str, python: list[str], library: dict[str, Any], folder: Path, at: Path, files: list[Path], again: bool
+) -> dict[str, Any]:
+    """Return the outcomes of each file, which a file of `build` keeps; run those that it lacks, or all `again`.
+
+    A file has a process of its own, and so has each test of "alone" in libraries.json, which spoils it for others.
+    """
+    kept = ROOT / "build" / "ecosystem" / "outcomes" / f"{where}.json"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    for file in files:
+        name = str(file.relative_to(at))
+        if name in known and not again:
+            continue
+        apart = [test for test in library.get("alone", ()) if test.startswith(f"{name}::")]
+        found = outcomes(python, folder, at, [name, *(f"--deselect={test}" for test in apart)])
+        for test in apart:
+            one = outcomes(python, folder, at, [test])
+            found = {key: {**found[key], **one[key]} for key in found}
+        known[name] = {**found, "commit": git.stdout.strip()}
+        kept.write_text(json.dumps(known), encoding="utf-8")
+        print(f"{where}: {name}: {dict(Counter(found['found'].values()))}", flush=True)
+    return known
+
+
+def own_tests(
+    name: str, library: dict[str, Any], folder: Path, jax: str | None, only: list[str]
+) -> dict[str, Any] | None:
     """Run a library's own tests; return how many count, how many of them pass here, and what stops the others.
 
     Args:
         jax: a Python with JAX and pytest: tests count if they pass there. None: those that are not skipped count.
+        only: patterns of the files that run; the row is of these and of those that ran before. Empty: all.
     """
     at, files = files_of_tests(library, folder)
     if not files:
         return None
-    ours, words = outcomes(OURS, folder, at, files)
-    theirs = ours if jax is None else outcomes([jax], folder, at, files)[0]
-    counted = {name for name, word in theirs.items() if (word != "SKIPPED" if jax is None else word == "PASSED")}
-    wrong = sorted(name for name in counted if ours.get(name) != "PASSED")
-    kinds = Counter(reason(words[name]) if name in words else "did not end" for name in wrong)
-    reasons = "; ".join(f"{count}: {what}" for what, count in kinds.most_common(REASONS))
+    if only:
+        files = [file for file in files if any(file.match(pattern) for pattern in only)]
+    ours = kept_outcomes(f"{name}-gtrace", OURS, library, folder, at, files, again=True)
+    theirs = ours if jax is None else kept_outcomes(f"{name}-JAX", [jax], library, folder, at, files, again=False)
+    counts = {"PASSED"} if jax else {"PASSED", "FAILED", "ERROR", "XFAIL", "XPASS"}
+    counted = {test: file for file in ours for test, word in theirs[file]["found"].items() if word in counts}
+    wrong = sorted(test for test, file in counted.items() if ours[file]["found"].get(test) != "PASSED")
+    kinds = Counter(
+        reason(next((ours[counted[test]]["words"][key] for key in (test, counted[test])
+                     if key in ours[counted[test]]["words"]), "did not end"))
+        for test in wrong
+    )  # fmt: skip
+    told = [f"{count}: {what}" for what, count in kinds.most_common(REASONS)]
+    told += [f"{sum(kinds.values()) - sum(n for _, n in kinds.most_common(REASONS))}: others"] * (len(kinds) > REASONS)
+    commits = ", ".join(dict.fromkeys(ours[file]["commit"] for file in ours))
     return {"on": "gtrace" if jax is None else "JAX", "of": len(counted), "pass": len(counted) - len(wrong),
-            "reasons": reasons, "failed": wrong}  # fmt: skip
+            "reasons": "; ".join(told), "failed": wrong, "commit": commits}  # fmt: skip
 
 
 def reason(text: str) -> str:
@@ -179,6 +210,7 @@ def main() -> None:
     parser.add_argument("--at", help="a folder in which all the packages are already installed")
     parser.add_argument("--only", choices=("quickstart", "tests"), help="run this alone")
     parser.add_argument("--jax", help="a Python with JAX and pytest, which says which of the libraries' tests count")
+    parser.add_argument("--files", nargs="+", default=[], help="run these files of the tests, such as '*_ops_test.py'")
     options = parser.parse_args()
     libraries = json.loads((HERE / "libraries.json").read_text(encoding="utf-8"))
     unknown = set(options.names) - set(libraries)
@@ -194,8 +226,8 @@ def main() -> None:
         if options.only != "tests" or "parts" not in row:
             row |= quickstart(name, folder) | now
         if options.only != "quickstart":
-            tests = own_tests(library, folder, options.jax)
-            row["tests"] = tests and tests | now
+            tests = own_tests(name, library, folder, options.jax, options.files)
+            row["tests"] = tests and {**tests, "date": now["date"]}
         page.remember("libraries", name, row)
         print(f"{name}: {page.told(row)}", flush=True)
     page.write()

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import numpy
+import torch
 
 import gtrace as gt
 from gtrace.errors import CheckError
@@ -102,7 +103,10 @@ class Error:
 
 def _example(x: Any, place: tuple[Any, ...]) -> Any:
     """Return a value of a text for one example of a batch: an Array, also of what a callback got as NumPy's."""
-    return gt.asarray(numpy.asarray(x)[place]) if isinstance(x, (Array, numpy.ndarray, numpy.generic)) else x
+    if not isinstance(x, (Array, numpy.ndarray, numpy.generic)) or (isinstance(x, Array) and not place):
+        return x
+    value = numpy.asarray(x)[place]
+    return gt.asarray(value, torch.int64 if value.dtype == numpy.int64 else None)  # those of keys keep 64 bits
 
 
 gt.tree.register_pytree_node(

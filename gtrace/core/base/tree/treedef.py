@@ -273,8 +273,9 @@ def up_to(treedef: TreeDef, tree: Any, name: str = "tree.map") -> list[Any]:
     try:
         return treedef.flatten_up_to(tree)
     except (ValueError, TypeError) as error:
+        text = str(error).replace("dictionary key mismatch", "Dict key mismatch", 1)  # as in JAX
         raise StructureError(
-            f"[{name}] expected trees of one structure, got a difference: {error} (at {user_location()})"
+            f"[{name}] expected trees of one structure, got a difference: {text} (at {user_location()})"
         ) from None
 
 
