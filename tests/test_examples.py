@@ -23,6 +23,7 @@ LINES = {
     "ppo_pole": r"mean length of 20 new episodes: (nan|[\d.]+) of 500",
     "hmc": r"of a covariance: (\d+\.\d+)",
     "fine_tuning": r"(\d\.\d+) after fine-tuning",
+    "train_dataset": r"test accuracy (\d\.\d+) on 360 digits",
     "gaussian_process": r"root mean square error (\d\.\d+)",
 }
 
@@ -102,3 +103,18 @@ def test_the_integrator_has_the_order_of_its_method():
         out = module.integrate(lambda y: -y, gt.ones((1, 2), dtype=gt.float64), points)
         errors.append(abs(float(out[-1, 0, 0]) - math.exp(-2.0)))
     assert errors[0] / errors[1] == pytest.approx(16.0, rel=0.15)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_on_a_dataset_ends_as_one_that_ran_through(tmp_path, capsys):
+    module = loaded("train_dataset")
+    with gt.config(auto_compile=False):
+        module.main(epochs=1, checkpoint=str(tmp_path / "parts"))
+        module.main(epochs=2, checkpoint=str(tmp_path / "parts"))
+        assert "goes on after epoch 1\nepoch   2" in capsys.readouterr().out
+        module.main(epochs=2, checkpoint=str(tmp_path / "whole"))
+    like = {"params": module.params, "optimizer": module.optimizer.init(module.params), "buffers": module.apply.state}
+    parts, whole = (gt.load_checkpoint(str(tmp_path / name), like=like) for name in ("parts", "whole"))
+    assert parts[1] == whole[1] == 2
+    for x, y in zip(gt.tree.leaves(parts[0]), gt.tree.leaves(whole[0]), strict=True):
+        assert_close(x, y)
