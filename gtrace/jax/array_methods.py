@@ -131,8 +131,8 @@ def aval_text(self: Aval) -> str:
     """Return the shape and dtype of an array as JAX prints them, with the setting `jax_results`.
 
     >>> with gt.config(jax_results=True):
-    ...     print(gt.ones((2, 3)).aval)
-    float32[2,3]
+    ...     print(gt.ones((2, 3), dtype="int32").aval)
+    int32[2,3]
     """
     return str(ShapedArray(self.shape, self.dtype)) if config.current.jax_results else repr(self)
 
