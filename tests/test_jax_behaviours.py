@@ -640,12 +640,18 @@ _src.xla_bridge: _backends get_backend
 _src.interpreters.pxla: global_result_handlers
 _src.state.types: AbstractRef
 _src.tree_util: _registry prefix_errors tree_map
+api_util: shaped_abstractify
+core: Effects eval_context no_effects
 core: Effect ensure_compile_time_eval find_top_trace get_aval mapped_aval pytype_aval_mappings unmapped_aval
 experimental: MutableArray cur_qdd
 experimental.hijax: AbstractValue AvalMutableQDD AvalQDD HiPrimitive MutableHiType Zero aval_method aval_property
 experimental.hijax: control_flow_allowed_effects instantiate_zeros is_undefined_primal register_hitype
+experimental.mesh_utils: create_device_mesh create_hybrid_device_mesh
+experimental.multihost_utils: global_array_to_host_local_array host_local_array_to_global_array
 extend.backend: backends
 extend.core: Effect find_top_trace mapped_aval unmapped_aval
+extend.linear_util: merge_linear_aux
+profiler: start_server stop_server
 interpreters.ad: JVPTracer UndefinedPrimal Zero instantiate_zeros is_undefined_primal
 interpreters.ad: primitive_jvps primitive_transposes
 interpreters.batching: axis_primitive_batchers fancy_primitive_batchers not_mapped primitive_batchers

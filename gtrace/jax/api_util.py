@@ -7,9 +7,18 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gtrace.jax import paths
+from gtrace.jax.avals import ShapedArray, get_aval
 from gtrace.jax.extend.linear_util import WrappedFun
 
-__all__ = ["argnums_partial", "debug_info", "flatten_axes", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
+__all__ = [
+    "argnums_partial",
+    "debug_info",
+    "flatten_axes",
+    "flatten_fun",
+    "flatten_fun_nokwargs",
+    "safe_map",
+    "shaped_abstractify",
+]
 
 
 def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
@@ -19,6 +28,16 @@ def safe_map(f: Callable[..., Any], *args: Iterable[Any]) -> list[Any]:
     [4, 6]
     """
     return [f(*given) for given in zip(*args, strict=True)]
+
+
+def shaped_abstractify(x: Any) -> ShapedArray:
+    """Return the shape and dtype of an array or a number.
+
+    >>> shaped_abstractify(gt.ones((2, 3), dtype="float32"))
+    ShapedArray(float32[2,3])
+    """
+    found = get_aval(x)
+    return ShapedArray(found.shape, found.dtype, getattr(found, "weak_type", False))
 
 
 def debug_info(traced_for: str, fun: Any, args: Any, kwargs: Any, **options: Any) -> types.SimpleNamespace:

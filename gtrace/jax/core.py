@@ -60,7 +60,11 @@ class AbstractValue(metaclass=_AbstractType):
     """
 
 
-ensure_compile_time_eval = with_values
+ensure_compile_time_eval = eval_context = with_values
+
+Effects = set[Effect]
+no_effects: Effects = set()
+"""The effects of a program: none is told apart here."""
 
 pytype_aval_mappings: dict[type, Any] = {numpy.ndarray: None}
 """The table that libraries put classes of arrays into. It is not read: what has ``__array__`` can be an argument."""
@@ -127,9 +131,9 @@ def trace_state_clean() -> bool:
 
 
 __all__ = [
-    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
+    "AbstractValue", "Atom", "ClosedJaxpr", "DropVar", "Effect", "Effects", "Jaxpr", "JaxprEqn", "Literal", "Primitive",
     "ShapedArray", "Trace", "Tracer", "Var", "concrete_or_error", "ensure_compile_time_eval", "eval_jaxpr",
     "JVPTracer", "find_top_trace", "get_aval", "get_opaque_trace_state", "is_concrete", "jaxpr_as_fun", "mapped_aval",
     "new_jaxpr_eqn", "pytype_aval_mappings", "raise_to_shaped", "set_current_trace", "subjaxprs", "take_current_trace",
-    "trace_state_clean", "unmapped_aval", "valid_jaxtype",
+    "eval_context", "no_effects", "trace_state_clean", "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip

@@ -71,9 +71,6 @@ class SingleDeviceSharding:
     def __repr__(self) -> str:
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
 
-    def __str__(self) -> str:
-        return str(self.device)  # so it may stand for the device
-
 
 def _device_set(self: NamedSharding) -> set[Any]:
     """The devices that have a part: those of the mesh; without a mesh, that of new arrays."""

@@ -20,6 +20,11 @@ class TraceAnnotation(contextlib.ContextDecorator):
     def __exit__(self, *error: object) -> None:
         """Do nothing."""
 
+    @staticmethod
+    def is_enabled() -> bool:
+        """Return whether a trace is being written: never."""
+        return False
+
 
 class StepTraceAnnotation(TraceAnnotation):
     """A step of a training loop, without effect."""
@@ -43,4 +48,15 @@ def stop_trace() -> None:
     """Do nothing: no trace is written."""
 
 
-__all__ = ["StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_trace", "stop_trace", "trace"]
+def start_server(port: int) -> None:
+    """Do nothing: nobody can ask for traces."""
+
+
+def stop_server() -> None:
+    """Do nothing: there is no server."""
+
+
+__all__ = [
+    "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "start_server", "start_trace", "stop_server",
+    "stop_trace", "trace",
+]  # fmt: skip

@@ -16,7 +16,8 @@ CPU = torch.device("cpu")
 def as_device(device: Any) -> torch.device:
     """Normalize a device argument. ``cuda`` gets its index, so that equal devices are equal objects.
 
-    None stands for the setting `device`. Other objects, such as the devices of ``gtrace.jax``, have its name as text.
+    None stands for the setting `device`. Other objects, such as the devices of ``gtrace.jax``, have its name as text,
+    or a `device` that has, as layouts on one device do.
 
     Raises:
         DeviceError: there is no such device, or this build of torch cannot use it.
@@ -25,7 +26,9 @@ def as_device(device: Any) -> torch.device:
         name = config.current.device
         return CPU if name == "cpu" else _chosen(name)
     try:
-        result = torch.device(device if isinstance(device, (torch.device, str, int)) else str(device))
+        result = torch.device(
+            device if isinstance(device, (torch.device, str, int)) else str(getattr(device, "device", device))
+        )
     except (RuntimeError, TypeError) as error:
         raise DeviceError(f'[device] expected a torch device such as "cpu" or "cuda:0", got {device!r}.') from error
     if result.type == "cuda":

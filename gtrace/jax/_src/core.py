@@ -4,9 +4,7 @@ from typing import Any
 
 from gtrace.jax.private_places import public_names
 
-__all__ = ["no_effects", "physical_aval"]
-
-no_effects: frozenset[Any] = frozenset()
+__all__ = ["physical_aval"]
 
 
 def physical_aval(aval: Any) -> Any:

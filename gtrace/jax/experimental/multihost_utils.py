@@ -8,7 +8,8 @@ import gtrace as gt
 from gtrace.extend import tree
 
 __all__ = [
-    "assert_equal", "broadcast_one_to_all", "process_allgather", "reached_preemption_sync_point", "sync_global_devices",
+    "assert_equal", "broadcast_one_to_all", "global_array_to_host_local_array", "host_local_array_to_global_array",
+    "process_allgather", "reached_preemption_sync_point", "sync_global_devices",
 ]  # fmt: skip
 
 
@@ -37,3 +38,13 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 def reached_preemption_sync_point(step_id: int) -> bool:
     """Return whether the processes agreed to save at this step, before they are stopped: never."""
     return False
+
+
+def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
+    """Return the pytree: the part of this process is the whole."""
+    return local_inputs
+
+
+def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
+    """Return the pytree: the whole is the part of this process."""
+    return global_inputs

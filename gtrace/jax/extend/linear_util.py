@@ -48,4 +48,17 @@ def transformation(gen: Callable[..., Any], *args: Any) -> Callable[..., NoRetur
 
 transformation_with_aux = transformation
 
-__all__ = ["WrappedFun", "transformation", "transformation_with_aux", "wrap_init"]
+
+def merge_linear_aux(aux1: Callable[[], Any], aux2: Callable[[], Any]) -> tuple[bool, Any]:
+    """Return which of two functions has a result, as those of `flatten_fun` have once they were called, and the result.
+
+    >>> merge_linear_aux(lambda: [][0], lambda: "there")
+    (False, 'there')
+    """
+    try:
+        return True, aux1()
+    except IndexError:
+        return False, aux2()
+
+
+__all__ = ["WrappedFun", "merge_linear_aux", "transformation", "transformation_with_aux", "wrap_init"]
