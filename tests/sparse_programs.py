@@ -143,7 +143,8 @@ def elementwise(jax, sparse):
     m, other = sparse.BCOO.fromdense(M), sparse.BCOO.fromdense(M[::-1] + np.eye(3, 4, dtype=np.float32))
     v = jnp.array(V)
     made = [
-        m * 2, 3.0 * m, m * v, m * v[:3][:, None], m * jnp.array(M), m / 2, m / v, -m, abs(-m), m**2, m + other, m - other,
+        m * 2, 3.0 * m, m * v, m * v[:3][:, None], m * jnp.array(M), m / 2, m / v, -m, abs(-m), m**2, m + other,
+        m - other,
         m + m, m * m, m * other, sparse.bcoo_multiply_sparse(m, other), duplicates(jax, sparse) ** 2,
         sparse.bcoo_multiply_sparse(m, sparse.BCOO.fromdense(V[None])), duplicates(jax, sparse) * other,
     ]  # fmt: skip
@@ -172,7 +173,8 @@ def derivatives(jax, sparse):
         *jax.grad(loss, (0, 1))(m.data, v), *jax.jit(jax.grad(loss, (0, 1)))(m.data, v), found[0].data, found[1], value,
         own.todense(), jax.jvp(lambda d: loss(d, v), (m.data,), (jnp.ones(4),))[1],
         jax.hessian(loss)(m.data, v), jax.grad(lambda x: (sparse.BCOO.fromdense(x, nse=4) @ v).sum())(jnp.array(M)),
-        jax.grad(lambda d: sparse.bcoo_multiply_sparse(sparse.BCOO((d, m.indices), shape=m.shape), m).todense().sum())(m.data),
+        jax.grad(lambda d: sparse.bcoo_multiply_sparse(
+            sparse.BCOO((d, m.indices), shape=m.shape), m).todense().sum())(m.data),
         sparse.jacrev(lambda m: m @ v)(m).todense(), sparse.jacfwd(lambda m: m @ v)(m).todense(),
     ]  # fmt: skip
 
@@ -230,8 +232,10 @@ def sparsified(jax, sparse):
         wrapped(lambda m: jnp.sqrt(m) @ jnp.ones((4, 2)), m), wrapped(lambda m: m[1:] - m[:-1], m),
         wrapped(lambda m: jnp.stack([m, m])[1], m), wrapped(lambda m: jax.jit(lambda x: x * x)(m), m),
         wrapped(looped, m, v), wrapped(branched, m), wrapped(lambda m: m.astype(jnp.int32), m),
-        wrapped(lambda m, v: jnp.einsum("ij,j->i", m, v), m, v), wrapped(lambda m: m**3, m), wrapped(jnp.matmul, m, m.T),
-        wrapped(lambda m, v: m @ v, sparse.BCSR.fromdense(M), v), wrapped(lambda m: jnp.tanh(m), sparse.BCSR.fromdense(M)),
+        wrapped(lambda m, v: jnp.einsum("ij,j->i", m, v), m, v), wrapped(lambda m: m**3, m),
+        wrapped(jnp.matmul, m, m.T),
+        wrapped(lambda m, v: m @ v, sparse.BCSR.fromdense(M), v),
+        wrapped(lambda m: jnp.tanh(m), sparse.BCSR.fromdense(M)),
         jax.grad(lambda v: sparse.sparsify(lambda m, v: jnp.sum((m @ v) ** 2))(m, v))(v),
         jax.jit(sparse.sparsify(lambda m, v: jnp.square(m) @ v))(m, v),
     ]  # fmt: skip

@@ -244,6 +244,22 @@ def test_what_cannot_be_exported_says_so(jax):
         jax.export.deserialize(good[:-2])
 
 
+def test_rules_of_users_are_no_text(jax):
+    @jax.custom_vjp
+    def f(x):
+        return 2 * x
+
+    f.defvjp(lambda x: (f(x), None), lambda _, ct: (100 * ct,))
+    spec = jax.ShapeDtypeStruct((2,), "float32")
+    exported = jax.export.export(jax.jit(f))(spec)
+    x = jax.numpy.ones(2)
+    assert exported.call(x).tolist() == [2.0, 2.0] and not exported.has_vjp()
+    with pytest.raises(ArgumentError, match="before it becomes text"):
+        jax.grad(lambda x: exported.call(x).sum())(x)
+    slope = jax.export.export(jax.jit(jax.grad(lambda x: f(x).sum())))(spec)
+    assert slope.call(x).tolist() == [100.0, 100.0]
+
+
 class Point(NamedTuple):
     x: object
     y: object

@@ -63,7 +63,7 @@ def test_shapes_that_do_not_fit_say_so():
         (lambda: m @ jnp.ones(3), "with 4 rows"), (lambda: sparse.BCOO((m.data, m.indices), shape=(3,)), "places"),
         (lambda: sparse.BCOO((m.data[:2], m.indices), shape=(3, 4)), "places"),
         (lambda: jax.vmap(lambda m: m.data)(m), "a BCOO with a batch"), (lambda: m + m[:2], "one shape"),
-        (lambda: sparse.BCSR((m.data, m.data, m.data), shape=(3, 4)), "rows begin"),
+        (lambda: sparse.BCSR((m.data, m.data, m.data), shape=(2, 4)), "rows begin"),
         (lambda: sparse.linalg.lobpcg_standard(jnp.eye(4), jnp.ones((4, 1))), "5 k < n"),
         (lambda: sparse.linalg.spsolve(m.data, m.indices, m.data, m.data), "vectors"),
     ):  # fmt: skip

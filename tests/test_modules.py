@@ -803,3 +803,23 @@ def test_a_cache_that_is_written_and_not_returned_is_refused():
     params, apply = gt.from_module(Summing(False))
     with pytest.raises(ArgumentError, match=r"writes to an argument, f32\[3,2\].*Return the object that it lies in"):
         apply(params, gt.ones((3, 2)), Cache(gt.ones((3, 2))))
+
+
+class Named(nn.Module):
+    """Calls layers by names that are made of values in tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict({f"layer_{k}": nn.Linear(3, 2) for k in range(3)})
+
+    def forward(self, x, chosen):
+        return sum(self.layers[f"layer_{k[0]}"](x) for k in (chosen > 0).nonzero())
+
+
+def test_a_value_in_a_text_is_read():
+    module = Named()
+    params, apply = gt.from_module(module)
+    x, chosen = torch.randn(4, 3), torch.tensor([1, 0, 1])
+    assert_close(apply(params, gt.array(x), gt.array(chosen)), module(x, chosen).detach())
+    with pytest.raises(gt.ConcretizationError):
+        gt.jit(lambda x, chosen: apply(params, x, chosen))(gt.array(x), gt.array(chosen))

@@ -399,8 +399,6 @@ PRECISE = [
     "GPT2LMHeadModel",
     "LlamaForCausalLM",
     "Gemma2ForCausalLM",
-    "MixtralForCausalLM",
-    "DeepseekV3ForCausalLM",
     "Mamba2ForCausalLM",
     "T5ForConditionalGeneration",
     "WhisperForConditionalGeneration",

@@ -48,7 +48,8 @@ def _result(avals: Sequence[Any], body: Subgraph) -> Bundle:
 
 
 def _without_rule(*_: Any, **__: Any) -> Any:
-    raise AssertionError("a call is recorded with the rules of its function")
+    fix = "The text of a program holds no rules: differentiate and batch the function before it becomes text."
+    raise ArgumentError(message("custom_call", "the rules of its function", "a program that was read", fix))
 
 
 custom_call = define(

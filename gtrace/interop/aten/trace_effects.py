@@ -36,8 +36,9 @@ def observing_mode(values: bool, followed: bool, default: torch.dtype) -> Any:
 def users_detaches(observing: Any) -> Iterator[None]:
     """Tell a mode or tracer which calls of ``aten.detach`` are the function's own, by ``x.detach()`` or ``x.data``.
 
-    An assignment to ``x.data`` raises, because it replaces memory that other tensors may share. The tensor itself may
-    be assigned, as by ``module.to(dtype)`` for parameters that have this dtype.
+    A tensor without axes in an f-string is its value. An assignment to ``x.data`` raises, because it replaces memory
+    that other tensors may share. The tensor itself may be assigned, as by ``module.to(dtype)`` for parameters that have
+    this dtype.
 
     torch's autograd detaches the results that it saves for its backward pass. A derivative of that pass, as in a
     function that calls ``torch.autograd.grad``, follows them. One thread at a time may be in this context.
@@ -66,7 +67,16 @@ def users_detaches(observing: Any) -> Iterator[None]:
             raise ArgumentError(message("data", "a function that writes to tensors", "an assignment to x.data", fix))
         data.__set__(x, value)  # type: ignore[attr-defined]
 
+    as_text = torch.Tensor.__format__
+
+    def formatted(x: torch.Tensor, spec: str) -> str:
+        """Format the number, as torch does for its own class alone."""
+        if threading.get_ident() == owner and type(x) not in (torch.Tensor, torch.nn.Parameter) and x.dim() == 0:
+            return format(x.item(), spec)
+        return str(as_text(x, spec))
+
     changed: list[tuple[Any, str, Any]] = [
+        (torch.Tensor, "__format__", formatted),
         (torch.Tensor, "detach", told(torch.Tensor.detach)),
         (torch.Tensor, "data", property(told(data.__get__), assign)),  # type: ignore[attr-defined]
         (torch, "detach", told(torch.detach)),

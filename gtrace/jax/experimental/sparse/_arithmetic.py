@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 import gtrace as gt
 from gtrace.extend import Array, ShapeError, message
 from gtrace.jax.experimental.sparse import _axes as axes
@@ -183,8 +185,8 @@ def take(m: BCOO, key: Any) -> BCOO:
     out = axes.bcoo_squeeze(out, dimensions=gone)
     kept = [k for k in full if k is None or isinstance(k, slice)]
     if None in [k for k in kept if k is None]:
-        sizes = iter(out.shape)
-        shape = [1 if k is None else next(sizes) for k in kept]
+        left = iter(out.shape)
+        shape = [1 if k is None else next(left) for k in kept]
         places = [axis for axis, k in enumerate(kept) if k is not None]
         out = axes.bcoo_broadcast_in_dim(out, shape=shape, broadcast_dimensions=places)
     return out
@@ -192,7 +194,7 @@ def take(m: BCOO, key: Any) -> BCOO:
 
 def _number(k: Any) -> int | Array:
     if isinstance(k, Array):
-        if k.ndim or not k.aval.integer:
+        if k.ndim or k.aval.dtype.is_floating_point or k.aval.dtype.is_complex or k.aval.dtype is torch.bool:
             refuse("getitem", "numbers, slices, None and an ellipsis", repr(k.aval), "Use todense().")
         return k
     try:

@@ -82,7 +82,7 @@ class JAXSparse:
     def _refuse_order(self, other: Any) -> NoReturn:
         refuse("comparison", "dense arrays", f"one of class {type(self).__name__}")
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_order  # type: ignore[assignment]
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
 
 
 def is_sparse(x: Any) -> bool:

@@ -189,4 +189,4 @@ def random_bcoo(
 
     indices = gt.vmap(places)(keys[1:]).reshape((*batch, count, n_sparse))
     made = BCOO((data, indices), shape=sizes)
-    return made.sort_indices() if sorted_indices else made  # type: ignore[no-any-return]
+    return made.sort_indices() if sorted_indices else made

@@ -36,6 +36,7 @@ def bcoo_dot_general(
         expected = "equal sizes of the contracted axes and of the batch"
         got = f"shapes {sizes[0]} and {sizes[1]} with dimension_numbers {dimension_numbers}"
         raise ShapeError(message("sparse.bcoo_dot_general", expected, got, "Transpose or reshape one."))
+    out: Any
     if isinstance(lhs, BCOO) and isinstance(rhs, BCOO):
         out = _of_sparse(lhs, rhs, a, b, p, q)
     elif isinstance(lhs, BCOO):

@@ -150,10 +150,12 @@ class BCSR(JAXSparse):
         return BCSR.from_bcoo(change(self.to_bcoo(), nse))
 
     def __matmul__(self, other: Any) -> Any:
-        return self.to_bcoo() @ (other.to_bcoo() if isinstance(other, BCSR) else other)
+        own: Any = self.to_bcoo()
+        return own @ (other.to_bcoo() if isinstance(other, BCSR) else other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return other @ self.to_bcoo() if isinstance(other, BCOO) else self.to_bcoo().__rmatmul__(other)
+        own: Any = self.to_bcoo()
+        return own.__rmatmul__(other)
 
     def __getitem__(self, key: Any) -> Any:
         found = self.to_bcoo()[key]
@@ -207,7 +209,7 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
     dense, places = gt.array(mat), gt.array(indices)
     blank = gt.zeros((*places.shape, *dense.shape[places.ndim + 1 :]), dense.dtype)
     found = BCSR((blank, places, indptr), shape=dense.shape).to_bcoo()
-    return bcoo_extract(found, dense, assume_unique=True).data  # type: ignore[no-any-return]
+    return bcoo_extract(found, dense, assume_unique=True).data
 
 
 def bcsr_dot_general(

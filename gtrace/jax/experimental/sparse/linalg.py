@@ -165,6 +165,4 @@ def spsolve(data: Any, indices: Any, indptr: Any, b: Any, tol: float = 1e-6, reo
         like = gt.ShapeDtypeStruct(right.shape, right.dtype)
         return lambda _, v: gt.pure_callback(function, like, gt.stop_gradient(values), columns, begins, v)
 
-    return custom_linear_solve(  # type: ignore[no-any-return]
-        lambda v: matrix @ v, right, solved(_solution), solved(_transposed)
-    )
+    return custom_linear_solve(lambda v: matrix @ v, right, solved(_solution), solved(_transposed))
