@@ -8,6 +8,7 @@ import os as _os
 
 from gtrace import Array as Array
 from gtrace import ShapeDtypeStruct as ShapeDtypeStruct
+from gtrace.jax import _src as _src
 from gtrace.jax import ad_checkpoint as ad_checkpoint
 from gtrace.jax import api as _api
 from gtrace.jax import api_util as api_util

@@ -13,10 +13,24 @@ from gtrace import config
 from gtrace.distributed.sharding import NamedSharding, with_sharding
 from gtrace.errors import GtraceError
 from gtrace.extend import Array, as_device, message, ops, tree
+from gtrace.version import __version__
 
 
 class PlatformError(GtraceError, RuntimeError):
     """A platform without devices."""
+
+
+@attrs.frozen
+class Memory:
+    """Where arrays of a device lie.
+
+    Attributes:
+        device: the device.
+        kind: its name.
+    """
+
+    device: Device
+    kind: str = "device"
 
 
 @attrs.frozen(repr=False, eq=False)
@@ -47,6 +61,29 @@ class Device:
         """The process that has the device: this one."""
         return 0
 
+    @property
+    def type(self) -> str:
+        """Torch's name of the platform."""
+        return self.torch.partition(":")[0]
+
+    @property
+    def index(self) -> int | None:
+        """Torch's number of the device: None for the CPU."""
+        return None if self.platform == "cpu" else self.id
+
+    def default_memory(self) -> Memory:
+        """Return where its arrays lie."""
+        return Memory(self)
+
+    def addressable_memories(self) -> list[Memory]:
+        """Return the memories of the device: one.
+
+        >>> import gtrace.jax as jax
+        >>> [memory.kind for memory in jax.devices("cpu")[0].addressable_memories()]
+        ['device']
+        """
+        return [Memory(self)]
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, torch.device):  # as Arrays have it
             return (other.type, other.index or 0) == (self.torch.partition(":")[0], self.id)
@@ -59,7 +96,7 @@ class Device:
         return f"{'Cpu' if self.platform == 'cpu' else 'Cuda'}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return self.torch
+        return f"{self.type}:{self.id}"
 
 
 del Device.__attrs_attrs__  # dm-tree takes instances of attrs classes apart
@@ -71,9 +108,16 @@ class Backend:
 
     Attributes:
         platform: ``"cpu"`` or ``"gpu"``.
+        runtime_type: what runs its programs.
     """
 
     platform: str
+    runtime_type = "gtrace"
+
+    @property
+    def platform_version(self) -> str:
+        """The version of what runs its programs."""
+        return f"gtrace {__version__}"
 
     def devices(self) -> list[Device]:
         """Return the devices of the platform."""
@@ -118,8 +162,10 @@ def default_device(new_val: Any = None) -> Iterator[None]:
 
     >>> import gtrace.jax as jax
     >>> with jax.default_device(jax.devices("cpu")[0]):
-    ...     jax.numpy.ones(2).device
-    device(type='cpu')
+    ...     jax.numpy.ones(2).devices()
+    {CpuDevice(id=0)}
+    >>> print(jax.devices("cpu")[0])
+    cpu:0
     """
     with contextlib.nullcontext() if new_val is None else config(device=device_name(new_val)):
         yield
@@ -127,7 +173,8 @@ def default_device(new_val: Any = None) -> Iterator[None]:
 
 def device_name(device: Any) -> str:
     """Return torch's name of a device, one of `devices` or a name of JAX's or torch's."""
-    return "cuda" if device == "gpu" else str(device)
+    place = getattr(device, "device", device)  # the device of a SingleDeviceSharding
+    return place.torch if isinstance(place, Device) else "cuda" if place == "gpu" else str(place)
 
 
 def device_count(backend: str | None = None) -> int:
@@ -188,6 +235,7 @@ def device_put(x: Any, device: Any = None, **options: Any) -> Any:
 
 
 def _put(x: Any, device: Any) -> Any:
+    device = getattr(device, "sharding", device)  # that of a Format
     device = getattr(device, "device", device)  # the device of a SingleDeviceSharding
     if isinstance(device, NamedSharding):
         return tree.map(lambda leaf: with_sharding(ops.array(leaf), device), x)

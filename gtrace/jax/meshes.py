@@ -49,6 +49,7 @@ class SingleDeviceSharding:
         return {self.device}
 
     addressable_devices = device_set
+    _device_assignment = _addressable_device_assignment = property(lambda self: (self.device,))
 
     def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the part on the device: all of it."""
@@ -78,8 +79,22 @@ def _device_set(self: NamedSharding) -> set[Any]:
     return {own.get(rank, rank) for rank in self.mesh.ranks} or set(devices()[:1])
 
 
+def _places(self: NamedSharding, global_shape: Sequence[int]) -> dict[Any, tuple[slice, ...]]:
+    """Return the place of each device's part."""
+    own = {device.id: device for device in devices()}
+    return {own.get(rank, rank): self.index(tuple(global_shape), rank) for rank in self.mesh.ranks}
+
+
+def _equivalent(self: NamedSharding, other: Any, ndim: int) -> bool:
+    """Return whether an array of `ndim` dimensions has the same parts in another layout."""
+    return isinstance(other, NamedSharding) and self.mesh == other.mesh and self.padded(ndim) == other.padded(ndim)
+
+
 LAYOUTS = {
+    "devices_indices_map": _places, "addressable_devices_indices_map": _places, "is_equivalent_to": _equivalent,
     "device_set": property(_device_set), "addressable_devices": property(_device_set),
+    "_device_assignment": property(lambda self: tuple(sorted(self.device_set, key=str))),
+    "_addressable_device_assignment": property(lambda self: tuple(sorted(self.device_set, key=str))),
     "num_devices": property(lambda self: len(self.device_set)), "is_fully_addressable": property(lambda self: True),
     "memory_kind": None,
 }  # fmt: skip

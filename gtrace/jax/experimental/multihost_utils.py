@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gtrace as gt
+from gtrace.distributed import sharding
 from gtrace.extend import tree
 
 __all__ = [
@@ -41,10 +42,45 @@ def reached_preemption_sync_point(step_id: int) -> bool:
 
 
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """Return the pytree: the part of this process is the whole."""
-    return local_inputs
+    """Return arrays that are divided among the processes of a mesh, of the part that each process has.
+
+    Args:
+        pspecs: how the arrays are divided: one `PartitionSpec`, or a pytree that is a prefix of theirs.
+
+    >>> import gtrace.jax as jax
+    >>> mesh = jax.make_mesh((1,), ("data",))
+    >>> host_local_array_to_global_array(gt.ones(2), mesh, jax.P("data")).tolist()
+    [1.0, 1.0]
+    """
+
+    def whole(x: Any, spec: Any) -> Any:
+        layout = sharding.NamedSharding(global_mesh, spec)
+        return sharding.from_process_local(layout, gt.array(x))
+
+    return _each(whole, local_inputs, pspecs)
 
 
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspecs: Any) -> Any:
-    """Return the pytree: the whole is the part of this process."""
-    return global_inputs
+    """Return the part that this process has of arrays that are divided among the processes of a mesh.
+
+    >>> import gtrace.jax as jax
+    >>> mesh = jax.make_mesh((1,), ("data",))
+    >>> global_array_to_host_local_array(gt.ones(2), mesh, jax.P("data")).tolist()
+    [1.0, 1.0]
+    """
+
+    def own(x: Any, spec: Any) -> Any:
+        array = gt.array(x)
+        layout = sharding.NamedSharding(global_mesh, spec)
+        return array[layout.index(array.shape, sharding.process_index())]
+
+    return _each(own, global_inputs, pspecs)
+
+
+def _each(function: Any, values: Any, specs: Any) -> Any:
+    """Apply a function to each array and its `PartitionSpec`."""
+
+    def part(spec: Any, leaves: Any) -> Any:
+        return tree.map(lambda leaf: function(leaf, spec), leaves)
+
+    return tree.map(part, specs, values, is_leaf=lambda x: isinstance(x, sharding.PartitionSpec))
