@@ -126,6 +126,6 @@ def test_a_manager_writes_and_reads_arrays(tmp_path):
     asyncio.run(serialization.async_serialize(values[0], inner))
     like = jax.ShapeDtypeStruct((2, 3), jnp.float16, sharding=on_one_device())
     assert asyncio.run(serialization.async_deserialize(like, inner)).dtype == jnp.float16
-    manager.serialize_with_paths(values[:1], paths[:1], on_commit_callback=lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        manager.wait_until_finished()
+        manager.serialize_with_paths(values[:1], paths[:1], on_commit_callback=lambda: 1 / 0)
+    manager.wait_until_finished()

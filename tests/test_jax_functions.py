@@ -477,7 +477,9 @@ def test_sparse_matrices(jax):
     assert m.nse == 3 and np.array_equal(m.todense().numpy(), dense) and np.array_equal(m.T.todense().numpy(), dense.T)
     assert np.array_equal((m @ jnp.array(v)).numpy(), dense @ v)
     assert np.array_equal(m.__rmatmul__(w).numpy(), w @ dense)
-    assert np.array_equal(m.sum(0).numpy(), dense.sum(0)) and np.array_equal((2 * m).todense().numpy(), 2 * dense)
+    assert np.array_equal(m.sum(0).todense().numpy(), dense.sum(0)) and np.array_equal(
+        (2 * m).todense().numpy(), 2 * dense
+    )
     grad = jax.grad(lambda data: (sparse.BCOO((data, m.indices), shape=m.shape) @ v).sum())(m.data)
     assert grad.tolist() == [1.0, 0.0, 2.0]
     with pytest.raises(ShapeError, match="with 3 rows"):

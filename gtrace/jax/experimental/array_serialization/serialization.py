@@ -10,7 +10,6 @@ import asyncio
 import functools
 import importlib
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -195,71 +194,47 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
 
 
 class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
-    """Writes arrays by tensorstore while the program goes on.
+    """Writes arrays by tensorstore. `serialize` returns when they are written, so there is no thread.
 
     Args:
         timeout_secs: without effect: there is no other process to wait for.
     """
 
     def __init__(self, timeout_secs: int = 300) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: Exception | None = None
+        """Do nothing."""
 
     def check_for_errors(self) -> None:
-        """Raise the error of the last writing, if it failed; once."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
+        """Do nothing: `serialize` has raised the error."""
 
     def wait_until_finished(self) -> None:
-        """Wait until everything is written.
-
-        Raises:
-            Exception: the error of the writing.
-        """
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check_for_errors()
+        """Do nothing: everything is written."""
 
     def serialize(
         self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
         on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
     ) -> None:  # fmt: skip
-        """Begin to write arrays, when those of the last call are written.
+        """Write arrays.
 
         Args:
             on_commit_callback: what to call when they are written.
         """
-        self.wait_until_finished()
-        futures: list[Any] = []
 
-        async def copy() -> None:
+        async def write() -> None:
             calls = [
-                async_serialize(x, spec, commit_future=futures, transaction=transaction)
+                async_serialize(x, spec, transaction=transaction)
                 for x, spec in zip(arrays, tensorstore_specs, strict=True)
             ]
             await asyncio.gather(*calls)
 
-        asyncio.run(copy())
-
-        def commit() -> None:
-            try:
-                for future in futures:
-                    future.result()
-                if on_commit_callback is not None:
-                    on_commit_callback()
-            except Exception as error:  # noqa: BLE001 - who waits for the thread raises it
-                self._error = error
-
-        self._thread = threading.Thread(target=commit)
-        self._thread.start()
+        asyncio.run(write())
+        if on_commit_callback is not None:
+            on_commit_callback()
 
     def serialize_with_paths(
         self, arrays: Sequence[Any], paths: Sequence[str], *, on_commit_callback: Callable[[], None] | None = None,
         transaction: Any = None,
     ) -> None:  # fmt: skip
-        """Begin to write arrays to folders."""
+        """Write arrays to folders."""
         specs = [get_tensorstore_spec(path) for path in paths]
         self.serialize(arrays, specs, on_commit_callback=on_commit_callback, transaction=transaction)
 
@@ -267,8 +242,7 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
         self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec], global_shapes: Any = None,
         dtypes: Any = None, concurrent_gb: int = 32,
     ) -> list[gt.Array]:  # fmt: skip
-        """Read arrays, when those of the last call are written."""
-        self.wait_until_finished()
+        """Read arrays."""
         return run_deserialization(shardings, tensorstore_specs, global_shapes, dtypes)
 
     def deserialize_with_paths(
