@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import torch
+
 from gtrace.core.backends.interpreter.interpreter import Owned
 from gtrace.core.base.tensor_ownership import is_alone
 from gtrace.core.trace.array import Array, clone
+from gtrace.core.trace.force import materialize
 from gtrace.core.trace.record import Donation
 
 
@@ -20,8 +23,11 @@ def give_away(arrays: Sequence[Array], places: Collection[int], written: Collect
         places: indices of the donated arrays.
         written: indices of tensors that may be overwritten. Tensors whose memory is shared are copied.
         call: the name of the call in errors.
+
+    Raises:
+        DonatedError: another thread has given one of them away meanwhile.
     """
-    tensors = Owned([x._buf for x in arrays])  # type: ignore[misc]  # they have values
+    tensors = Owned([_value(x) for x in arrays])
     donation = Donation(call)
     for k in places:
         x = arrays[k]
@@ -32,3 +38,8 @@ def give_away(arrays: Sequence[Array], places: Collection[int], written: Collect
         if not is_alone(tensors, k):
             tensors[k] = clone(tensors[k])
     return tensors
+
+
+def _value(x: Array) -> torch.Tensor:
+    tensor = x._buf
+    return materialize(x, "donate") if tensor is None else tensor
