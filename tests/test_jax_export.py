@@ -118,7 +118,7 @@ def test_shapes_of_results(jax):
     expected = "(a - 1, 3)|(3*a,)|(2*a - 1, 3)|(floordiv(a + 1, 2), 3)|(a, b)|(3,)|(a,)|(a, 3)|(a, b)"
     assert "|".join(shapes) == expected
     assert jax.eval_shape(lambda x: x, np.ones(2, "float32")).shape == (2,)
-    with pytest.raises(ExportError, match="results of one kind"):
+    with pytest.raises(ExportError, match=r"does the same for all of them, got mod\(a, 5\)"):
         jax.eval_shape(lambda x: [x] * (x.shape[0] % 5), x)
     with pytest.raises(ArgumentError, match=r"jax\.export"):
         gt.eval_shape(lambda x: x, x)
@@ -225,18 +225,58 @@ def test_related_sizes_and_constraints(jax):
         odd.call(np.ones(10, "float32"))
 
 
+DECIDING = {
+    "branch": lambda x: x * 2 if x.shape[0] > 10 else x * 3, "even": lambda x: x if x.shape[0] % 2 else -x,
+    "maximum": lambda x: x / max(x.shape[0], 8), "minimum": lambda x: x[: min(x.shape[0], 5)].sum(),
+    "loop": lambda x: sum(x[k] for k in range(x.shape[0])), "length": lambda x: x * len(x),
+    "root": lambda x: x / x.shape[0] ** 0.5, "text": lambda x: x * len(str(x.shape)),
+    "table": lambda x: x * {2: 5.0}.get(x.shape[0], 1.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DECIDING)
+def test_code_that_decides_by_a_size_is_refused_and_decided_by_constraints(jax, kind):
+    x = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b"), "float32")
+    with pytest.raises(ExportError):
+        jax.export.export(jax.jit(DECIDING[kind]))(x)
+    if kind in ("branch", "maximum", "minimum"):
+        x = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b", constraints=["b >= 12"]), "float32")
+        made = jax.export.export(jax.jit(DECIDING[kind]))(x)
+        data = np.arange(13, dtype="float32")
+        close(made.call(data), np.asarray(DECIDING[kind](data)))
+        with pytest.raises(ShapeError):
+            made.call(data[:4])
+
+
+def test_sizes_that_are_taken_for_unequal_are_refused_where_they_are_equal(jax):
+    x = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, c"), "float32")
+    made = jax.export.export(jax.jit(lambda x: x.T if x.shape[0] == x.shape[1] else x))(x)
+    made = jax.export.deserialize(made.serialize())
+    data = np.arange(6, dtype="float32").reshape(2, 3)
+    close(made.call(data), data)
+    with pytest.raises(ShapeError, match="!= 0"):
+        made.call(data[:, :2])
+
+
 def test_what_cannot_be_exported_says_so(jax):
     x = jax.ShapeDtypeStruct(jax.export.symbolic_shape("b"), "float32")
     export = jax.export.export
     with pytest.raises(ExportError, match="needs no Python"):
         export(jax.jit(lambda x: jax.pure_callback(np.sin, x, x)))(jax.ShapeDtypeStruct((2,), "float32"))
-    with pytest.raises(ExportError, match="same operations"):
+    with pytest.raises(ExportError, match="does the same for all of them, got b"):
         export(jax.jit(lambda x: x / (x.shape[0] + 0.5)))(x)
     with pytest.raises(ExportError, match="key_data"):
         export(jax.jit(jax.random.normal))(jax.random.key(0))
-    outside = {n: jax.numpy.full((n,), n, "float32") for n in range(100)}
+    outside = [jax.numpy.full((3,), n, "float32") for n in range(100)]
+    left = iter(outside)
     with pytest.raises(ExportError, match="closed-over arrays"):
-        export(jax.jit(lambda x: x + outside[x.shape[0]]))(x)
+        export(jax.jit(lambda x: x + next(left)[0]))(x)
+    with pytest.raises(ExportError, match="code that runs for all of them, got IndexError"):
+        export(jax.jit(lambda x: x + outside[x.shape[0]][0]))(x)
+    (b,) = x.shape
+    for closed in (lambda x: x * 2 if b > 10 else x, lambda x: x * int(b), lambda x: sum(x[k] for k in range(b))):
+        with pytest.raises(jax.errors.InconclusiveDimensionOperation):
+            export(jax.jit(closed))(x)
     with pytest.raises(ExportError, match="bytes of"):
         jax.export.deserialize(b"something else")
     good = export(jax.jit(lambda x: x + outside[3][0]))(x).serialize()

@@ -12,6 +12,7 @@ from gtrace.core.trace.lifted_numbers import lift_numbers
 from gtrace.core.trace.record import Donation, Trace, followed, followers, thread
 from gtrace.core.trace.replayable import replayable
 from gtrace.core.trace.replayed_trees import Replayed
+from gtrace.core.trace.size_reads import noted
 from gtrace.core.transform.eval_shape import OpenSize, aval_of, capture_like
 from gtrace.core.transform.jit import Jitted
 from gtrace.core.transform.jit_options import both_ways
@@ -21,6 +22,6 @@ from gtrace.core.transform.subgraph_rules import captured_program
 __all__ = [
     "Captured", "Compiled", "Donation", "Jitted", "Leaf", "Lowered", "OpenSize", "Replayed", "Trace", "Traced",
     "aval_of", "both_ways", "capture", "capture_like", "captured_program", "entered_mesh", "fit", "followed",
-    "followers", "give_away", "has_effects", "is_placeholder", "lift_numbers", "located", "materialize", "replay",
-    "replayable", "sources", "subgraphs", "thread", "value_of", "whole", "with_values",
+    "followers", "give_away", "has_effects", "is_placeholder", "lift_numbers", "located", "materialize", "noted",
+    "replay", "replayable", "sources", "subgraphs", "thread", "value_of", "whole", "with_values",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from gtrace.jax.core import Tracer
 from gtrace.jax.equations import make_jaxpr as make_jaxpr
 from gtrace.jax.jitted import jitted
 from gtrace.jax.pullbacks import vjp as vjp
-from gtrace.jax.symbolic_programs import eval_shape as eval_shape
+from gtrace.jax.symbolic_decisions import eval_shape as eval_shape
 
 closure_convert, custom_gradient = gt.closure_convert, gt.custom_gradient
 grad, hessian, value_and_grad = gt.grad, gt.hessian, gt.value_and_grad

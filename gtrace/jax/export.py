@@ -10,7 +10,7 @@ import functools
 import itertools
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -43,11 +43,12 @@ from gtrace.jax.exported_trees import decode, encode
 from gtrace.jax.exported_trees import register_namedtuple_serialization as register_namedtuple_serialization
 from gtrace.jax.exported_trees import register_pytree_node_serialization as register_pytree_node_serialization
 from gtrace.jax.structures import PyTreeDef
+from gtrace.jax.symbolic_decisions import Assumption, traced
 from gtrace.jax.symbolic_programs import OpenProgram, examples, fitted, names_in, same, sized
 from gtrace.jax.symbolic_shapes import SymbolicScope as SymbolicScope
 from gtrace.jax.symbolic_shapes import symbolic_args_specs as symbolic_args_specs
 from gtrace.jax.symbolic_shapes import symbolic_shape as symbolic_shape
-from gtrace.jax.symbolic_sizes import SymbolicSize, standing_for
+from gtrace.jax.symbolic_sizes import SymbolicSize
 from gtrace.jax.symbolic_sizes import is_symbolic_dim as is_symbolic_dim
 
 minimum_supported_calling_convention_version, maximum_supported_calling_convention_version = 9, 10
@@ -102,6 +103,7 @@ class Exported:
     _program: OpenProgram
     _constants: tuple[Array, ...]
     _scope: SymbolicScope
+    _assumed: tuple[Assumption, ...]
 
     nr_devices = 1
     calling_convention_version = maximum_supported_calling_convention_version
@@ -181,6 +183,10 @@ class Exported:
             if not known or n != (expected.evaluate(values) if isinstance(expected, SymbolicSize) else expected):
                 fix = f"Here {', '.join(f'{name}={value}' for name, value in values.items())}." if values else ""
                 raise ShapeError(message(self.fun_name, str(spec), got, fix or "Pass that shape."))
+        wrong = [x for x in self._assumed if not x.holds(values)]
+        if wrong:
+            fix = "Its code compares sizes, and would do something else for these. Export it for these sizes."
+            raise ShapeError(message(self.fun_name, f"sizes for which {wrong[0]}", str(values), fix))
         if min(values.values(), default=1) < 1 or not self._scope.holds(values):
             fix = "Names are sizes of at least 1 that fulfil the constraints."
             raise ShapeError(message(self.fun_name, f"sizes in {self._scope!r}", str(values), fix))
@@ -227,6 +233,7 @@ class Exported:
             "name": self.fun_name, "in_tree": encode(self.in_tree), "out_tree": encode(self.out_tree),
             "in_avals": [_described(a) for a in self.in_avals], "out_avals": [_described(a) for a in self.out_avals],
             "platforms": self.platforms, "constraints": self._scope.constraints,
+            "assumed": [[str(x.size), x.what] for x in self._assumed],
             "checks": list(map(str, self.disabled_safety_checks)), "program": self._program.to_json(),
             "constants": [[list(t.shape), DType(t.dtype).name] for t in tensors],
         }  # fmt: skip
@@ -317,11 +324,12 @@ def _exported(f: Jitted, args: Any, kwargs: Any, platform: str, checks: Any) -> 
     sizes = names_in(dynamic)
     scope: Any = sizes[0].scope if sizes else SymbolicScope()
     values: list[dict[str, int]] = examples(sizes) if sizes else [{}]
-    stages = []
-    for each in values:
+
+    def trace(each: Mapping[str, int]) -> Any:
         own, named = sized((args, kwargs), each)
-        with standing_for(each):
-            stages.append(f.trace(*own, **named))
+        return f.trace(*own, **named)
+
+    stages, assumed = traced(trace, values, scope) if sizes else ([trace({})], ())
     first = stages[0]
     for other in stages[1:]:
         _check_constants(first.constants, other.constants)
@@ -347,7 +355,7 @@ def _exported(f: Jitted, args: Any, kwargs: Any, platform: str, checks: Any) -> 
     structure: Any = first.out_structure
     return Exported(
         name_of(f), in_tree, tuple(in_avals), PyTreeDef(structure), tuple(out_avals), (platform,), checks, program,
-        first.constants, scope,
+        first.constants, scope, assumed,
     )  # fmt: skip
 
 
@@ -387,6 +395,7 @@ def deserialize(blob: bytes | bytearray) -> Exported:
             data["name"], decode(data["in_tree"]), in_avals, decode(data["out_tree"]), out_avals,
             tuple(data["platforms"]), tuple([DisabledSafetyCheck(check) for check in data["checks"]]),
             OpenProgram.from_json(data["program"], scope), tuple(constants), scope,
+            tuple([Assumption(symbolic_shape(text, scope=scope)[0], what) for text, what in data["assumed"]]),
         )  # fmt: skip
     except ExportError:
         raise

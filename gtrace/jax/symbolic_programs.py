@@ -2,6 +2,7 @@
 
 A fitted integer is an expression of the names. No expression of two operations can be told from another one by a
 single example, so there are several, and sizes that fit none are an error.
+What Python code does with the sizes is `gtrace.jax.symbolic_decisions`' task.
 """
 
 from __future__ import annotations
@@ -9,25 +10,25 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-import gtrace as gt
 from gtrace.errors import ExportError
 from gtrace.extend import ShapeDtypeStruct, fit, message, tree
 from gtrace.jax.symbolic_shapes import SymbolicScope, symbolic_shape
-from gtrace.jax.symbolic_sizes import Scope, SymbolicSize, standing_for
+from gtrace.jax.symbolic_sizes import Scope, SymbolicSize
 
-EXAMPLES = 5
-"""For so many sizes a function is traced: `fit` finds sums of two sizes from five on."""
+EXAMPLES = 8
+"""For so many sizes a function is traced. A relation that `fit` finds has at most five numbers of its own."""
 
-FEW = 3
-"""For so many if there is one name."""
-
-_PRIMES = (23, 29, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
-"""Sizes that are tried first: a fixed size is unlikely to be a simple function of them."""
+_PRIMES = (
+    (2, 3, 5, 7, 11, 13, 17, 19), (23, 29, 37, 41, 43, 47, 53, 59), (1009, 1013, 1019, 1021, 1031, 1033, 1039, 1049),
+    (61, 67, 71, 73, 79, 83, 89, 97), (4001, 4003, 4007, 4013, 4019, 4021, 4027, 4049),
+)  # fmt: skip
+"""Sizes that are tried first, by turns small and large, because what gtrace records may depend on that.
+They are primes, of which a fixed size is unlikely to be a simple function."""
 
 _LARGEST = 400
 """The largest size that is tried where constraints leave no primes."""
@@ -51,21 +52,21 @@ def examples(sizes: Sequence[SymbolicSize]) -> list[dict[str, int]]:
     names = sorted(set().union(*[n.names() for n in sizes]))
     for known in scope.known:
         names = sorted({*names, *known.names()})
-    wanted = EXAMPLES if len(names) > 1 else FEW
     found: list[dict[str, int]] = []
     for values in _tried(names):
         if all(values[name] not in [other[name] for other in found] for name in names) and scope.holds(values):
             found.append(values)
-            if len(found) == wanted:
+            if len(found) == EXAMPLES:
                 return found
     fix = "Loosen the constraints, or pass sizes."
     got = f"{len(found)} with {scope!r}"
-    raise ExportError(message("symbolic sizes", f"constraints that {wanted} sizes fulfil", got, fix))
+    raise ExportError(message("symbolic sizes", f"constraints that {EXAMPLES} sizes fulfil", got, fix))
 
 
 def _tried(names: Sequence[str]) -> Iterator[dict[str, int]]:
-    for k in range(len(_PRIMES)):
-        yield {name: _PRIMES[(k + 5 * j) % len(_PRIMES)] for j, name in enumerate(names)}
+    for k in range(len(_PRIMES[0])):
+        for row in _PRIMES:
+            yield {name: row[(k + 3 * j) % len(row)] for j, name in enumerate(names)}
     draw = random.Random(0)
     for largest, _ in itertools.product((8, 64, _LARGEST), range(_ATTEMPTS)):
         yield {name: draw.randint(1, largest) for name in names}
@@ -101,35 +102,6 @@ def fitted(rows: Sequence[Sequence[int]], values: Sequence[Mapping[str, int]], s
         raise ExportError(message("symbolic sizes", "integers that are simple functions of them", got, fix))
     own = [SymbolicSize({((name, 1),): 1}, scope) for name in names]
     return [relation(own) for relation in relations[len(names) :]]
-
-
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """``gt.eval_shape``, also for symbolic sizes. The function is traced for several sizes then.
-
-    Raises:
-        ExportError: a size of a result does not follow from those of the arguments in a simple way.
-        ConcretizationError: `fun` reads a value.
-
-    >>> from gtrace.jax import export
-    >>> x = gt.ShapeDtypeStruct(export.symbolic_shape("b, 3"), "float32")
-    >>> eval_shape(lambda x: gt.concatenate([x, x]).ravel(), x)
-    ShapeDtypeStruct(shape=(6*b,), dtype=float32)
-    """
-    sizes = names_in((args, kwargs))
-    if not sizes:
-        return gt.eval_shape(fun, *args, **kwargs)
-    values = examples(sizes)
-    found = []
-    for each in values:
-        own, named = sized((args, kwargs), each)
-        with standing_for(each):
-            found.append(tree.flatten(gt.eval_shape(fun, *own, **named)))
-    same(found)
-    rows = [[n for leaf in leaves for n in leaf.shape] for leaves, _ in found]
-    shapes = iter(fitted(rows, values, sizes[0].scope))
-    leaves, structure = found[0]
-    out = [ShapeDtypeStruct(tuple([next(shapes) for _ in x.shape]), x.dtype, x.device) for x in leaves]
-    return structure.unflatten(out)
 
 
 def same(found: Sequence[tuple[Sequence[Any], Any]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import math
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -12,6 +14,9 @@ from gtrace.extend import ArgumentError, OpenSize, message
 from gtrace.jax.errors import InconclusiveDimensionOperation
 
 Interval = tuple[float, float]
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+"""The code that may ask for the value of a size in a traced function: gtrace's own."""
 
 _values: contextvars.ContextVar[Mapping[str, int] | None] = contextvars.ContextVar("sizes", default=None)
 """What the names stand for in a function that is being traced."""
@@ -100,6 +105,11 @@ class SymbolicSize(OpenSize):
             high = min(high, rest if isinstance(rest, int) else rest._own_bounds()[1])
         return low, high
 
+    def may_be_zero(self) -> bool:
+        """Return whether it may be 0, as far as is known."""
+        low, high = self.bounds()
+        return low <= 0 <= high
+
     def _own_bounds(self) -> Interval:
         low = high = 0.0
         for monomial, factor in self.terms.items():
@@ -134,10 +144,9 @@ class SymbolicSize(OpenSize):
         return low, math.inf if math.isinf(one[1]) else high
 
     def _compare(self, other: Any, sign: int, offset: int, text: str) -> bool:
-        values = _values.get()
         difference: Any = sign * (self - other) + offset
-        if isinstance(difference, int) or values is not None:
-            return (difference if isinstance(difference, int) else difference.evaluate(values)) >= 0
+        if isinstance(difference, int):
+            return difference >= 0
         low, high = difference.bounds()
         if low >= 0 or high < 0:
             return bool(low >= 0)
@@ -161,12 +170,7 @@ class SymbolicSize(OpenSize):
         if not _is_size(other) or (isinstance(other, SymbolicSize) and other.scope is not self.scope):
             return False
         difference: Any = self - other
-        values = _values.get()
-        if isinstance(difference, int):
-            return difference == 0
-        if values is not None:
-            return bool(difference.evaluate(values) == 0)
-        return bool(difference.bounds() == (0, 0))
+        return difference == 0 if isinstance(difference, int) else bool(difference.bounds() == (0, 0))
 
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
@@ -176,7 +180,7 @@ class SymbolicSize(OpenSize):
 
     def __index__(self) -> int:
         values = _values.get()
-        if values is None:
+        if values is None or not sys._getframe(1).f_code.co_filename.startswith(_PACKAGE):
             fix = "It has no value: pass it as a size, or use x.shape in the function."
             raise InconclusiveDimensionOperation(message("symbolic size", "an integer", str(self), fix))
         return self.evaluate(values)

@@ -17,9 +17,12 @@ import os
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import attr
+import optree
 import torch
 
 from gtrace.core.base.dtypes import DType
@@ -35,12 +38,18 @@ MOST_STEPS = 500_000
 """Steps of Python code outside of gtrace that are followed, at most."""
 
 _lock = new_lock()
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep
+_PLACES = (
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep,
+    os.path.dirname(attr.__file__) + os.sep,
+    os.path.dirname(optree.__file__) + os.sep,
+    weakref.__file__,
+)
+"""gtrace, and what it calls itself through: that decides nothing by sizes."""
 
 
 def _is_outside(name: str) -> bool:
-    """Whether a code file belongs to the user, or to any library but gtrace."""
-    return not (name.startswith(_PACKAGE) or (name.startswith("<attrs generated") and " gtrace." in name))
+    """Whether a code file belongs to the user, or to any library but gtrace and those that it is made of."""
+    return not (name.startswith(_PLACES) or (name.startswith("<attrs generated") and " gtrace." in name))
 
 
 class Reads:
