@@ -73,6 +73,12 @@ def test_shapes_that_do_not_fit_say_so():
         sparse.linalg.spsolve(jnp.ones(1), jnp.array([0]), jnp.array([0, 1]), jnp.ones(1, jnp.float16))
 
 
+def test_places_that_would_overflow_are_refused():
+    wide = sparse.BCOO((jnp.ones(1), jnp.array([[60000, 50000]])), shape=(70000, 70000))
+    with pytest.raises(ArgumentError, match="int64"):
+        wide.reshape(490000, 10000)
+
+
 def test_sparse_arrays_are_pytrees_that_pass_through_loops():
     m = sparse.BCOO.fromdense(M)
     leaves, structure = jax.tree.flatten(m)

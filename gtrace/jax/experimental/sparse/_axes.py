@@ -8,8 +8,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
-
 import gtrace as gt
 from gtrace import lax
 from gtrace.extend import Array, ShapeError, message
@@ -20,6 +18,7 @@ from gtrace.jax.experimental.sparse._base import (
     broadcast_sizes,
     columns,
     counts,
+    fill_of,
     inside,
     refuse,
     repeated,
@@ -32,10 +31,6 @@ __all__ = [
     "bcoo_broadcast_in_dim", "bcoo_concatenate", "bcoo_dynamic_slice", "bcoo_reduce_sum", "bcoo_reshape", "bcoo_rev",
     "bcoo_slice", "bcoo_squeeze", "bcoo_transpose", "bcoo_update_layout",
 ]  # fmt: skip
-
-
-def _sizes(sizes: Sequence[int], like: Array) -> Array:
-    return gt.array(numpy.array(sizes, numpy.int32)).astype(like.dtype)
 
 
 def _kinds(name: str, mat: BCOO, order: Sequence[int]) -> tuple[list[int], list[int], list[int]]:
@@ -238,11 +233,16 @@ def bcoo_reshape(
     if not new_sparse or not sizes:
         data = gt.where(widened(inside(indices, sizes), len(new_dense)), data, 0)
         return BCOO((data, gt.zeros((*indices.shape[:-1], len(new_sparse)), indices.dtype)), shape=new)
+    if math.prod(sizes) > gt.iinfo(indices.dtype).max:
+        got = f"{sizes} with places of {indices.dtype}"
+        refuse(
+            "bcoo_reshape", "sparse axes whose places have numbers", got, "Store places as int64, with jax_enable_x64."
+        )
     flat = gt.zeros(indices.shape[:-1], indices.dtype)
     for size, column in zip(sizes, columns(indices), strict=True):
         flat = flat * size + column
     found = gt.stack(unravelled(flat, new_sparse), -1).astype(indices.dtype)
-    indices = gt.where(inside(indices, sizes)[..., None], found, _sizes(new_sparse, indices))
+    indices = gt.where(inside(indices, sizes)[..., None], found, fill_of(new_sparse, indices))
     return BCOO((data, indices), shape=new)
 
 
@@ -269,7 +269,7 @@ def _cut(mat: BCOO, data: Array, indices: Array, keep: Array, moved: list[Array]
     """Return a part of an array: the elements that it keeps, at their new places."""
     n = mat.n_batch
     sizes = tuple(shape[n : n + mat.n_sparse])
-    places = gt.where(keep[..., None], gt.stack(moved, -1), _sizes(sizes, indices)).astype(indices.dtype)
+    places = gt.where(keep[..., None], gt.stack(moved, -1), fill_of(sizes, indices)).astype(indices.dtype)
     data = gt.where(widened(keep, data.ndim - n - 1), data, 0)
     made = BCOO((data, places), shape=shape)
     return bcoo_sum_duplicates(made, math.prod(sizes)) if mat.nse > math.prod(sizes) else made

@@ -37,10 +37,15 @@ class JAXSparse:
     Attributes:
         shape: of the dense array that it stands for.
         data: the stored elements.
+        nse: the number of stored elements, for each example of a batch.
+        n_batch, n_dense: the number of batch axes, and of dense ones.
     """
 
     shape: tuple[int, ...]
     data: Any
+    nse: Any
+    n_batch: Any
+    n_dense: Any
     __hash__ = None  # type: ignore[assignment]
 
     @property
@@ -78,6 +83,10 @@ class JAXSparse:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __repr__(self) -> str:
+        more = "".join(f", {name}={n}" for name in ("n_batch", "n_dense") if (n := getattr(self, name)))
+        return f"{type(self).__name__}({self.dtype}{list(self.shape)}, nse={self.nse}{more})"
 
     def _refuse_order(self, other: Any) -> NoReturn:
         refuse("comparison", "dense arrays", f"one of class {type(self).__name__}")
@@ -123,6 +132,11 @@ def inside(indices: Array, sizes: Sequence[int]) -> Array:
     if not len(sizes):
         return gt.ones(indices.shape[:-1], gt.bool)
     return gt.numpy.all(indices < gt.array(numpy.array(sizes, numpy.int32)), -1)
+
+
+def fill_of(sizes: Sequence[int], indices: Array) -> Array:
+    """Return the place beyond an array that stands for no element, of the dtype of `indices`."""
+    return gt.array(numpy.array(sizes, numpy.int32)).astype(indices.dtype)
 
 
 def widened(x: Array, count: int) -> Array:

@@ -91,10 +91,6 @@ class BCOO(JAXSparse):
         n, k = self.n_batch, self.n_batch + self.n_sparse
         return self.shape[:n], self.shape[n:k], self.shape[k:]
 
-    def __repr__(self) -> str:
-        more = "".join(f", {name}={n}" for name in ("n_batch", "n_dense") if (n := getattr(self, name)))
-        return f"BCOO({self.dtype}{list(self.shape)}, nse={self.nse}{more})"
-
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(self.shape[0]))
 

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy
-
 import gtrace as gt
 from gtrace import lax
 from gtrace.extend import Array
-from gtrace.jax.experimental.sparse._base import batch_grid, broadcast_sizes, columns, counts, inside, repeated, widened
+from gtrace.jax.experimental.sparse._base import (
+    batch_grid,
+    broadcast_sizes,
+    columns,
+    counts,
+    fill_of,
+    inside,
+    repeated,
+    widened,
+)
 from gtrace.jax.experimental.sparse._coordinates import BCOO, like
 
 __all__ = [
@@ -93,7 +100,7 @@ def unravelled(place: Array, sizes: Sequence[int]) -> list[Array]:
 
 def _ordered(indices: Array, sizes: Sequence[int]) -> tuple[Array, Array, Array]:
     """Return places in lexicographic order, those beyond the array last; which come from where; and which are new."""
-    fill = gt.array(numpy.array(sizes, numpy.int32)).astype(indices.dtype)
+    fill = fill_of(sizes, indices)
     clean = gt.where(inside(indices, sizes)[..., None], indices, fill)
     origin = gt.broadcast_to(gt.arange(indices.shape[-2], dtype=gt.int32), indices.shape[:-1])
     *found, order = lax.sort((*columns(clean), origin), indices.ndim - 2, num_keys=len(sizes))
@@ -144,14 +151,14 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
         indices = gt.zeros((*mat.indices.shape[:n], most, 0), mat.indices.dtype)
         return BCOO((data, indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
     if not mat.nse:
-        return _padded(mat, nse or 0)
+        return padded(mat, nse or 0)
     ordered, order, new = _ordered(mat.indices, sizes)
     group = gt.numpy.cumsum(new, -1, dtype=gt.int32) - 1
     if nse is None:
         used = gt.sum(gt.logical_and(new, inside(ordered, sizes)), -1)
         nse = int(gt.numpy.max(used)) if used.size else 0
     own = mat.indices.shape[:n]
-    fill = gt.array(numpy.array(sizes, numpy.int32)).astype(ordered.dtype)
+    fill = fill_of(sizes, ordered)
     indices = gt.broadcast_to(fill, (*own, nse, len(sizes)))
     indices = indices.at[(*batch_grid(own), group)].set(ordered, mode="drop")
     data = _reordered(mat.data, order, n)
@@ -161,19 +168,16 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     return BCOO((summed, indices), shape=mat.shape, indices_sorted=True, unique_indices=True)
 
 
-def _padded(mat: BCOO, nse: int) -> BCOO:
+def padded(mat: BCOO, nse: int) -> BCOO:
     """Return the array with places for more elements; those are beyond it."""
     n, extra = mat.n_batch, nse - mat.nse
     if extra <= 0:
         return mat
     zero = gt.zeros((*mat.data.shape[:n], extra, *mat.data.shape[n + 1 :]), mat.data.dtype)
-    fill = gt.array(numpy.array(mat.parts[1], numpy.int32)).astype(mat.indices.dtype)
+    fill = fill_of(mat.parts[1], mat.indices)
     fill = gt.broadcast_to(fill, (*mat.indices.shape[:n], extra, mat.n_sparse))
     data = gt.numpy.concatenate([mat.data, zero], n)
     return like(mat, data, gt.numpy.concatenate([mat.indices, fill], n))
-
-
-padded = _padded
 
 
 def bcoo_eliminate_zeros(mat: BCOO, nse: int | None = None) -> BCOO:
@@ -187,7 +191,7 @@ def bcoo_eliminate_zeros(mat: BCOO, nse: int | None = None) -> BCOO:
     shared = tuple(k for k, size in enumerate(mat.indices.shape[:n]) if size == 1)
     if shared:  # the places of several examples go only if all of them have zeros there
         zero = gt.numpy.all(zero, shared, keepdims=True)
-    fill = gt.array(numpy.array(mat.parts[1], numpy.int32)).astype(mat.indices.dtype)
+    fill = fill_of(mat.parts[1], mat.indices)
     indices = gt.where(zero[..., None], fill, mat.indices)
     return bcoo_sum_duplicates(BCOO((mat.data, indices), shape=mat.shape), nse)
 

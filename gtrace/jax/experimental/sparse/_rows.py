@@ -81,10 +81,6 @@ class BCSR(JAXSparse):
         """The number of dense axes."""
         return len(self.data.shape) - len(self.indices.shape)
 
-    def __repr__(self) -> str:
-        more = "".join(f", {name}={n}" for name in ("n_batch", "n_dense") if (n := getattr(self, name)))
-        return f"BCSR({self.dtype}{list(self.shape)}, nse={self.nse}{more})"
-
     @classmethod
     def fromdense(
         cls, mat: Any, *, nse: int | None = None, index_dtype: Any = gt.int32, n_dense: int = 0, n_batch: int = 0
