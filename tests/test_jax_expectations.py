@@ -98,3 +98,11 @@ def test_texts_of_checks_show_arrays(jax):
     assert jax.device_get(err).get().startswith("no luck with Array((), dtype=key<fry>)")
     err = checkify.checkify(f)(jax.numpy.float32(-1))[0]
     assert jax.device_get(err).get().startswith("found Array(-1., dtype=float32)")
+
+
+def test_a_layout_over_several_processes_says_what_is_of_this_one(jax):
+    (own,) = jax.devices("cpu")
+    several = jax.NamedSharding(jax.sharding.AbstractMesh((2,), ("x",)), jax.P("x"))
+    assert several.device_set == {own, 1} and several.addressable_devices == {own} and not several.is_fully_addressable
+    assert several.addressable_devices_indices_map((4,)) == {own: (slice(0, 2),)}
+    assert jax.NamedSharding(jax.make_mesh((1,), ("x",)), jax.P("x")).is_fully_addressable

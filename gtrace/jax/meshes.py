@@ -79,6 +79,11 @@ def _device_set(self: NamedSharding) -> set[Any]:
     return {own.get(rank, rank) for rank in self.mesh.ranks} or set(devices()[:1])
 
 
+def _own_devices(self: NamedSharding) -> set[Any]:
+    """The devices of this process that have a part."""
+    return _device_set(self).intersection(devices())
+
+
 def _places(self: NamedSharding, global_shape: Sequence[int]) -> dict[Any, tuple[slice, ...]]:
     """Return the place of each device's part."""
     own = {device.id: device for device in devices()}
@@ -91,11 +96,15 @@ def _equivalent(self: NamedSharding, other: Any, ndim: int) -> bool:
 
 
 LAYOUTS = {
-    "devices_indices_map": _places, "addressable_devices_indices_map": _places, "is_equivalent_to": _equivalent,
-    "device_set": property(_device_set), "addressable_devices": property(_device_set),
+    "devices_indices_map": _places, "is_equivalent_to": _equivalent, "device_set": property(_device_set),
+    "addressable_devices": property(_own_devices),
+    "addressable_devices_indices_map": lambda self, global_shape: {
+        device: part for device, part in _places(self, global_shape).items() if device in _own_devices(self)
+    },
     "_device_assignment": property(lambda self: tuple(sorted(self.device_set, key=str))),
-    "_addressable_device_assignment": property(lambda self: tuple(sorted(self.device_set, key=str))),
-    "num_devices": property(lambda self: len(self.device_set)), "is_fully_addressable": property(lambda self: True),
+    "_addressable_device_assignment": property(lambda self: tuple(sorted(_own_devices(self), key=str))),
+    "num_devices": property(lambda self: len(self.device_set)),
+    "is_fully_addressable": property(lambda self: _own_devices(self) == self.device_set),
     "memory_kind": None,
 }  # fmt: skip
 """Names that layouts on meshes get when ``gtrace.jax`` is imported."""
