@@ -149,9 +149,13 @@ async def async_deserialize(
 
 def run_serialization(arrays: Sequence[Any], tensorstore_specs: Sequence[Spec]) -> None:
     """Write arrays, and wait until they are written."""
+    _write(arrays, tensorstore_specs, None)
 
+
+def _write(arrays: Sequence[Any], specs: Sequence[Spec], transaction: Any) -> None:
     async def write() -> None:
-        await asyncio.gather(*map(async_serialize, arrays, tensorstore_specs))
+        pairs = zip(arrays, specs, strict=True)
+        await asyncio.gather(*[async_serialize(x, spec, transaction=transaction) for x, spec in pairs])
 
     asyncio.run(write())
 
@@ -218,15 +222,7 @@ class GlobalAsyncCheckpointManager(GlobalAsyncCheckpointManagerBase):
         Args:
             on_commit_callback: what to call when they are written.
         """
-
-        async def write() -> None:
-            calls = [
-                async_serialize(x, spec, transaction=transaction)
-                for x, spec in zip(arrays, tensorstore_specs, strict=True)
-            ]
-            await asyncio.gather(*calls)
-
-        asyncio.run(write())
+        _write(arrays, tensorstore_specs, transaction)
         if on_commit_callback is not None:
             on_commit_callback()
 
