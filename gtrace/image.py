@@ -103,14 +103,14 @@ def _weights(
     beyond = 2 if method is ResizeMethod.CUBIC_PYTORCH and before else 0
     kind = ops.real(like).aval.dtype
     width: Any = (ops.maximum(ratio, 1.0) if isinstance(ratio, Array) else max(ratio, 1.0)) if antialias else 1.0
-    centers = (cast(ops.arange(after, device=like.device), kind) + 0.5) * ratio + (offset - 0.5)
-    places = cast(ops.arange(-beyond, before + beyond, device=like.device), kind)
+    centers = (cast(ops.arange(after, device=like.aval.device), kind) + 0.5) * ratio + (offset - 0.5)
+    places = cast(ops.arange(-beyond, before + beyond, device=like.aval.device), kind)
     weights = kernel((ops.expand_dims(centers, 0) - ops.expand_dims(places, 1)) / width)
     total = ops.sum(weights, 0, keepdims=True)
     weights = ops.where(ops.absolute(total) > 1000 * 1.2e-7, weights / ops.where(total != 0, total, 1.0), 0.0)
     if beyond:
-        ends = ops.clip(ops.arange(-beyond, before + beyond, device=like.device), 0, before - 1)
-        weights = ops.zeros((before, after), kind, device=like.device).at[ends].add(weights)
+        ends = ops.clip(ops.arange(-beyond, before + beyond, device=like.aval.device), 0, before - 1)
+        weights = ops.zeros((before, after), kind, device=like.aval.device).at[ends].add(weights)
     inside = ops.logical_and(centers >= -0.5, centers <= before - 0.5)
     return ops.where(ops.expand_dims(inside, 0), weights, 0.0)
 
@@ -146,7 +146,7 @@ def resize(
     if chosen is not ResizeMethod.NEAREST:
         (x,) = as_arrays("resize", x)
     if 0 in (*x.shape, *sizes):
-        return ops.zeros(sizes, x.aval.dtype, device=x.device)
+        return ops.zeros(sizes, x.aval.dtype, device=x.aval.device)
     for k in axes:
         if chosen is ResizeMethod.NEAREST:
             x = _nearest(x, sizes[k], k)
@@ -164,7 +164,7 @@ def _nearest(x: Array, size: int, axis: int) -> Array:
     if before % size == 0:
         step = before // size
         return x[(*[slice(None)] * axis, slice(step // 2, None, step))]
-    half = (cast(ops.arange(size, device=x.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
+    half = (cast(ops.arange(size, device=x.aval.device), ops.arange(1.0).aval.dtype) + 0.5) * (before / size)
     return ops.take(x, cast(ops.minimum(ops.floor(half), before - 1), ops.arange(1).aval.dtype), axis)
 
 

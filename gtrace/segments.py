@@ -26,7 +26,7 @@ def _segments(name: str, update: Callable[[Any], Any], start: Callable[[Array], 
             count = as_int(name, "num_segments", num_segments)
         kind, boolean = x.aval.dtype, x.aval.dtype is torch.bool and start in (_least, _most)
         x = cast(x, torch.uint8) if boolean else x
-        base = ops.full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.device)
+        base = ops.full((count, *x.shape[1:]), start(x), x.aval.dtype, device=x.aval.device)
         if mode not in (None, "fill", "drop", "clip", "promise_in_bounds"):
             raise ArgumentError(message(name, "drop or clip as mode", repr(mode), "Pass one of them."))
         ids = ops.clip(ids, 0, count - 1) if mode == "clip" else ids

@@ -28,12 +28,19 @@ def on_a_mesh():
     return jax.NamedSharding(jax.make_mesh((1,), ("x",)), jax.P("x"))
 
 
-def test_devices_have_jaxs_properties():
-    (device,) = jnp.ones(2).devices()
-    assert device.platform == device.type == "cpu" and device.index is None and str(device) == "cpu"
-    assert [memory.kind for memory in device.addressable_memories()] == ["device"]
-    assert device.default_memory().device == device and device.client.runtime_type == "gtrace"
-    assert device == gt.ones(1).device and gt.zeros(2, device=device).tolist() == [0.0, 0.0]
+def test_the_device_of_an_array_has_jaxs_properties():
+    x = jnp.ones(2)
+    assert x.device.platform == x.device.type == "cpu" and x.device.index is None and str(x.device) == "cpu:0"
+    assert [memory.kind for memory in x.device.addressable_memories()] == ["device"]
+    assert x.device.default_memory().device == x.device and x.device.client.runtime_type == "gtrace"
+    assert x.device == gt.ones(1).device and x.is_cpu and not x.is_cuda and x.get_device() == -1
+    assert gt.zeros(2, device=x.device).tolist() == [0.0, 0.0] and gt.nn.relu(x).device == x.device
+    assert x.to(x.device).device == x.device and jax.device_put(np.ones(2), x.device).device == x.device
+    assert jax.jit(lambda y: jnp.zeros(y.shape, device=y.device) + y)(x).tolist() == [1.0, 1.0]
+    with gt.config(jax_results=False):
+        assert type(x.device).__module__ == "torch" and x.device == jax.devices("cpu")[0]
+    with jax.default_device(on_one_device()):
+        assert jnp.ones(1).device.platform == "cpu"
 
 
 def test_arrays_are_put_where_a_format_says():

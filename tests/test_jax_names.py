@@ -23,7 +23,7 @@ START, END = "<!-- the table, by tests/test_jax_names.py -->\n", "<!-- the end o
 NOTES = {
     "jax.config": "settings that change no result here are accepted and ignored",
     "jax.default_backend": "as the setting `device` says, by default `\"cpu\"`",
-    "jax.disable_jit": "runs each operation as it is recorded; bodies of loops and branches are traced all the same",
+    "jax.disable_jit": "what is under `vmap` is traced all the same",
     "jax.jit": "options that say where and how to compile are ignored; `backend=` may also name one of torch's",
     "jax.make_jaxpr": "fused operations of gtrace are one equation, or the equations that compute them",
     "jax.named_call": "without effect",

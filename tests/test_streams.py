@@ -405,7 +405,7 @@ def test_a_loop_that_looks_now_and_then_keeps_its_period(forces):
     forces.clear()
     train(20, look=True)
     assert {e.cause for e in forces} == {"float", "eval"}
-    assert thread.segmentation.loop is None
+    assert thread.segmentation.stretch.progress is None
 
 
 BATCH = gt.eval(gt.linspace(-1, 1, 48).reshape(12, 4))

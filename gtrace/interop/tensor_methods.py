@@ -202,7 +202,7 @@ class TensorMethods(ArrayMethods):
 
     def get_device(self: Any) -> Any:
         """Return the number of the GPU, -1 on the CPU."""
-        return -1 if self.device.type == "cpu" else self.device.index
+        return -1 if self.aval.device.type == "cpu" else self.aval.device.index
 
     def is_contiguous(self: Any, memory_format: Any = None) -> Any:
         """True, because Arrays show no memory."""
@@ -224,12 +224,12 @@ class TensorMethods(ArrayMethods):
     @property
     def is_cpu(self: Any) -> Any:
         """Whether the array is on the CPU."""
-        return self.device.type == "cpu"
+        return self.aval.device.type == "cpu"
 
     @property
     def is_cuda(self: Any) -> Any:
         """Whether the array is on a GPU."""
-        return self.device.type == "cuda"
+        return self.aval.device.type == "cuda"
 
 
 def _reinterpreted(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -242,7 +242,10 @@ def _is_size(x: Any) -> bool:
 
 
 def _names_dtype(x: Any) -> bool:
-    return x in LONG.values() if isinstance(x, str) else not isinstance(x, (int, tuple, list, torch.device))
+    if isinstance(x, str):
+        return x in LONG.values()
+    is_device = isinstance(x, torch.device) or hasattr(x, "addressable_memories")  # torch's, or one of gtrace.jax
+    return not is_device and not isinstance(x, (int, tuple, list))
 
 
 def _converted(x: Array, dtype: Any) -> Array:

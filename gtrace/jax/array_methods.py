@@ -43,6 +43,16 @@ def device_of(x: Array) -> Device:
     return Device("cpu", 0, "cpu") if place.type == "cpu" else Device("gpu", place.index or 0, str(place))
 
 
+def device(self: Array) -> Device | torch.device:
+    """Return the device that holds the array; with the setting `jax_results`, under JAX's names of its properties.
+
+    >>> with gt.config(jax_results=True):
+    ...     gt.ones(2).device.platform
+    'cpu'
+    """
+    return device_of(self) if config.current.jax_results else self.aval.device
+
+
 def devices(self: Array) -> set[Device]:
     """Return the devices that hold the array: one."""
     return {device_of(self)}
@@ -140,7 +150,7 @@ def aval_text(self: Aval) -> str:
 
 METHODS: dict[str, Any] = {
     **OPERATORS, **complex_order.METHODS, "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
-    "devices": devices, "dot": dot, "is_ready": is_ready,
+    "device": property(device), "devices": devices, "dot": dot, "is_ready": is_ready,
     "sharding": property(sharding), "delete": delete, "__contains__": contains, "byteswap": byteswap,
     "copy_to_host_async": lambda self: None, "is_deleted": lambda self: type(self._trace) is Donation,
     "on_device_size_in_bytes": lambda self: self.nbytes,

@@ -96,7 +96,7 @@ class Device:
         return f"{'Cpu' if self.platform == 'cpu' else 'Cuda'}Device(id={self.id})"
 
     def __str__(self) -> str:
-        return self.torch
+        return f"{self.type}:{self.id}"
 
 
 del Device.__attrs_attrs__  # dm-tree takes instances of attrs classes apart
@@ -164,6 +164,8 @@ def default_device(new_val: Any = None) -> Iterator[None]:
     >>> with jax.default_device(jax.devices("cpu")[0]):
     ...     jax.numpy.ones(2).devices()
     {CpuDevice(id=0)}
+    >>> print(jax.devices("cpu")[0])
+    cpu:0
     """
     with contextlib.nullcontext() if new_val is None else config(device=device_name(new_val)):
         yield

@@ -213,7 +213,8 @@ jax2tf_associative_scan_reductions = remove_size_one_mesh_axis_from_type = _idle
 def disable_jit(disable: bool = True) -> Iterator[None]:
     """Return a block, or a decorator, in which nothing compiles, and every operation runs as it is recorded.
 
-    A function under ``jit`` is called with its arguments, and not traced. Bodies of loops and branches are traced.
+    A function under ``jit`` is called with its arguments, and not traced. Loops and branches run in Python, so their
+    bodies see values. Only functions under ``vmap`` and their like are traced.
     """
     if not disable:
         yield

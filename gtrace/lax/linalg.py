@@ -78,7 +78,7 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
     """
     x, factors, y = promote_arrays("ormqr", a, taus, c, floating=True)
     m = x.shape[-2]
-    square = ops.concat([x, ops.zeros((*x.shape[:-1], m - x.shape[-1]), x.aval.dtype, device=x.device)], -1)
+    square = ops.concat([x, ops.zeros((*x.shape[:-1], m - x.shape[-1]), x.aval.dtype, device=x.aval.device)], -1)
     q = householder_product(square, factors)
     q = ops.conj(ops.matrix_transpose(q)) if transpose else q
     return ops.matmul(q, y) if left else ops.matmul(y, q)

@@ -132,7 +132,7 @@ def ragged_dot(lhs: Any, rhs: Any, group_sizes: Any, *, preferred_element_type: 
         raise ShapeError(message("ragged_dot", "arrays (m, k), (groups, k, n) and (groups,)", got, "Check the shapes."))
     (m, k), (groups, _, n) = x.shape, y.shape
     stops = ops.cumsum(sizes, 0)
-    row = ops.expand_dims(ops.arange(m, device=x.device), 1)
+    row = ops.expand_dims(ops.arange(m, device=x.aval.device), 1)
     own = ops.logical_and(row < stops, row >= stops - sizes)
     spread = ops.where(ops.expand_dims(own, 2), ops.expand_dims(x, 1), 0)
     return ops.reshape(spread, (m, groups * k)) @ ops.reshape(y, (groups * k, n))

@@ -117,9 +117,9 @@ def _places(
         elif axis in along:
             where_ = along[axis]
             start = ops.reshape(
-                ops.arange(whole, device=x.device), (*(1,) * where_, whole, *(1,) * (batch - where_ - 1))
+                ops.arange(whole, device=x.aval.device), (*(1,) * where_, whole, *(1,) * (batch - where_ - 1))
             )
-        place = ops.arange(size, device=x.device)
+        place = ops.arange(size, device=x.aval.device)
         if axis in inner:
             place = ops.reshape(place, (*(1 if k != axis else size for k in inner),))
         else:
@@ -311,8 +311,8 @@ def scatter_apply(
     Array([4., 3.], dtype=float32)
     """
     x = lift("scatter_apply", operand)
-    none = ops.full(x.shape, False, torch.bool, device=x.device)
-    marks = ops.full(as_shape("scatter_apply", update_shape), True, torch.bool, device=x.device)
+    none = ops.full(x.shape, False, torch.bool, device=x.aval.device)
+    marks = ops.full(as_shape("scatter_apply", update_shape), True, torch.bool, device=x.aval.device)
     set_ = lambda at, u: at.set(u, mode="drop")  # noqa: E731 - as above
     chosen = _scattered("scatter_apply", set_, none, scatter_indices, marks, dimension_numbers, mode)
     return ops.where(chosen, func(x), x)

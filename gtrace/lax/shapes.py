@@ -29,7 +29,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> 
     Array([7., 7., 7.], dtype=float32)
     """
     x = lift("full_like", x)
-    return ops.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, device=x.device)
+    return ops.full(x.shape if shape is None else shape, fill_value, dtype or x.aval.dtype, device=x.aval.device)
 
 
 def iota(dtype: Any, size: int) -> Array:

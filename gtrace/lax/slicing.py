@@ -156,7 +156,7 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) 
     x = slice_bounds(x, fixed)
     for axis, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         if isinstance(start, Array):
-            x = index_axis(x, ops.arange(size, device=x.device) + start, axis)
+            x = index_axis(x, ops.arange(size, device=x.aval.device) + start, axis)
     return x
 
 
@@ -213,7 +213,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Array
     moving = [k for k, start in enumerate(starts) if isinstance(start, Array)]
     if not moving:
         return slice_update(x, u, tuple((int(s), int(s) + n, 1) for s, n in zip(starts, u.shape, strict=True)))
-    places = [ops.arange(n, device=x.device) + start for n, start in zip(u.shape, starts, strict=True)]
+    places = [ops.arange(n, device=x.aval.device) + start for n, start in zip(u.shape, starts, strict=True)]
     if len(moving) == 1 and all(u.shape[k] == x.shape[k] for k in range(x.ndim) if k not in moving):
         return x.at[(*(builtins.slice(None),) * moving[0], places[moving[0]])].set(u, mode="promise_in_bounds")
     # an open mesh: axis k of the update runs over the indices of axis k

@@ -223,7 +223,7 @@ def conv_general_dilated_patches(
     window = tuple(filter_shape)
     numbers = conv_dimension_numbers(x.shape, (1, 1, *window), dimension_numbers)
     channels, count = x.shape[numbers.lhs_spec[1]], math.prod(window)
-    picked = ops.reshape(ops.eye(count, dtype=x.aval.dtype, device=x.device), (count, 1, *window))
+    picked = ops.reshape(ops.eye(count, dtype=x.aval.dtype, device=x.aval.device), (count, 1, *window))
     kernel = ops.tile(picked, (channels, *(1,) * (x.ndim - 1)))
     plain = ConvDimensionNumbers(numbers.lhs_spec, tuple(range(x.ndim)), numbers.out_spec)
     return conv_general_dilated(

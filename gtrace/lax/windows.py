@@ -144,7 +144,7 @@ def conv_general_dilated(
         for n, (low, high), window, stride in zip(sizes, around, windows, strides, strict=True)
     ]
     if 0 in counts:
-        out = ops.zeros((x.shape[0], w.shape[0], *counts), x.aval.dtype, device=x.device)
+        out = ops.zeros((x.shape[0], w.shape[0], *counts), x.aval.dtype, device=x.aval.device)
     elif set(spread) != {1} and not whole:
         out = _transposed(x, w, strides, around, spread, gaps, groups)
     if out is None:

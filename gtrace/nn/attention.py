@@ -127,7 +127,7 @@ def _attend(
 
 def _scores(name: str, query: Array, key: Array, bias: Array | None, mask: Array | None, causal: bool) -> Array:
     """Return the scores of queries that the scale has multiplied, minus infinity where hidden; see `_attend`."""
-    earlier = _causal(query.shape[-2], key.shape[-2], query.device) if causal else None
+    earlier = _causal(query.shape[-2], key.shape[-2], query.aval.device) if causal else None
     *batch, heads, queries, depth = query.shape
     groups, keys = key.shape[-3:-1]
     # the queries of a group of heads, one after the other, share keys and values, so nothing is repeated
@@ -338,8 +338,8 @@ def rotary_embedding(x: Any, positions: Any = None, *, base: float = 10000.0, in
     length, half = x.shape[-2], x.shape[-1] // 2
     wide = widened(x)
     kind = wide.aval.dtype
-    steps = ops.arange(half, dtype=kind, device=x.device) * (-math.log(base) / max(half, 1))
-    places = ops.arange(length, device=x.device) if positions is None else lift("rotary_embedding", positions)
+    steps = ops.arange(half, dtype=kind, device=x.aval.device) * (-math.log(base) / max(half, 1))
+    places = ops.arange(length, device=x.aval.device) if positions is None else lift("rotary_embedding", positions)
     angles = ops.expand_dims(cast(places, kind), -1) * ops.exp(steps)
     turned_cos, turned_sin = ops.cos(angles), ops.sin(angles)
     if interleaved:

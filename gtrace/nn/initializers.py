@@ -292,6 +292,6 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
             raise ShapeError(message("delta_orthogonal", expected, str(sizes), "Use initializers.orthogonal."))
         matrix = inner(key, sizes[-2:], dtype)
         middle = tuple((n - 1) // 2 for n in sizes[:-2])
-        return ops.zeros(sizes, dtype=matrix.aval.dtype, device=matrix.device).at[middle].set(matrix)
+        return ops.zeros(sizes, dtype=matrix.aval.dtype, device=matrix.aval.device).at[middle].set(matrix)
 
     return init

@@ -61,20 +61,20 @@ def ctc_loss(
         raise ArgumentError(message("ctc_loss", f"a blank from 0 to {classes - 1}", str(none), "It is a class."))
     inputs, counts = (_lengths(z, size, single) for z in (input_lengths, target_lengths))
     labels = _labels(targets, target_lengths, counts, size, single)
-    places = ops.arange(labels.shape[1], device=x.device)
+    places = ops.arange(labels.shape[1], device=x.aval.device)
     labels = ops.where(places < ops.expand_dims(counts, 1), labels, none)
 
     # the states of an alignment: the labels, with blanks between and around them
-    blanks = ops.full((size, 1), none, labels.aval.dtype, device=x.device)
+    blanks = ops.full((size, 1), none, labels.aval.dtype, device=x.aval.device)
     pairs = ops.stack([ops.broadcast_to(blanks, labels.shape), labels], -1)
     states = ops.concat([ops.reshape(pairs, (size, 2 * labels.shape[1])), blanks], 1)
     width = states.shape[1]
     scores = ops.take_along_axis(wide, ops.broadcast_to(ops.expand_dims(states, 0), (steps, size, width)), 2)
     # a blank may be left out between different labels
     leaps = ops.logical_and(ops.not_equal(states, none), ops.not_equal(states, _shifted(states, 2, none)))
-    start = ops.where(ops.equal(ops.arange(width, device=x.device), 0), 0.0, -math.inf)
+    start = ops.where(ops.equal(ops.arange(width, device=x.aval.device), 0), 0.0, -math.inf)
     start = ops.broadcast_to(cast(start, wide.aval.dtype), (size, width))
-    running = ops.expand_dims(ops.arange(steps, device=x.device), 1) < inputs
+    running = ops.expand_dims(ops.arange(steps, device=x.aval.device), 1) < inputs
 
     def step(total: Array, now: tuple[Array, Array]) -> tuple[Array, None]:
         score, on = now
@@ -115,13 +115,15 @@ def _labels(targets: Any, given: Any, counts: Array, size: int, single: bool) ->
     if not longest:
         return ops.broadcast_to(ops.expand_dims(labels[:0], 0), (size, 0))
     starts = ops.expand_dims(ops.cumsum(counts, 0) - counts, 1)
-    return ops.take(labels, ops.clip(starts + ops.arange(longest, device=labels.device), 0, labels.shape[0] - 1), 0)
+    return ops.take(
+        labels, ops.clip(starts + ops.arange(longest, device=labels.aval.device), 0, labels.shape[0] - 1), 0
+    )
 
 
 def _shifted(x: Array, by: int, value: Any) -> Array:
     """Return (batch, states) moved to later states, with `value` before them."""
     by = builtins.min(by, x.shape[1])
-    front = ops.full((x.shape[0], by), value, x.aval.dtype, device=x.device)
+    front = ops.full((x.shape[0], by), value, x.aval.dtype, device=x.aval.device)
     return ops.concat([front, x[:, : x.shape[1] - by]], 1)
 
 

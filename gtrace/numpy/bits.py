@@ -38,13 +38,13 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Array:
     x = lift("packbits", a)
     if x.aval.floating:
         raise DtypeError(message("packbits", "integers or booleans", repr(x.aval), "Compare first."))
-    weights = ops.array(1 << _order(bitorder), as_dtype("int32"), device=x.device)
+    weights = ops.array(1 << _order(bitorder), as_dtype("int32"), device=x.aval.device)
     x = ops.ravel(x) if axis is None else x
     place = normalize_axis("packbits", 0 if axis is None else axis, x.ndim)
     bits = ops.moveaxis(cast(ops.not_equal(x, 0), as_dtype("int32")), place, -1)
     missing = -bits.shape[-1] % 8
     if missing:
-        bits = ops.concat([bits, ops.zeros((*bits.shape[:-1], missing), bits.aval.dtype, device=x.device)], -1)
+        bits = ops.concat([bits, ops.zeros((*bits.shape[:-1], missing), bits.aval.dtype, device=x.aval.device)], -1)
     eights = ops.reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))
     return ops.moveaxis(cast(ops.sum(eights * weights, -1), as_dtype("uint8")), -1, place)
 
@@ -62,14 +62,15 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
     place = normalize_axis("unpackbits", 0 if axis is None else axis, x.ndim)
     wide = cast(ops.moveaxis(x, place, -1), as_dtype("int32"))
     bits = ops.bitwise_and(
-        ops.bitwise_right_shift(wide[..., None], ops.array(_order(bitorder), as_dtype("int32"), device=x.device)), 1
+        ops.bitwise_right_shift(wide[..., None], ops.array(_order(bitorder), as_dtype("int32"), device=x.aval.device)),
+        1,
     )
     flat = ops.reshape(bits, (*wide.shape[:-1], wide.shape[-1] * 8))
     size = flat.shape[-1]
     if count is not None:
         kept = count if count >= 0 else max(size + count, 0)
         if kept > size:
-            more = ops.zeros((*flat.shape[:-1], kept - size), flat.aval.dtype, device=x.device)
+            more = ops.zeros((*flat.shape[:-1], kept - size), flat.aval.dtype, device=x.aval.device)
             flat = ops.concat([flat, more], -1)
         else:
             flat = slice_axis(flat, flat.ndim - 1, 0, kept)

@@ -54,7 +54,11 @@ def _count(places: Array, weights: Any, count: int) -> Array:
     inside = ops.logical_and(places >= 0, places < count)
     places = ops.where(inside, places, count)
     if weights is None:
-        out = ops.full((count + 1,), 0, torch.int64, device=places.device).at[places].add(1, mode="promise_in_bounds")
+        out = (
+            ops.full((count + 1,), 0, torch.int64, device=places.aval.device)
+            .at[places]
+            .add(1, mode="promise_in_bounds")
+        )
     else:
         weights = lift("bincount", weights)
         if weights.shape != places.shape:
@@ -62,7 +66,7 @@ def _count(places: Array, weights: Any, count: int) -> Array:
             raise ShapeError(message("bincount", "a weight for each element", got, "Check the shapes."))
         (weights,) = promote("bincount", weights, floating=True)
         out = (
-            ops.zeros(count + 1, weights.aval.dtype, device=places.device)
+            ops.zeros(count + 1, weights.aval.dtype, device=places.aval.device)
             .at[places]
             .add(weights, mode="promise_in_bounds")
         )
@@ -85,7 +89,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     if bins.ndim != 1:
         raise ShapeError(message("digitize", "bins of one dimension", repr(bins.aval), "Use gt.ravel."))
     if not bins.size:
-        return ops.full(x.shape, 0, torch.int64, device=x.device)
+        return ops.full(x.shape, 0, torch.int64, device=x.aval.device)
     side = "left" if right else "right"
     rising, falling = (
         ops.searchsorted(bins, x, side),
@@ -190,8 +194,8 @@ def histogramdd(
         raise ShapeError(message("histogramdd", "bins and a range for each axis", got, "Pass one for each."))
     edges = [histogram_bin_edges(x, b, r) for x, b, r in zip(axes, chosen, ranges, strict=True)]
     sizes = [e.size - 1 for e in edges]
-    cell: Array = ops.full((axes[0].size,), 0, torch.int64, device=axes[0].device)
-    inside: Array = ops.full((axes[0].size,), True, device=axes[0].device)
+    cell: Array = ops.full((axes[0].size,), 0, torch.int64, device=axes[0].aval.device)
+    inside: Array = ops.full((axes[0].size,), True, device=axes[0].aval.device)
     for x, e, n in zip(axes, edges, sizes, strict=True):
         place = _bins(x, e)
         inside = ops.logical_and(inside, ops.greater_equal(place, 0))

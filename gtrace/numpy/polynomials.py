@@ -41,7 +41,7 @@ def polyval(p: Any, x: Any) -> Array:
     p = beside(x.aval.device, given, ops.array(p) if getattr(p, "ndim", 1) > 1 else _coefficients("polyval", p))
     p, x = promote_arrays("polyval", p, x)
     shape = ops.broadcast_shapes(p.shape[1:], x.shape)
-    out: Array = ops.zeros(shape, x.aval.dtype, device=x.device)
+    out: Array = ops.zeros(shape, x.aval.dtype, device=x.aval.device)
     for k in range(p.shape[0]):
         out = ops.add(ops.multiply(out, x), p[k]) if k else ops.broadcast_to(p[k], shape)
     return out
@@ -51,7 +51,8 @@ def _aligned(op: str, a: Any, b: Any) -> tuple[Array, Array]:
     a, b = promote_arrays(op, _coefficients(op, a), _coefficients(op, b))
     size = max(a.size, b.size)
     first, second = (
-        ops.concat([ops.zeros(size - z.size, z.aval.dtype, device=z.device), z]) if z.size < size else z for z in (a, b)
+        ops.concat([ops.zeros(size - z.size, z.aval.dtype, device=z.aval.device), z]) if z.size < size else z
+        for z in (a, b)
     )
     return first, second
 
@@ -102,13 +103,13 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Array,
     a, b = promote_arrays("polydiv", _coefficients("polydiv", u), _coefficients("polydiv", v), floating=True)
     steps = a.size - b.size + 1
     if steps <= 0:
-        return ops.zeros(1, a.aval.dtype, device=a.device), a
+        return ops.zeros(1, a.aval.dtype, device=a.aval.device), a
     quotient = []
     for k in range(steps):
         factor = ops.divide(a[k], b[0])
         quotient.append(factor)
         a = a.at[k : k + b.size].add(neg(b * factor))
-    rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.device)
+    rest = a[steps:] if b.size > 1 else ops.zeros(1, a.aval.dtype, device=a.aval.device)
     return ops.stack(quotient), trim_zeros(rest, "f") if trim_leading_zeros else rest
 
 
@@ -165,7 +166,7 @@ def polyfit(
             raise ShapeError(message("polyfit", f"more than {degree + 1} points", str(x.size), fix))
         factor = ops.divide(residuals, float(spare))
     else:
-        factor = ops.ones((), x.aval.dtype, device=x.device)
+        factor = ops.ones((), x.aval.dtype, device=x.aval.device)
     return found, (matrix if y.ndim == 1 else ops.expand_dims(matrix, -1)) * factor
 
 
@@ -179,7 +180,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     if order < 0:
         raise ArgumentError(message("polyder", "m >= 0", str(order), "Use polyint."))
     for _ in range(order):
-        powers = cast(ops.arange(p.size - 1, 0, -1, device=p.device), p.aval.dtype) if p.size > 1 else p[:0]
+        powers = cast(ops.arange(p.size - 1, 0, -1, device=p.aval.device), p.aval.dtype) if p.size > 1 else p[:0]
         p = ops.multiply(p[:-1], powers)
     return p
 
@@ -196,7 +197,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     p, order = _coefficients("polyint", p), as_int("polyint", "m", m)
     (p,) = promote("polyint", p, floating=True)
     constants = (
-        ops.zeros(max(order, 0), p.aval.dtype, device=p.device)
+        ops.zeros(max(order, 0), p.aval.dtype, device=p.aval.device)
         if k is None
         else cast(_coefficients("polyint", k), p.aval.dtype)
     )
@@ -205,7 +206,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
         got = f"m={order} and {constants.size} constants"
         raise ArgumentError(message("polyint", "m >= 0, and m constants", got, "Match them."))
     for step in range(order):
-        powers = cast(ops.arange(p.size, 0, -1, device=p.device), p.aval.dtype)
+        powers = cast(ops.arange(p.size, 0, -1, device=p.aval.device), p.aval.dtype)
         p = ops.concat([ops.divide(p, powers), constants[step : step + 1]])
     return p
 
@@ -224,7 +225,7 @@ def poly(roots: Any) -> Array:
         out = poly(eigvals(roots))
         return out if roots.aval.complex else ops.real(out)
     (roots,) = promote("poly", _coefficients("poly", roots), floating=True)
-    out = ops.ones(1, roots.aval.dtype, device=roots.device)
+    out = ops.ones(1, roots.aval.dtype, device=roots.aval.device)
     for k in range(roots.size):
         below = roots[k] * out  # the first coefficient stays 1, beside NaN too
         out = ops.concat([out[:1], out[1:] - below[:-1], neg(below[-1:])])
@@ -247,15 +248,19 @@ def roots(p: Any, *, strip_zeros: bool = True) -> Array:
     if strip_zeros:
         found = whole(p, "roots").cpu().numpy().nonzero()[0]
         if not len(found):
-            return ops.zeros((0,), kind, device=p.device)
+            return ops.zeros((0,), kind, device=p.aval.device)
         ends = p.size - 1 - int(found[-1])
         p = p[int(found[0]) : p.size - ends]
     size = p.size - 1
     if size < 1:
-        return ops.zeros((ends,), kind, device=p.device)
+        return ops.zeros((ends,), kind, device=p.aval.device)
     first = ops.divide(neg(p[1:]), p[0])
-    companion = ops.concat([ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype, device=p.device)[: size - 1]])
+    companion = ops.concat(
+        [ops.expand_dims(first, 0), ops.eye(size, dtype=p.aval.dtype, device=p.aval.device)[: size - 1]]
+    )
     found_roots = eigvals(companion)
     return (
-        ops.concat([found_roots, ops.zeros((ends,), found_roots.aval.dtype, device=p.device)]) if ends else found_roots
+        ops.concat([found_roots, ops.zeros((ends,), found_roots.aval.dtype, device=p.aval.device)])
+        if ends
+        else found_roots
     )

@@ -102,7 +102,7 @@ def _equals(op: str, x: Any, value: float) -> Array:
     x = lift(op, x)
     if x.aval.complex:
         raise DtypeError(message(op, "real numbers", repr(x.aval), "Use gtrace.numpy.isinf."))
-    return ops.equal(x, value) if x.aval.floating else ops.full(x.shape, False, device=x.device)
+    return ops.equal(x, value) if x.aval.floating else ops.full(x.shape, False, device=x.aval.device)
 
 
 def isscalar(x: Any) -> bool:

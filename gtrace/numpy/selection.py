@@ -113,7 +113,7 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
         raise ArgumentError(message("piecewise", "a function for each condition, or one more", got, "Match them."))
     found = [f(x, *args, **kw) if callable(f) else f for f in funclist]
     values = [like(v, x) for v in found]
-    out = values[-1] if len(values) > len(conditions) else ops.full((), 0, x.aval.dtype, device=x.device)
+    out = values[-1] if len(values) > len(conditions) else ops.full((), 0, x.aval.dtype, device=x.aval.device)
     out = ops.broadcast_to(out, x.shape)
     for condition, value in zip(conditions, values, strict=False):
         out = ops.where(condition, value, out)
@@ -188,7 +188,9 @@ def put_along_axis(
         raise ShapeError(message("put_along_axis", "as many axes in both", got, "Use expand_dims."))
     place = normalize_axis("put_along_axis", axis, x.ndim)
     shape = tuple(index.shape[k] if k == place else n for k, n in enumerate(x.shape))
-    places = [ops.reshape(ops.arange(n, device=x.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)]
+    places = [
+        ops.reshape(ops.arange(n, device=x.aval.device), (n, *(1,) * (x.ndim - 1 - k))) for k, n in enumerate(x.shape)
+    ]
     places[place] = index
     chosen = tuple(ops.broadcast_to(p, shape) for p in places)
     return x.at[chosen].set(like(values, x), mode=mode)
@@ -206,7 +208,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
         got = " and ".join(repr(k.aval) for k in arrays) or "none"
         raise ShapeError(message("lexsort", "keys of one shape", got, "Pass at least one."))
     if not arrays[0].ndim:
-        return ops.full((), 0, torch.int64, device=arrays[0].device)
+        return ops.full((), 0, torch.int64, device=arrays[0].aval.device)
     if arrays[0].ndim == 1:
         return lexicographic(arrays)
     order = ops.argsort(arrays[0], axis)

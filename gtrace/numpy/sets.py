@@ -59,7 +59,7 @@ def unique(
 def _member(x: Array, ordered: Array) -> Array:
     """Return where the elements of x are among those of `ordered`, which is sorted; NaN is among none."""
     if not ordered.size:
-        return ops.full(x.shape, False, device=x.device)
+        return ops.full(x.shape, False, device=x.aval.device)
     usable: Array | None = None
     if ordered.aval.floating:
         # NaNs would mislead the search: they become another of the elements, if there is one
@@ -103,7 +103,7 @@ def _chosen(op: str, ordered: Array, mask: Array, size: int | None, fill: Any, d
     Without it the first element stands there, and 0 where there is none.
     """
     if size and not ordered.size:
-        return ops.full((size,), 0 if fill is None else fill, dtype, device=ordered.device)
+        return ops.full((size,), 0 if fill is None else fill, dtype, device=ordered.aval.device)
     out = cast(index_axis(ordered, places_where(op, mask, size), 0), dtype)
     if size is None or not size:
         return out
@@ -153,12 +153,12 @@ def intersect1d(
     if not return_indices:
         return out
     if size and not a.size:
-        return out, *[cast(ops.full((size,), z.size, device=a.device), orders[0].aval.dtype) for z in (a, b)]
+        return out, *[cast(ops.full((size,), z.size, device=a.aval.device), orders[0].aval.dtype) for z in (a, b)]
     places = places_where("intersect1d", mask, size)
     there = ops.clip(ops.searchsorted(second, index_axis(first, places, 0)), 0, max(b.size - 1, 0))
     found = index_axis(orders[0], places, 0), index_axis(orders[1], there, 0)
     if size is not None:
-        missing = ops.arange(size, device=a.device) >= ops.sum(mask)
+        missing = ops.arange(size, device=a.aval.device) >= ops.sum(mask)
         found = ops.where(missing, a.size, found[0]), ops.where(missing, b.size, found[1])
     return out, *found
 

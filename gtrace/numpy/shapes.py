@@ -298,7 +298,7 @@ def insert(x: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     both = ops.concat([new, x], axis)
     if isinstance(flat, Array):
         flat = ops.broadcast_to(flat, (count,)) if flat.size == 1 else flat
-        return index_axis(both, ops.argsort(ops.concat([flat, ops.arange(size, device=x.device)])), axis)
+        return index_axis(both, ops.argsort(ops.concat([flat, ops.arange(size, device=x.aval.device)])), axis)
     flat = numpy.broadcast_to(flat, (count,)) if flat.size == 1 else flat
     order = numpy.argsort(numpy.concatenate([flat, numpy.arange(size)]), kind="stable")
     return take_constant(both, order, axis)
@@ -406,7 +406,7 @@ def resize(x: Any, new_shape: Any) -> Array:
     x, sizes = ops.ravel(ops.array(x)), as_sizes("resize", new_shape)
     total = int(numpy.prod(sizes, dtype=numpy.int64))
     if not x.size:
-        return ops.full(sizes, 0, x.aval.dtype, device=x.device)
+        return ops.full(sizes, 0, x.aval.dtype, device=x.aval.device)
     return ops.reshape(slice_axis(ops.tile(x, -(-total // x.size)), 0, 0, total), sizes)
 
 
@@ -427,7 +427,7 @@ def diag(v: Any, k: int = 0) -> Array:
     if v.ndim != 1:
         raise ShapeError(message("diag", "one or two dimensions", repr(v.aval), "Use gtrace.numpy.diagonal."))
     size = v.size + abs(offset)
-    zeros = ops.full((size * size,), 0, v.aval.dtype, device=v.device)
+    zeros = ops.full((size * size,), 0, v.aval.dtype, device=v.aval.device)
     return ops.reshape(slice_update(zeros, cast(v, v.aval.dtype), (diagonal_bounds(size, size, offset),)), (size, size))
 
 

@@ -72,7 +72,7 @@ def scale_by_factored_rms(
         shapes: list[tuple[int, ...]] = [(1,), (1,), x.shape]
         if axes is not None:
             shapes = [tuple(n for k, n in enumerate(x.shape) if k != axis) for axis in reversed(axes)] + [(1,)]
-        row, col, whole = (ops.zeros(shape, x.aval.dtype, device=x.device) for shape in shapes)
+        row, col, whole = (ops.zeros(shape, x.aval.dtype, device=x.aval.device) for shape in shapes)
         return row, col, whole
 
     def init(params: Params) -> State:

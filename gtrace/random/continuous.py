@@ -110,7 +110,7 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
         raise ArgumentError(message("uniform", "minval < maxval, both finite", f"{low} and {high}", "Fix the range."))
     found = fresh_key("uniform", key)
     if type(low) is Array and type(high) is not Array:
-        high = full_like_scalar(high, kind, (), found.device)
+        high = full_like_scalar(high, kind, (), found.aval.device)
     return draw_uniform(found, sizes, kind, low, high)
 
 
@@ -165,7 +165,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
     if type(low) is float and type(high) is float and not low < high:
         raise ArgumentError(message("truncated_normal", "lower < upper", f"{low} and {high}", "Fix the interval."))
     found = as_key("truncated_normal", key)
-    low, high = (x if type(x) is Array else full_like_scalar(x, kind, (), found.device) for x in (low, high))
+    low, high = (x if type(x) is Array else full_like_scalar(x, kind, (), found.aval.device) for x in (low, high))
     sizes = common_shape("truncated_normal", shape, low, high)
     consume("truncated_normal", found)
     root = math.sqrt(2.0)
@@ -216,7 +216,7 @@ def parameters(
         if type(value) is float:
             if what in limited and not value > 0:
                 raise ArgumentError(message(name, f"{what} > 0", repr(x), "Pass a positive number."))
-            value = full_like_scalar(value, kind, (), found.device)
+            value = full_like_scalar(value, kind, (), found.aval.device)
         arrays.append(value)
     sizes = common_shape(name, shape, *arrays)
     consume(name, found)

@@ -121,7 +121,7 @@ def _refuse_until_all(
         proposal, accepted = propose(ops.subtract(_wide_unit(first, shape), 0.5), _wide_unit(second, shape))
         return key, ops.where(accepted, proposal, drawn), ops.logical_or(done, accepted)
 
-    start = full_like_scalar(-1.0, torch.float64, shape, key.device)
+    start = full_like_scalar(-1.0, torch.float64, shape, key.aval.device)
     return while_loop(lambda state: ops.logical_not(ops.all(state[2])), go_on, (key, start, ready))[1]
 
 
@@ -172,7 +172,7 @@ def _poisson_product(key: Array, rate: Array, shape: tuple[int, ...]) -> Array:
         count = ops.where(total > rate * -1.0, ops.add(count, 1.0), count)
         return key, count, total + ops.log(_wide_unit(subkey, shape))
 
-    zero = full_like_scalar(0.0, torch.float64, shape, key.device)
+    zero = full_like_scalar(0.0, torch.float64, shape, key.aval.device)
     return ops.subtract(while_loop(running, go_on, (key, zero, zero))[1], 1.0)
 
 
@@ -261,7 +261,7 @@ def _binomial_sum(key: Array, n: Array, q: Array) -> Array:
         count = ops.where(trials <= n, ops.add(count, 1.0), count)
         return key, count, trials + ops.ceil(ops.log(_wide_unit(subkey, n.shape)) / log_failure)
 
-    zero = full_like_scalar(0.0, torch.float64, n.shape, key.device)
+    zero = full_like_scalar(0.0, torch.float64, n.shape, key.aval.device)
     done = while_loop(lambda state: ops.any(ops.less_equal(state[2], n)), go_on, (key, zero, zero))
     return ops.subtract(done[1], 1.0)
 
@@ -320,9 +320,9 @@ def multinomial(key: Any, n: Any, p: Any, *, shape: Any = None, dtype: Any = Non
         raise ShapeError(message("multinomial", "p with outcomes along an axis", repr(weights.aval), "Pass a vector."))
     trials = bound("multinomial", n, torch.float64, None)
     if type(trials) is float:
-        trials = full_like_scalar(trials, torch.float64, (), found.device)
+        trials = full_like_scalar(trials, torch.float64, (), found.aval.device)
     count = weights.shape[-1]
-    place = full_like_scalar(0.0, torch.float64, weights.shape[:-1], found.device)
+    place = full_like_scalar(0.0, torch.float64, weights.shape[:-1], found.aval.device)
     sizes = common_shape("multinomial", shape, trials, place)
     consume("multinomial", found)
     rows = ops.moveaxis(ops.broadcast_to(weights, (*sizes, count)), -1, 0)

@@ -50,7 +50,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     sizes = common_shape("bernoulli", shape, chance)
     found = fresh_key("bernoulli", key)
     if value is not None:
-        chance = full_like_scalar(value, default_dtype(float), (), found.device)
+        chance = full_like_scalar(value, default_dtype(float), (), found.aval.device)
     if mode == "low":
         return ops.less(draw_unit(found, sizes, chance.aval.dtype), chance)
     coarse, fine = ops.unstack(draw_unit(found, (2, *sizes), chance.aval.dtype))
@@ -125,7 +125,9 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
 def _permuted(key: Array, x: Array, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
-    return ops.take(x, _shuffled(key, ops.arange(x.shape[axis], device=key.device), 0), axis, mode="promise_in_bounds")
+    return ops.take(
+        x, _shuffled(key, ops.arange(x.shape[axis], device=key.aval.device), 0), axis, mode="promise_in_bounds"
+    )
 
 
 @replayable
@@ -148,7 +150,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     population, axis = _population("permutation", x, axis)
     found = fresh_key("permutation", key)
     if isinstance(population, int):
-        return _shuffled(found, ops.arange(population, device=found.device), 0)
+        return _shuffled(found, ops.arange(population, device=found.aval.device), 0)
     return _permuted(found, population, axis, independent)
 
 
@@ -203,11 +205,11 @@ def choice(
     weights = None if p is None else _weights(p, count, draws, replace)
     found = fresh_key("choice", key)
     if not draws:
-        indices = ops.zeros(sizes, torch.int64, device=found.device)
+        indices = ops.zeros(sizes, torch.int64, device=found.aval.device)
     elif weights is None and replace:
         indices = draw_below(found, sizes, count)
     elif weights is None:
-        every = ops.arange(count, device=found.device) if isinstance(population, int) else population
+        every = ops.arange(count, device=found.aval.device) if isinstance(population, int) else population
         chosen = slice_axis(_permuted(found, every, axis, False), axis, 0, draws)
         return ops.reshape(chosen, (*every.shape[:axis], *sizes, *every.shape[axis + 1 :]))
     elif replace:

@@ -71,7 +71,7 @@ def _attempt(alpha: Array, key: Array, normal_key: Array, uniform_key: Array, ne
 def _cubes(alpha: Array, keys: Array) -> Array:
     """Return the accepted numbers for one-dimensional parameters of at least 1, with a key each."""
     count = alpha.size
-    yes = full_like_scalar(True, torch.bool, (count,), keys.device)
+    yes = full_like_scalar(True, torch.bool, (count,), keys.aval.device)
     each = vmap(_attempt)
     state = each(alpha, keys, keys, keys, yes)
     block = count if count <= _BLOCK else count // 8

@@ -114,7 +114,7 @@ def draw_int32(key: Array, shape: tuple[int, ...], low: int | Array, high: int |
 
 def _clipped(x: int | Array, least: int, most: int, key: Array) -> Array:
     if not isinstance(x, Array):
-        return full_like_scalar(x, torch.int64, (), key.device)
+        return full_like_scalar(x, torch.int64, (), key.aval.device)
     wide = cast(x, torch.int64)
     return wide if most >= _LARGEST else ops.minimum(ops.maximum(wide, least), most)
 
@@ -155,8 +155,8 @@ def _wide(key: Array, shape: tuple[int, ...], low: int | Array, high: int | Arra
     start: Array
     if type(low) is int and type(high) is int:
         size = high - low
-        start = full_like_scalar(low, torch.int64, (), key.device)
-        span = full_like_scalar(size - (1 << 64) if size >> 63 else size, torch.int64, (), key.device)
+        start = full_like_scalar(low, torch.int64, (), key.aval.device)
+        span = full_like_scalar(size - (1 << 64) if size >> 63 else size, torch.int64, (), key.aval.device)
     else:
         start, stop = (_clipped(x if isinstance(x, Array) else min(x, most), least, most, key) for x in (low, high))
         span = ops.where(ops.less_equal(stop, start), 1, _difference(stop, start))

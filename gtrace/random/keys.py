@@ -75,9 +75,9 @@ def merged_halves(words: Array) -> Array:
 def key_beside(name: str, key: Any, x: Array) -> Any:
     """Return a key on the device of an array; if it must be copied there, `name` uses it up."""
     found = as_key(name, key)
-    if found.device == x.device:
+    if found.aval.device == x.aval.device:
         return key
-    moved = to_device(fresh_key(name, key), x.device)
+    moved = to_device(fresh_key(name, key), x.aval.device)
     return key._like(moved) if type(key) is PRNGKeyArray else moved
 
 
@@ -96,7 +96,7 @@ def fresh_key(name: str, key: Any) -> Array:
 def cipher(key: Array, shape: tuple[int, ...], word: int) -> Array:
     """Encrypt the numbers 0, 1, 2, ... in an array of `shape` with the key; for `word` see `threefry2x32`."""
     n = math.prod(shape)
-    count = ops.arange(n, dtype=torch.int64, device=key.device)
+    count = ops.arange(n, dtype=torch.int64, device=key.aval.device)
     upper: Any = 0 if n <= 1 << 32 else ops.bitwise_right_shift(count, 32)
     return ops.reshape(threefry2x32(*_two_words(key), upper, count, word), shape)
 
@@ -128,7 +128,7 @@ def halved(key: Array, count: int) -> Array:
         fix = "Set threefry_partitionable."
         raise ArgumentError(message("random", "fewer than 2**32 words without threefry_partitionable", str(count), fix))
     half = (count + 1) // 2
-    first = ops.arange(half, dtype=torch.int64, device=key.device)
+    first = ops.arange(half, dtype=torch.int64, device=key.aval.device)
     second = ops.where(first + half < count, first + half, 0)
     pairs = threefry2x32(*_two_words(key), first, second, PAIR)
     words = ops.concat([ops.bitwise_and(ops.bitwise_right_shift(pairs, 32), MASK), ops.bitwise_and(pairs, MASK)])
@@ -144,7 +144,7 @@ def _halved_bits(key: Array, shape: tuple[int, ...], width: int) -> Array:
     parts = 32 // width
     words = halved(key, -(-n // parts))
     if parts > 1:
-        spread = ops.bitwise_right_shift(ops.expand_dims(words, 1), ops.arange(parts, device=key.device) * width)
+        spread = ops.bitwise_right_shift(ops.expand_dims(words, 1), ops.arange(parts, device=key.aval.device) * width)
         words = slice_axis(ops.reshape(ops.bitwise_and(spread, (1 << width) - 1), (-1,)), 0, 0, n)
     return ops.reshape(words, shape)
 

@@ -78,7 +78,7 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0) -> Array:
     back = _adjoint(factors) if trans == 2 else ops.matrix_transpose(factors)
     y = linalg.solve_triangular(back, b, lower=True)
     y = linalg.solve_triangular(back, y, unit_diagonal=True)
-    return ops.zeros(y.shape, y.aval.dtype, device=y.device).at[order].set(y)
+    return ops.zeros(y.shape, y.aval.dtype, device=y.aval.device).at[order].set(y)
 
 
 def qr(a: Any, mode: str = "full", pivoting: bool = False) -> Any:
@@ -160,7 +160,7 @@ def block_diag(*arrs: Any) -> Array:
     rows, start = [], 0
     for x in blocks:
         sides = [(x.shape[0], start), (x.shape[0], width - start - x.shape[1])]
-        left, right = (ops.zeros(size, x.aval.dtype, device=x.device) for size in sides)
+        left, right = (ops.zeros(size, x.aval.dtype, device=x.aval.device) for size in sides)
         rows.append(ops.concat([left, x, right], 1))
         start += x.shape[1]
     return ops.concat(rows, 0)

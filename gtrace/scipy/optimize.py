@@ -81,7 +81,7 @@ def minimize(
     gtol = settings["gtol"]
     most = 200 * start.size if settings["maxiter"] is None else settings["maxiter"]
     evaluate = value_and_grad(lambda x: ops.array(fun(x, *args)))
-    identity = ops.eye(start.size, dtype=start.aval.dtype, device=start.device)
+    identity = ops.eye(start.size, dtype=start.aval.dtype, device=start.aval.device)
 
     def search(x: Array, f: Array, g: Array, p: Array, first: Array) -> Any:
         slope = ops.dot(g, p)

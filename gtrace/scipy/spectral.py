@@ -132,7 +132,7 @@ def _extended(name: str, x: Array, kind: str | None, count: int) -> Array:
         raise ArgumentError(message(name, "a signal longer than what is added", got, "Choose a smaller nperseg."))
     first, last = x[..., :1], x[..., -1:]
     if kind == "zeros":
-        before = after = ops.zeros((*x.shape[:-1], count), x.aval.dtype, device=x.device)
+        before = after = ops.zeros((*x.shape[:-1], count), x.aval.dtype, device=x.aval.device)
     elif kind == "constant":
         before, after = (ops.broadcast_to(end, (*x.shape[:-1], count)) for end in (first, last))
     else:
@@ -206,7 +206,7 @@ def stft(
     signal = _extended("stft", signal, boundary, length // 2)
     if padded:
         missing = -(signal.shape[-1] - length) % (length - shared) % length
-        filled = ops.zeros((*signal.shape[:-1], missing), signal.aval.dtype, device=signal.device)
+        filled = ops.zeros((*signal.shape[:-1], missing), signal.aval.dtype, device=signal.aval.device)
         signal = ops.concat([signal, filled], -1)
     onesided = bool(return_onesided) and not signal.aval.complex
     out, starts = _transformed(signal, weights, shared, points, detrend, onesided)
@@ -254,7 +254,9 @@ def csd(
     onesided = bool(return_onesided) and not first.aval.complex and not second.aval.complex
 
     def spectrum(signal: Array) -> Array:
-        filled = ops.zeros((*signal.shape[:-1], longest - signal.shape[-1]), signal.aval.dtype, device=signal.device)
+        filled = ops.zeros(
+            (*signal.shape[:-1], longest - signal.shape[-1]), signal.aval.dtype, device=signal.aval.device
+        )
         return _transformed(ops.concat([signal, filled], -1), weights, shared, points, detrend, onesided)[0]
 
     of_first = spectrum(first)
@@ -327,7 +329,7 @@ def istft(
     total = length + (count - 1) * step
     norm = numpy.zeros(total)
     numpy.add.at(norm, places, numpy.broadcast_to(weights**2, places.shape))
-    out = ops.zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.device)
+    out = ops.zeros((*parts.shape[:-2], total), parts.aval.dtype, device=parts.aval.device)
     out = out.at[..., ops.array(places)].add(parts)
     out = out / ops.array(numpy.where(norm > 1e-10, norm, 1.0), kind)
     if boundary:

@@ -65,7 +65,7 @@ def _series(above: list[Array], below: list[Array], x: Array, terms: int) -> Arr
 
     Where a number below is 0, -1, -2, ... it is infinite, unless the sum has ended before.
     """
-    k = ops.arange(terms, dtype=torch.float64, device=x.device)
+    k = ops.arange(terms, dtype=torch.float64, device=x.aval.device)
     ratio = ops.expand_dims(x, -1) / (k + 1.0)
     for a in above:
         ratio = ratio * (ops.expand_dims(a, -1) + k)
@@ -112,7 +112,7 @@ def hyp1f1(a: Any, b: Any, x: Any) -> Array:
 
 def _falling(p: Array, q: Array, size: Array) -> Array:
     """Return the asymptotic series of (p)_k (q)_k / k! / size**k, up to its smallest term."""
-    k = ops.arange(_SHORT, dtype=torch.float64, device=size.device)
+    k = ops.arange(_SHORT, dtype=torch.float64, device=size.aval.device)
     ratio = (ops.expand_dims(p, -1) + k) * (ops.expand_dims(q, -1) + k) / (ops.expand_dims(size, -1) * (k + 1.0))
     return 1.0 + ops.sum(ops.cumprod(ops.where(ops.absolute(ratio) > 1.0, 0.0, ratio), -1), -1)
 
@@ -125,7 +125,7 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     """
     gap = ops.subtract(c, a) - b
     close = ops.absolute(gap - ops.stop_gradient(ops.round(gap))) < _NEAR_INTEGER
-    moved = ops.where(ops.expand_dims(close, -1), ops.array(_places, torch.float64, device=rest.device), 0.0)
+    moved = ops.where(ops.expand_dims(close, -1), ops.array(_places, torch.float64, device=rest.aval.device), 0.0)
     a, b, y = (ops.expand_dims(z, -1) for z in (a, b, rest))
     c = ops.expand_dims(c, -1) + moved
     gap = ops.subtract(c, a) - b
@@ -138,7 +138,7 @@ def _near_one(a: Array, b: Array, c: Array, rest: Array) -> Array:
     other = _series([ops.subtract(c, a), ops.subtract(c, b)], [1.0 + gap], y, _SHORT)
     value = first * one + second * y**gap * other
     value = value / _one_over_gamma(c)
-    return ops.sum(value * ops.array(_weights, torch.float64, device=rest.device), -1)
+    return ops.sum(value * ops.array(_weights, torch.float64, device=rest.aval.device), -1)
 
 
 def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Array:
@@ -188,7 +188,7 @@ def _at_one(a: Array, b: Array, c: Array) -> Array:
 
 def _polynomial(a: Array, b: Array, c: Array, x: Array) -> Array:
     """Return the sum where a is 0, -1, -2, ..., at any x; its terms beyond the end are left out."""
-    k = ops.arange(_LONG, dtype=torch.float64, device=x.device)
+    k = ops.arange(_LONG, dtype=torch.float64, device=x.aval.device)
     wide = [ops.expand_dims(z, -1) for z in (a, b, c, x)]
     ended = k + wide[0] >= 0.0
     below = wide[2] + k

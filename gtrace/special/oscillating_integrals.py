@@ -295,5 +295,5 @@ def bessel_jn(z: Any, *, v: int, n_iter: int = 50) -> Array:
     kind = x.aval.dtype
     wide = ops.expand_dims(cast(x, torch.float64), (0, -1))
     points = ops.array((numpy.arange(512) + 0.5) * (math.pi / 512))
-    n = cast(ops.arange(orders + 1, device=x.device), torch.float64).reshape((-1, *(1,) * (x.ndim + 1)))
+    n = cast(ops.arange(orders + 1, device=x.aval.device), torch.float64).reshape((-1, *(1,) * (x.ndim + 1)))
     return cast(ops.mean(ops.cos(n * points - wide * ops.sin(points)), -1), kind)

@@ -124,7 +124,7 @@ class Config:
             processes that it starts (GT_TRACE).
         trace_seconds: seconds after which such a log ends (GT_TRACE_SECONDS).
         status: let ``gtrace top`` ask this process what it is doing (GT_STATUS).
-        eager: run each operation as it is recorded, for debugging (GT_EAGER).
+        eager: run each operation as it is recorded, and loops and branches in Python, for debugging (GT_EAGER).
         debug_nans: raise at the operation that first produced a NaN or an infinity (GT_DEBUG_NANS).
         window: operations that are searched for a period, in a program that forces nothing (GT_HOTPATH_WINDOW).
         max_pending: pending operations at which the recorder forces (GT_MAX_PENDING).

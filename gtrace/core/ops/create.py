@@ -460,7 +460,7 @@ def _between(start: Any, stop: Any, count: int, parts: int, dtype: Any, axis: in
         kind = a.aval.dtype if dtype is None else dtype
         return _between(cast(a, torch.float32), cast(b, torch.float32), count, parts, kind, axis)
     real_dtype = a.aval.dtype.to_real() if a.aval.complex else a.aval.dtype
-    fractions = divide(arange(count, dtype=real_dtype, device=a.device), float(max(parts, 1)))
+    fractions = divide(arange(count, dtype=real_dtype, device=a.aval.device), float(max(parts, 1)))
     fractions = reshape(fractions, (count, *(1,) * a.ndim))
     out = add(multiply(a, subtract(1.0, fractions)), multiply(b, fractions))
     out = moveaxis(out, 0, normalize_axis("linspace", axis, out.ndim))

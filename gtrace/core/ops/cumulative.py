@@ -201,7 +201,7 @@ def _cumulative(name: str, x: Any, axis: int | None, include_initial: bool, firs
     if not include_initial:
         return x, place
     sizes = (*x.shape[:place], 1, *x.shape[place + 1 :])
-    return concat([full_like_scalar(first, x.aval.dtype, sizes, x.device), x], place), place
+    return concat([full_like_scalar(first, x.aval.dtype, sizes, x.aval.device), x], place), place
 
 
 def cumulative_sum(x: Any, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Array:

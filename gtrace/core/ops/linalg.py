@@ -123,7 +123,7 @@ def _matmul_vjp(ct: Array, needed: Any, x: Array, y: Array, out: Array) -> tuple
 
 
 def _column(x: Array) -> Aval:
-    return aval((*x.shape, 1), x.aval.dtype, x.device)
+    return aval((*x.shape, 1), x.aval.dtype, x.aval.device)
 
 
 def _matmul_batch(op: Op, size: int, batched: Any, operands: Any) -> Array:

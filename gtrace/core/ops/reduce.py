@@ -246,7 +246,7 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False, *, dtype: Any = None,
 
 def count_kept(x: Array, where: Any, axis: Any, keepdims: bool) -> Array:
     """Return how many elements a mask keeps, in the dtype of x."""
-    ones = full_like_scalar(1, x.aval.dtype, x.shape, x.device)
+    ones = full_like_scalar(1, x.aval.dtype, x.shape, x.aval.device)
     return sum(ones, axis, keepdims=keepdims, where=where)
 
 
@@ -260,7 +260,7 @@ def _extremum(op: Op, x: Any, axis: Any, keepdims: bool, where: Any, initial: An
         x = keeping(op.name, x, where, initial)
     axes = normalize_axes(op.name, axis, x.ndim)
     if 0 in [x.shape[k] for k in axes]:
-        return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.device)
+        return full_like_scalar(initial, x.aval.dtype, reduced_shape((x.aval,), axes, keepdims), x.aval.device)
     return _joined(combine, bind(op, (x,), (axes, as_flag(op.name, "keepdims", keepdims))), initial)
 
 

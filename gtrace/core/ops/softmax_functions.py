@@ -119,7 +119,7 @@ def _normalize_where(op: Op, x: Any, axis: Any, where: Any, outside: float) -> A
     broadcast_to(keep, x.shape)  # raises if they do not broadcast; the mask itself stays small
     keep = reshape(keep, ((1,) * (x.ndim - keep.ndim) + keep.shape))
     # normalize zeros where nothing is kept: a row of -inf would give NaN
-    least = full_like_scalar(-math.inf, x.aval.dtype, (), x.device)
+    least = full_like_scalar(-math.inf, x.aval.dtype, (), x.aval.device)
     filler = logic.where(reduce.any(keep, axis, keepdims=True), least, 0.0)
     return logic.where(keep, _normalize(op, logic.where(keep, x, filler), axis), outside)
 

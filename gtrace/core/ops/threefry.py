@@ -184,7 +184,7 @@ def threefry2x32(k0: Any, k1: Any, x0: Any, x1: Any, word: int) -> Array:
     The operands broadcast; at least one is an array.
     """
     arrays = {k: lift("threefry2x32", x) for k, x in enumerate((k0, k1, x0, x1)) if python_scalar(x) is None}
-    device = next(iter(arrays.values())).device
+    device = next(iter(arrays.values())).aval.device
     operands: list[Array | Scalar] = [
         arrays[k] if k in arrays else scalar_operand("threefry2x32", x, torch.int64, device)
         for k, x in enumerate((k0, k1, x0, x1))

@@ -47,14 +47,14 @@ def places_where(op: str, mask: Array, size: Any, fill: int = 0) -> Array:
     count = as_size(op, "size", size)
     # each index is written at its rank; false elements, and those beyond the size, go to one extra slot
     number = where(mask, minimum(subtract(cumsum(mask), 1), count), count)
-    out = full((count + 1,), fill, torch.int64, device=mask.device)
-    written = out.at[number].set(arange(mask.shape[0], device=mask.device), mode="promise_in_bounds")
+    out = full((count + 1,), fill, torch.int64, device=mask.aval.device)
+    written = out.at[number].set(arange(mask.shape[0], device=mask.aval.device), mode="promise_in_bounds")
     return slice_axis(written, 0, 0, count)
 
 
 def filled(x: Array, mask: Array, fill: Any) -> Array:
     """Return x, which was taken where `mask` holds, with `fill` (an array or a number) beyond its count."""
-    present = less(arange(x.shape[0], device=x.device), reduce.sum(mask))
+    present = less(arange(x.shape[0], device=x.aval.device), reduce.sum(mask))
     present = reshape(present, (x.shape[0], *(1,) * (x.ndim - 1)))
     return where(present, x, cast(lift("fill_value", fill), x.aval.dtype))
 
@@ -129,13 +129,13 @@ def first_of_runs(rows: Array, equal_nan: bool) -> Array:
     """Return where a new value begins in sorted elements, or sorted rows of two dimensions."""
     after, before = slice_axis(rows, 0, 1, rows.shape[0]), slice_axis(rows, 0, 0, max(rows.shape[0] - 1, 0))
     if not rows.shape[0]:
-        return full((0,), False, torch.bool, device=rows.device)
+        return full((0,), False, torch.bool, device=rows.aval.device)
     changed = not_equal(after, before)
     if equal_nan and rows.aval.floating:
         changed = logical_and(changed, logical_not(logical_and(isnan(after), isnan(before))))
     if rows.ndim > 1:
         changed = reduce.any(changed, 1)
-    return concat([full((1,), True, torch.bool, device=rows.device), changed])
+    return concat([full((1,), True, torch.bool, device=rows.aval.device), changed])
 
 
 def distinct(
@@ -158,24 +158,24 @@ def distinct(
         columns = [reshape(slice_axis(flat, 1, k, k + 1), (shape[0],)) for k in reversed(range(flat.shape[1]))]
         if x.aval.complex:
             columns = [part(column) for column in columns for part in (imag, real)]
-        order = lexicographic(columns) if columns else arange(shape[0], device=x.device)
+        order = lexicographic(columns) if columns else arange(shape[0], device=x.aval.device)
     ordered = index_axis(rows, order, 0)
     first = first_of_runs(ordered if axis is None else index_axis(flat, order, 0), equal_nan)
     places = places_where(op, first, size)
     total = rows.shape[0]
     if size is None:
-        bounds = concat([places, full((1,), total, torch.int64, device=x.device)])
+        bounds = concat([places, full((1,), total, torch.int64, device=x.aval.device)])
     else:
         bounds = places_where(op, first, size + 1, total)
     counts = subtract(bounds[1:], bounds[:-1])
-    inverse = full((total,), 0, torch.int64, device=x.device)
+    inverse = full((total,), 0, torch.int64, device=x.aval.device)
     inverse = inverse.at[order].set(subtract(cumsum(first), 1), mode="promise_in_bounds")
     if size and not total:
         if fill is None:
             raise ShapeError(message(op, "elements, or a fill_value", repr(x.aval), "There is no smallest element."))
         ordered, order = (
-            full((1, *ordered.shape[1:]), 0, x.aval.dtype, device=x.device),
-            full((1,), 0, torch.int64, device=x.device),
+            full((1, *ordered.shape[1:]), 0, x.aval.dtype, device=x.aval.device),
+            full((1,), 0, torch.int64, device=x.aval.device),
         )
     values = index_axis(ordered, places, 0)
     if size is not None and fill is not None:

@@ -322,13 +322,13 @@ def overflow(trace: Trace, number: int) -> None:
     """
     segmentation, settings = thread.segmentation, config.current
     pending, most = len(trace.refs), settings.max_pending
-    if not segmentation.beginning and len(trace.flat) >= BEGINNING:
+    if not segmentation.stretch.beginning and len(trace.flat) >= BEGINNING:
         segmentation.begin(trace.flat)
-    loop = segmentation.loop
-    if loop is not None:
-        most = max(most, 4 * loop.period)
+    progress = segmentation.stretch.progress
+    if progress is not None:
+        most = max(most, 4 * progress.loop.period)
     waits = thread.in_gradient()
-    due = loop is not None and segmentation.ready(trace.flat, waits)
+    due = segmentation.ready(trace.flat, waits)
     full = trace.full or pending >= most
     if due and not waits:
         segmentation.cut_off(trace.refs)
@@ -336,13 +336,14 @@ def overflow(trace: Trace, number: int) -> None:
         flush("period")
     elif full or (trace.limit and not waits and segmentation.searches(pending)):
         if full:
-            segmentation.follow(None)
+            segmentation.stretch.progress = None
         if segmentation.watch(trace.flat, settings.window, full):
             segmentation.cut_off(trace.refs)
             flush("budget")
     if trace.limit and trace is thread.trace:
-        if segmentation.loop is not None:
+        stretch = segmentation.stretch
+        if stretch.progress is not None:
             trace.limit = segmentation.place()
         else:
             # each operation adds at least one entry, so the budget cannot end before this number
-            trace.limit = number + max(min(most - pending, max(segmentation.search - pending, SHORTEST)), 1)
+            trace.limit = number + max(min(most - pending, max(stretch.search - pending, SHORTEST)), 1)

@@ -98,7 +98,7 @@ def materialize(x: ArrayBase, cause: str) -> torch.Tensor:
     trace, number = x._trace, x._number
     tensor = x._buf
     if tensor is not None:
-        if thread.segmentation.watching:
+        if thread.segmentation.stretch.noted:
             _reread(x, cause)
         return tensor
     if trace.capture is not None:
@@ -247,7 +247,7 @@ def flush(cause: str) -> None:
         bus.emit(Forced(cause, user_location(), len(trace.refs)))
     thread.begin()
     trace.closed = True
-    if thread.segmentation.watching:
+    if thread.segmentation.stretch.noted:
         _follow(cause, len(trace.refs))
     if (config.process if config.blocks() is None else config.current).debug_nans:
         # already checked when recorded; a rewritten program would name other operations
@@ -267,7 +267,7 @@ def flush(cause: str) -> None:
 
 def _follow(cause: str, pending: int) -> None:
     """Tell the thread's loop segmentation that a trace ended because a value was read."""
-    if thread.segmentation.watching and cause not in ("period", "budget"):
+    if thread.segmentation.stretch.noted and cause not in ("period", "budget"):
         thread.segmentation.looked(pending)
         thread.set_limit()
 
@@ -277,15 +277,8 @@ def _reread(x: ArrayBase, cause: str) -> None:
 
     Processes that run one program together may read different values, but must cut it at the same places.
     """
-    segmentation, pending = thread.segmentation, len(thread.trace.refs)
-    if thread.trace.capture is not None or processes.launched():
-        return
-    if not pending:
-        ends = any(reference() is x for reference in segmentation.results)
-    else:
-        ends = segmentation.lost and segmentation.loop is None  # it was cut off by mistake
-        segmentation.read = True
-    if ends:
+    pending = len(thread.trace.refs)
+    if thread.trace.capture is None and not processes.launched() and thread.segmentation.reread(x, pending):
         _follow(cause, pending)
 
 

@@ -176,6 +176,102 @@ class PeriodicLoop:
         return matched, found
 
 
+@attrs.define
+class Progress:
+    """How far a stretch has followed a loop.
+
+    Attributes:
+        loop: the loop.
+        known: whether an earlier stretch that began equally was this loop.
+        cuts: the cuts of this loop.
+        seen, counted: the entries of the current trace that were examined, and the operations since the last cut.
+        matched, anchors: how much of the anchor the stream ends with, and the anchors since the last cut.
+        due, late: the entry at which the next cut can be made, 0 if it is not due; whether it was noticed afterwards.
+        read: whether a value that was cut off before was read since the last cut. A loop that breaks then ended there.
+    """
+
+    loop: PeriodicLoop
+    known: bool
+    cuts: int = 0
+    seen: int = 0
+    counted: int = 0
+    matched: int = 0
+    anchors: int = 0
+    due: int = 0
+    late: bool = False
+    read: bool = False
+
+    def advance(self, flat: list[Any], waits: bool) -> None:
+        """Take note of what was recorded since the last call.
+
+        Args:
+            waits: the trace cannot be cut here.
+        """
+        new = operations(flat, self.seen)
+        self.seen = len(flat)
+        self.counted += len(new)
+        self.matched, ends = self.loop.passed(self.matched, [form for _, form in new])
+        self.anchors += len(ends)
+        if self.due and waits and not self.late:
+            self.due = len(flat)
+        elif not self.due and self.anchors >= self.loop.iterations:
+            self.due, self.late = new[ends[-1]][0], ends[-1] + 1 < len(new)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the next cut is overdue."""
+        return not self.due and self.counted > 2 * self.loop.period
+
+    def expected(self) -> int:
+        """Return the entry at which the next cut is expected; 0 if unknown."""
+        return self.loop.next if self.cuts else self.loop.first
+
+    def cut(self) -> None:
+        """Note a cut that was due. The next one is expected at the same entry."""
+        if self.cuts:
+            self.loop.next = self.due
+        elif self.known:
+            self.loop.first = self.due
+        self.cuts += 1
+        self.seen = self.counted = self.anchors = self.due = 0
+        self.read = False
+
+
+@attrs.define
+class Stretch:
+    """What is known of the operations since the last read of a value.
+
+    Attributes:
+        beginning: its first entries; empty while it is shorter.
+        progress: how far it has followed its loop; None while it follows none.
+        first: its first loop that went on.
+        recent: forms of instructions that the budget cut off, up to the window.
+        passed: pending operations that were cut off.
+        results: references to the Arrays that the last cut computed.
+        search: pending operations at which the next period is searched for.
+        lost: whether a loop broke, or none was found.
+        noted: whether the segmentation must know when the stretch ends.
+    """
+
+    beginning: tuple[Any, ...] = ()
+    progress: Progress | None = None
+    first: PeriodicLoop | None = None
+    recent: list[int] = attrs.field(factory=list)
+    passed: int = 0
+    results: list[weakref.ref[Any]] = attrs.field(factory=list)
+    search: int = SEARCHED
+    lost: bool = False
+    noted: bool = False
+
+    def follow(self, loop: PeriodicLoop, known: bool = False) -> None:
+        """Expect the cuts of a loop."""
+        self.progress, self.noted = Progress(loop, known), True
+
+    def lose(self) -> None:
+        """Follow the loop no more, because it broke."""
+        self.progress, self.recent, self.lost = None, [], True
+
+
 def _value(entry: Any) -> Any:
     """Return a value for an entry of a flat list that is the same in every process."""
     return entry.digest if entry.__class__ is Instr else entry.aval if entry.__class__ is Leaf else entry
@@ -183,120 +279,93 @@ def _value(entry: Any) -> Any:
 
 @attrs.define
 class LoopSegmentation:
-    """The state of a thread's current loop.
+    """The state of a thread: its current stretch, and what is known of earlier ones.
 
     A stretch is what is recorded between two reads of values.
 
     Attributes:
-        loop: the loop; None while unknown.
-        known: whether an earlier stretch that began equally was this loop.
-        recent: forms of instructions that the budget cut off in this stretch, up to the window.
-        seen, counted: the entries of the current trace that were examined, and the operations since the last cut.
-        matched, anchors: how much of the anchor the stream ends with, and the anchors since the last cut.
-        due, late: the entry at which the next cut can be made, 0 if it is not due; whether it was noticed afterwards.
-        cuts: the cuts of this loop in this stretch.
-        passed: pending operations that were cut off in this stretch.
-        results: references to the Arrays that the last cut computed.
-        read: whether a value that was cut off before was read since the last cut. A loop that breaks then ended there.
-        lost: whether a loop broke in this stretch, or none was found.
-        search: pending operations at which the next period is searched for.
-        watching: whether the next read of a value must be noted.
-        beginning: the first entries of the stretch; empty while it is shorter.
-        first: the first loop of this stretch that went on.
+        stretch: the current one.
         stretches: for the beginnings of stretches their loop, or the number of operations that are not searched.
     """
 
-    loop: PeriodicLoop | None = None
-    known: bool = False
-    recent: list[int] = attrs.field(factory=list)
-    seen: int = 0
-    counted: int = 0
-    matched: int = 0
-    anchors: int = 0
-    due: int = 0
-    late: bool = False
-    cuts: int = 0
-    passed: int = 0
-    results: list[weakref.ref[Any]] = attrs.field(factory=list)
-    read: bool = False
-    lost: bool = False
-    search: int = SEARCHED
-    watching: bool = False
-    beginning: tuple[Any, ...] = ()
-    first: PeriodicLoop | None = None
+    stretch: Stretch = attrs.field(factory=Stretch)
     stretches: dict[tuple[Any, ...], PeriodicLoop | int] = attrs.field(factory=dict)
-
-    def follow(self, loop: PeriodicLoop | None, known: bool = False) -> None:
-        """Expect the cuts of a loop; None: of no loop."""
-        self.loop, self.known = loop, known
-        self.seen = self.counted = self.matched = self.anchors = self.due = self.cuts = 0
-        self.read, self.watching = False, True
 
     def place(self) -> int:
         """Return the entry of the current trace from which on `gtrace.core.trace.bind.overflow` must run."""
-        loop = self.loop
-        if loop is not None:
-            return max(loop.next if self.cuts else loop.first, 1)
-        return BEGINNING if self.stretches and not self.beginning else SEARCHED
+        progress = self.stretch.progress
+        if progress is not None:
+            return max(progress.expected(), 1)
+        return BEGINNING if self.stretches and not self.stretch.beginning else SEARCHED
 
     def begin(self, flat: list[Any]) -> None:
         """Note how a stretch begins. If one that began equally was a loop, expect its cuts."""
-        self.beginning, self.watching = tuple(map(_value, flat[:BEGINNING])), True
-        found = self.stretches.get(self.beginning, 0)
+        stretch = self.stretch
+        stretch.beginning, stretch.noted = tuple(map(_value, flat[:BEGINNING])), True
+        found = self.stretches.get(stretch.beginning, 0)
         if isinstance(found, int):
-            self.search = max(self.search, found)
+            stretch.search = max(stretch.search, found)
         else:
-            self.follow(found, known=True)
+            stretch.follow(found, known=True)
 
     def looked(self, pending: int) -> None:
         """Note that a read ended a stretch, and a trace of `pending` operations."""
-        if self.first is not None:
-            self.first.missed = 0
-            self._remember(self.first)
-        elif self.lost and self.beginning:
-            self._remember(2 * (self.passed + pending))
-        elif self.loop is not None:
+        ended, self.stretch = self.stretch, Stretch()
+        if ended.first is not None:
+            ended.first.missed = 0
+            self._remember(ended.beginning, ended.first)
+        elif ended.lost and ended.beginning:
+            self._remember(ended.beginning, 2 * (ended.passed + pending))
+        elif ended.progress is not None:
             # now and then a stretch is short; if the next ones are too, values are read in each iteration
-            self.loop.missed += 1
-            if self.loop.missed > MOST_MISSED:
-                self.stretches.pop(self.beginning, None)
-        self.follow(None)
-        self.first, self.recent, self.results, self.beginning = None, [], [], ()
-        self.passed, self.search = 0, SEARCHED
-        self.lost = self.watching = False
+            loop = ended.progress.loop
+            loop.missed += 1
+            if loop.missed > MOST_MISSED:
+                self.stretches.pop(ended.beginning, None)
 
-    def _remember(self, what: PeriodicLoop | int) -> None:
+    def _remember(self, beginning: tuple[Any, ...], what: PeriodicLoop | int) -> None:
         # the oldest goes first: processes that record the same forget the same
-        self.stretches.pop(self.beginning, None)
-        self.stretches[self.beginning] = what
+        self.stretches.pop(beginning, None)
+        self.stretches[beginning] = what
         if len(self.stretches) > MOST_STRETCHES:
             del self.stretches[next(iter(self.stretches))]
 
+    def reread(self, x: Any, pending: int) -> bool:
+        """Note that the known value of an Array was read. Return whether this ends the stretch."""
+        stretch = self.stretch
+        if not pending:
+            return any(reference() is x for reference in stretch.results)
+        if stretch.progress is None:
+            return stretch.lost  # it was cut off by mistake
+        stretch.progress.read = True
+        return False
+
     def searches(self, pending: int) -> bool:
         """Whether a period is searched for once `pending` operations are pending."""
-        return PERIODS.on and self.loop is None and pending >= self.search
+        return PERIODS.on and self.stretch.progress is None and pending >= self.stretch.search
 
     def watch(self, flat: list[Any], window: int, full: bool) -> bool:
         """Search for a period at the end of a trace. Return whether to cut there, for a period or a full trace."""
-        self.watching = True
+        stretch = self.stretch
+        stretch.noted = True
         own = [form for _, form in operations(flat)]
-        stream = (self.recent + own)[-window:]
+        stream = (stretch.recent + own)[-window:]
         period = find_period(stream, 4 * SHORTEST) if PERIODS.on else None
         if period is not None:
             PERIODS.used()
-            if not self.passed and own[period:] == own[:-period]:
+            if not stretch.passed and own[period:] == own[:-period]:
                 end = len(own)  # all of the stretch repeats, so an iteration ended where it began
             elif len(own) >= 2 * period:
                 end = narrowest(flat, period)
             else:
                 end = 0
-            self.follow(PeriodicLoop.of(stream, period, end))
+            stretch.follow(PeriodicLoop.of(stream, period, end))
         else:
-            self.lost = True
-        if period is None and not full:
-            self.search = 2 * len(own)
-            return False
-        self.recent, self.search = stream, SEARCHED
+            stretch.lost = True
+            if not full:
+                stretch.search = 2 * len(own)
+                return False
+        stretch.recent, stretch.search = stream, SEARCHED
         return True
 
     def ready(self, flat: list[Any], waits: bool) -> bool:
@@ -305,42 +374,29 @@ class LoopSegmentation:
         Args:
             waits: the trace cannot be cut here.
         """
-        loop = self.loop
-        assert loop is not None
-        new = operations(flat, self.seen)
-        self.seen = len(flat)
-        self.counted += len(new)
-        self.matched, ends = loop.passed(self.matched, [form for _, form in new])
-        self.anchors += len(ends)
-        if self.due and waits and not self.late:
-            self.due = len(flat)
-        elif not self.due and self.anchors >= loop.iterations:
-            self.due, self.late = new[ends[-1]][0], ends[-1] + 1 < len(new)
-        if not self.due and self.counted > 2 * loop.period:
-            if self.known and not self.cuts:
-                self.search = max(self.search, 2 * self.counted)  # it begins as that loop, and is another, or none
-            if self.read:
+        stretch, progress = self.stretch, self.stretch.progress
+        if progress is None:
+            return False
+        progress.advance(flat, waits)
+        if progress.broken:
+            if progress.known and not progress.cuts:
+                # it begins as that loop, and is another, or none
+                stretch.search = max(stretch.search, 2 * progress.counted)
+            if progress.read:
                 self.looked(0)
             else:
-                self.follow(None)
-                self.recent, self.lost = [], True
-        return self.due > 0
+                stretch.lose()
+        return progress.due > 0
 
     def cut_off(self, refs: list[weakref.ref[Any]]) -> None:
         """Note a cut, and the references to the Arrays that it computes."""
-        self.passed += len(refs)
-        self.results = refs
+        self.stretch.passed += len(refs)
+        self.stretch.results = refs
 
     def cut(self) -> None:
-        """Note a cut that was due. The next one is expected at the same entry."""
-        loop = self.loop
-        assert loop is not None
-        if self.cuts:
-            loop.next = self.due
-        elif self.known:
-            loop.first = self.due
-        self.cuts += 1
-        self.read = False
-        if self.cuts > 1 and self.first is None:
-            self.first = loop
-        self.seen = self.counted = self.anchors = self.due = 0
+        """Note a cut of the loop, which was due."""
+        stretch, progress = self.stretch, self.stretch.progress
+        assert progress is not None
+        progress.cut()
+        if progress.cuts > 1 and stretch.first is None:
+            stretch.first = progress.loop

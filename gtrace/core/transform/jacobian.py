@@ -27,7 +27,7 @@ def _batched(function: Callable[[Array], list[Array]], x: Array, name: str) -> l
     if not x.shape:
         return [ops.reshape(y, (1, *y.shape)) for y in function(ops.ones_like(x))]
     captured = capture(lambda inputs: (function(inputs[0]), None), [x.aval], name)
-    basis = ops.reshape(ops.eye(x.size, dtype=x.aval.dtype, device=x.device), (x.size, *x.shape))
+    basis = ops.reshape(ops.eye(x.size, dtype=x.aval.dtype, device=x.aval.device), (x.size, *x.shape))
     flags = (True, *[False] * len(captured.constants))
     return [
         y if flag else spread(y, x.size)  # zeros: the result does not depend on the basis

@@ -77,6 +77,6 @@ def ragged_dot_general(
 def _members(sizes: Array, count: int) -> Array:
     """Return for each of `count` slices which group it is in, along a last axis."""
     stops = ops.cumsum(sizes, -1)
-    place = ops.reshape(ops.arange(count, device=sizes.device), (count, 1))
+    place = ops.reshape(ops.arange(count, device=sizes.aval.device), (count, 1))
     stops, sizes = ops.expand_dims(stops, -2), ops.expand_dims(sizes, -2)
     return ops.logical_and(place < stops, place >= stops - sizes)

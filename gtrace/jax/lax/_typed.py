@@ -90,7 +90,7 @@ def polygamma(m: Any, x: Any) -> Array:
     1.6449
     """
     x, orders = lift("polygamma", x), numpy.asarray(m)
-    out = ops.full(ops.broadcast_shapes(orders.shape, x.shape), numpy.nan, x.aval.dtype, device=x.device)
+    out = ops.full(ops.broadcast_shapes(orders.shape, x.shape), numpy.nan, x.aval.dtype, device=x.aval.device)
     for order in numpy.unique(orders).tolist():
         if order >= 0 and float(order).is_integer():
             out = ops.where(orders == order, special.polygamma(int(order), x), out)

@@ -23,7 +23,7 @@ def one_hot(x: Any, num_classes: Any, *, dtype: Any = None, axis: int = -1) -> A
     warnings.warn("[one_hot] expected integers, got floats: use x.astype(int)", DeprecationWarning, 2)
     place = normalize_axis("one_hot", axis, values.ndim + 1)
     count = as_size("one_hot", "num_classes", num_classes)
-    classes = cast(ops.arange(count, device=values.device), values.aval.dtype)
+    classes = cast(ops.arange(count, device=values.aval.device), values.aval.dtype)
     classes = classes.reshape((count, *(1,) * (values.ndim - place)))
     found = ops.equal(ops.expand_dims(values, place), classes)
     return cast(found, default_dtype(float) if dtype is None else as_dtype(dtype))

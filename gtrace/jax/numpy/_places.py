@@ -187,7 +187,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     size = x.shape[axis]
     places = ops.ravel(obj)
     places = ops.clip(ops.where(places < 0, places + size, places), 0, size)
-    kept = ops.ones(size, "bool", device=x.device).at[places].set(False)
+    kept = ops.ones(size, "bool", device=x.aval.device).at[places].set(False)
     return index_axis(x, places_where("delete", kept, size - obj.size), axis)
 
 

@@ -34,7 +34,7 @@ class KeyValueCache(Module):
     def positions(self, count: int) -> Array:
         """Return the positions of the next `count` tokens. A position beyond the capacity raises at the run."""
         return ops.take(
-            ops.arange(self.keys.shape[-2], device=self.keys.device), self.length + ops.arange(count), mode="raise"
+            ops.arange(self.keys.shape[-2], device=self.keys.aval.device), self.length + ops.arange(count), mode="raise"
         )
 
     def extended(self, keys: Array, values: Array, positions: Array) -> KeyValueCache:
@@ -154,7 +154,7 @@ class MultiHeadAttention(Module):
         if cache is not None and positions is not None:
             cache = cache.extended(k, v, positions)
             k, v = cache.keys, cache.values
-            places = ops.arange(k.shape[-2], device=k.device)
+            places = ops.arange(k.shape[-2], device=k.aval.device)
             visible = places <= ops.expand_dims(positions, 1) if causal else places < cache.length
             mask, causal = visible if mask is None else _visible(mask, visible), False
         rate = 0.0 if key is None else self.dropout

@@ -201,7 +201,7 @@ class _Recurrent(Module):
         """
         shape = (len(self.cells), *x.shape[:-2], self.hidden_size)
         if state is None:
-            return ops.zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.device)
+            return ops.zeros(shape, result_dtype((x.aval, self.cells[0].weight_hh.aval)), device=x.aval.device)
         name = f"nn.{type(self).__name__}"
         given = lift(name, state)
         if given.shape != shape:

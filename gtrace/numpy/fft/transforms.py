@@ -93,7 +93,7 @@ def _computed(name: str, function: Any, x: Array, axes: Sequence[int], *args: An
     if not batch:
         found: Array | None = fourier.transform(name, x, *args)
         return call_torch(name, function, x, *args) if found is None else found
-    one = ops.zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, device=x.device)
+    one = ops.zeros([1 if k in batch else n for k, n in enumerate(x.shape)], x.dtype, device=x.aval.device)
     out: Array = call_torch(name, function, one, *args)
     return out[tuple(slice(0, 0) if k in batch else slice(None) for k in range(x.ndim))]
 

@@ -91,7 +91,7 @@ def matrix_power(x: Any, n: int, /) -> Array:
     if count < 0:
         x, count = inv(x), -count
     if count == 0:
-        return ops.broadcast_to(ops.eye(x.shape[-1], dtype=x.aval.dtype, device=x.device), x.shape)
+        return ops.broadcast_to(ops.eye(x.shape[-1], dtype=x.aval.dtype, device=x.aval.device), x.shape)
     out = None
     while True:
         if count & 1:

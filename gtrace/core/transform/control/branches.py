@@ -30,6 +30,7 @@ from gtrace.core.transform.control.bodies import (
     lift_leaves,
     with_effects,
 )
+from gtrace.core.transform.control.in_python import branch_in_python, runs_in_python
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
 from gtrace.core.transform.subgraph_rules import floating, pullback, pushforward
 
@@ -98,7 +99,7 @@ def _batch(
         return list(zip(outs, reached, strict=True))
     # examples may take different branches, so compute all branches and select
     index = ops.clip(operands[0], 0, len(branches) - 1)
-    rows = ops.arange(size, device=index.device)
+    rows = ops.arange(size, device=index.aval.device)
     made = [batched_graph(b, size, flags, (True,) * count) for b in branches]
     zero = lift("switch", 0)
     results = []
@@ -214,6 +215,9 @@ def _switch(name: str, index: Any, functions: list[Any], names: list[str], opera
         raise DtypeError(message(name, "an integer index", repr(place.aval), "Use x.astype(gt.int64)."))
     place = cast(place, torch.int64)
     leaves, structure = lift_leaves(name, "operands", operands)
+    if runs_in_python():
+        given: Any = structure.unflatten(leaves)
+        return branch_in_python(name, functions, place, given)
     avals = [x.aval for x in leaves]
 
     def captured(dtypes: Sequence[Any] | None = None, tokens: str = "if any") -> list[Any]:

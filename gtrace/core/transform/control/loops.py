@@ -30,6 +30,7 @@ from gtrace.core.trace.capture import replay
 from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.trace.promotion import default_dtype
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
+from gtrace.core.transform.control.in_python import runs_in_python, while_in_python
 from gtrace.core.transform.control.scan import scan
 from gtrace.core.transform.control.stepping import run_while
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -175,6 +176,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Array(128., dtype=float32)
     """
     start, structure = lift_leaves("while_loop", "init_val", init_val)
+    if runs_in_python():
+        return while_in_python(cond_fun, body_fun, structure.unflatten(start))
     one = tree.structure((init_val,))
     for _ in range(3):
         avals = [x.aval for x in start]

@@ -24,6 +24,7 @@ from gtrace.core.trace.lifted_numbers import lift_rule_numbers
 from gtrace.core.transform.arguments import repeat_empty
 from gtrace.core.transform.control.bodies import Closure, capture_body, check_same, lift_leaves, settle, with_effects
 from gtrace.core.transform.control.code_motion import MovedLoop, finish, hoist, prune, sink
+from gtrace.core.transform.control.in_python import runs_in_python, scan_in_python
 from gtrace.core.transform.control.stepping import run_scan
 from gtrace.core.transform.subgraph_rules import Held, holding, pullback, pushforward
 from gtrace.core.transform.subgraph_rules import batched as batched_graph
@@ -334,7 +335,9 @@ def scan(
     start, carry_structure = lift_leaves("scan", "init", init)
     inputs, _ = lift_leaves("scan", "xs", xs)
     steps = _length(inputs, xs, length)
-    slices = [aval(x.shape[1:], x.aval.dtype, x.device) for x in inputs]
+    if runs_in_python() and steps:  # without a step, tracing f says what the ys are
+        return scan_in_python(f, carry_structure.unflatten(start), xs, inputs, steps, bool(reverse))
+    slices = [aval(x.shape[1:], x.aval.dtype, x.aval.device) for x in inputs]
     structure = tree.structure((init, xs))
 
     def step(carry: Any, x: Any) -> Any:
