@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy
 import torch
 
 from gtrace.core import ops
-from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG
+from gtrace.core.base.dtypes import COMPLEX, FLOATS, LONG, DType
 from gtrace.core.base.errors import ImmutableAttributeError, ShapeError, message, user_location
 from gtrace.core.ops import create, floats, shape
 from gtrace.core.ops.methods import ArrayMethods
@@ -242,10 +243,7 @@ def _is_size(x: Any) -> bool:
 
 
 def _names_dtype(x: Any) -> bool:
-    if isinstance(x, str):
-        return x in LONG.values()
-    is_device = isinstance(x, torch.device) or hasattr(x, "addressable_memories")  # torch's, or one of gtrace.jax
-    return not is_device and not isinstance(x, (int, tuple, list))
+    return x in LONG.values() if isinstance(x, str) else isinstance(x, (torch.dtype, DType, numpy.dtype, type))
 
 
 def _converted(x: Array, dtype: Any) -> Array:

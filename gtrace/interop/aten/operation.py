@@ -172,7 +172,8 @@ def _batch(op: Any, size: int, batched: Sequence[bool], operands: Sequence[Any],
     if found is not None:
         return found
     examples = [
-        aval(x.shape[1:], x.dtype, x.aval.device) if flag else x.aval for x, flag in zip(operands, batched, strict=True)
+        aval(x.shape[1:], x.aval.dtype, x.aval.device) if flag else x.aval
+        for x, flag in zip(operands, batched, strict=True)
     ]
     example = aten.instr((overload, args), tuple(examples)).aval
     return derived_rules.batch(derived_rules.OperatorCall(overload, args), batched, operands, example)

@@ -13,11 +13,10 @@ from gtrace.core import ops
 from gtrace.core.base import tree
 from gtrace.core.base.config import config
 from gtrace.core.base.errors import ArgumentError, message
-from gtrace.core.ir.aval import Aval
 from gtrace.core.trace.array import Array
 from gtrace.core.trace.record import thread
 from gtrace.core.transform.arguments import lift_outputs
-from gtrace.core.transform.control.bodies import check_same
+from gtrace.core.transform.control.bodies import check_same, settle
 
 
 def runs_in_python() -> bool:
@@ -55,23 +54,21 @@ def scan_in_python(
 
 
 def while_in_python(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], state: Any) -> Any:
-    """Return the first state for which `cond_fun` is false."""
+    """Return the first state for which `cond_fun` is false. If that is the first of all, it keeps its types."""
     while bool(cond_fun(state)):
         state = _next("while_loop", "what body_fun returns", state, body_fun(state))
     return state
 
 
 def _next(name: str, what: str, before: Any, after: Any) -> Any:
-    """Return the next state of a loop with Arrays as its leaves; raise an ArgumentError if it has other types."""
+    """Return the next state of a loop with Arrays as its leaves; raise an ArgumentError if it has other types.
+
+    A Python number takes the dtype that the body returns, as in a recorded loop.
+    """
     (old, known), (new, structure) = lift_outputs(name, before), lift_outputs(name, after)
-    expected = [x.aval for x in old]
-    if structure == known:
-        expected = [_expected(a, x.aval) for a, x in zip(expected, new, strict=True)]
+    avals = [x.aval for x in new]
+    fitted = settle(old, avals) if structure == known else None
+    expected = [x.aval for x in fitted or old]
     fix = "The carry keeps its structure, shapes and dtypes: cast it, or start with another."
-    check_same(name, ("the step before", known, expected), (what, structure, [x.aval for x in new]), fix)
+    check_same(name, ("the step before", known, expected), (what, structure, avals), fix)
     return structure.unflatten(new)
-
-
-def _expected(before: Aval, after: Aval) -> Aval:
-    """Return what a part of the state may become: a Python number takes the dtype that the body returns."""
-    return after if before.weak and before.shape == after.shape else before
